@@ -1,4 +1,4 @@
-"""Structured logs, set up once by each program. No field ever holds user text."""
+"""Set-up of structured logs, called once by each program. No log field contains users' text."""
 
 import logging
 import sys
@@ -9,7 +9,10 @@ import structlog
 
 
 def set_up_logging(level: str, log_format: str) -> None:
-    """Send structured logs to standard error: JSON, or for people where `auto` finds a terminal."""
+    """Send structured logs to standard error, as JSON or in a form for people.
+
+    The format `auto` chooses the form for people at a terminal.
+    """
     for_people = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -41,7 +44,10 @@ def _drop_exception_text(
     _name: str,
     event: MutableMapping[str, Any],
 ) -> MutableMapping[str, Any]:
-    """Replace an exception by its class: database drivers put bound values, that is users' words, into its text."""
+    """Replace an exception by its class name, because its text may contain users' words.
+
+    Database drivers write bound values into the text.
+    """
     info = event.pop("exc_info", None)
     error = info[1] if isinstance(info, tuple) else info
     if isinstance(error, BaseException):

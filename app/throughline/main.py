@@ -1,4 +1,7 @@
-"""The console script: the command line. What is behind a command is imported when it runs: all of it takes seconds."""
+"""Entry point of the console script. Each command imports its own code when it runs.
+
+Importing all code takes seconds.
+"""
 
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""Every setting of the service: read once from the environment (or `.env`), frozen, handed down in small values."""
+"""All settings of the service, read once from the environment or `.env`, and passed on in small frozen values."""
 
 import json
 import os
@@ -18,25 +18,31 @@ from throughline.domain.submission import Caps
 
 SHORTEST_KEY = 24
 LEAST_KEY_HOURS = 24
-"""Clients, and Slack, send a request again for hours: its key must still be known then."""
+"""Shortest retention of idempotency keys: clients, and Slack, repeat requests for hours."""
 
 TRACING_PREFIXES = ("LANGCHAIN_", "LANGSMITH_", "OTEL_")
 KEY_SUFFIX = "_API_KEY"
 
 VISIBLE_ASCII = re.compile(r"[!-~]*")
-"""What every client can send in a header."""
+"""Characters that every client can send in a header."""
 
 ORIGIN = re.compile(r"\A[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?\Z")
-"""An origin as browsers send it: compared as text, so a path, a wildcard or a name in other letters matches none."""
+"""An origin as browsers send it.
+
+Origins are compared as text, so that one with a path, a wildcard or capital letters would match none.
+"""
 
 MOST_SHOWN = 80
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 HOUR, DAY = 3_600, 86_400
-"""Upper bounds in seconds: beyond them a wait is a mistake, and what counts with it (a clock, an interval) breaks."""
+"""Upper bounds in seconds. A longer wait is a mistake, and clocks and intervals may overflow."""
 
 
 class Settings(BaseSettings):
-    """What the operator may set. Names are the environment variables in lower case; an empty one is not set."""
+    """Settings of the service.
+
+    Names are the environment variables in lower case. An empty variable counts as not set.
+    """
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -148,7 +154,7 @@ class Settings(BaseSettings):
 
     @property
     def caps(self) -> Caps:
-        """How many runs may wait and run."""
+        """Limits on the number of waiting and running turns."""
         return Caps(self.max_queued_per_session, self.max_queued_per_owner, self.max_running_per_owner)
 
     @field_validator("bootstrap_api_key")
@@ -204,7 +210,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_every_body_can_be_held(self) -> Self:
-        """A body larger than the whole budget would never be admitted."""
+        """Raise ValueError if the largest body exceeds the whole budget: it would never be admitted."""
         largest = max(self.max_body_bytes, self.max_import_bytes)
         if self.max_held_body_bytes < largest:
             raise ValueError(
@@ -222,7 +228,7 @@ class Settings(BaseSettings):
     @field_validator("cors_origins", mode="before")
     @classmethod
     def _split_origins(cls, value: object) -> object:
-        """Take `http://a, http://b`, as people write lists into environment variables, or a JSON list."""
+        """Return the origins of a list separated by commas (`http://a, http://b`) or of a JSON list."""
         if not isinstance(value, str):
             return value
         if value.lstrip().startswith("["):
@@ -236,7 +242,7 @@ class Settings(BaseSettings):
 
 
 def _check_origin(written: str) -> str:
-    """Return an origin as browsers send it: in small letters, without a default port."""
+    """Return an origin as browsers send it: in lower case, without a default port."""
     origin = written.strip().rstrip("/").lower()
     if not ORIGIN.fullmatch(origin):
         raise ValueError(
@@ -260,7 +266,7 @@ def read_variable(name: str) -> str:
 
 
 class ClientSettings(BaseSettings):
-    """What a program beside the service reads: where the database is, and no file. The rest of Settings is others'."""
+    """Settings of a program that uses the client: the location of the database, from the environment only."""
 
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
 
@@ -269,7 +275,7 @@ class ClientSettings(BaseSettings):
 
 
 def read_settings(data_dir: Path | None = None) -> Settings:
-    """Read the settings; `data_dir` from the command line wins. Raises SettingInvalid naming each wrong one."""
+    """Return the settings; `data_dir` from the command line wins. Raises SettingInvalid with each wrong setting."""
     try:
         settings = Settings()
     except ValidationError as error:
@@ -284,10 +290,11 @@ def read_settings(data_dir: Path | None = None) -> Settings:
 
 
 def remove_tracing_variables() -> tuple[str, ...]:
-    """Remove the variables by which libraries begin to trace from this process's environment; return their names.
+    """Remove the environment variables that make libraries trace, and return their names.
 
-    With one of them, set for another program, LangChain would send each turn with the users' words to a third party,
-    or refuse every turn, and FastAPI would export its requests. Keys stay: they are those of model providers.
+    If one of them is set for another program, LangChain would send each turn with the users' texts to a third party, or
+    refuse every turn. FastAPI would export its requests. Keys are not removed, because they are those of model
+    providers.
     """
     names = (name for name in os.environ if name.startswith(TRACING_PREFIXES) and not name.endswith(KEY_SUFFIX))
     found = tuple(sorted(names))

@@ -1,4 +1,4 @@
-"""Signals that stop a program, while it runs and while it is still starting."""
+"""Signals that stop a program, during its start and while it runs."""
 
 import asyncio
 import signal
@@ -15,17 +15,20 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 class Stopping:
-    """SIGINT and SIGTERM set `asked`. A program that is still starting is cancelled as well: a start may take long."""
+    """Handler of SIGINT and SIGTERM, which sets `asked`.
+
+    A program that is still starting is cancelled as well, because a start may take long.
+    """
 
     def __init__(self) -> None:
-        """Must be made inside the program's main task, which is cancelled while it is starting."""
+        """Install the handler. Call this in the program's main task, which is cancelled during the start."""
         self.asked = asyncio.Event()
         self._starting = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
 
     def started(self) -> None:
-        """From now on a signal only sets `asked`."""
+        """End the start: from now on a signal only sets `asked`."""
         self._starting = None
 
     def _stop(self) -> None:

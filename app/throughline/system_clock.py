@@ -1,4 +1,4 @@
-"""The real clock."""
+"""The real clock of the process."""
 
 import asyncio
 import time
@@ -6,16 +6,15 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """The real clock; everybody else is handed this one."""
+    """The real clock. All other code gets it passed in as a `Clock`."""
 
     def now(self) -> datetime:
         """Return the current time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251  # this is the clock that others ask
+        return datetime.now(UTC)  # noqa: TID251  # the only code that may read the clock
 
     def monotonic(self) -> float:
-        """Return seconds that never run backwards."""
+        """Return the seconds of a clock that never runs backwards."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
         await asyncio.sleep(seconds)

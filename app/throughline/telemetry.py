@@ -1,4 +1,4 @@
-"""Metrics of one process. No label ever holds user text."""
+"""Prometheus metrics of one process. No label contains users' text."""
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -9,7 +9,7 @@ FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 class SummarySeries:
-    """The series on summariser calls; how many there were is the count of `throughline_summary_seconds`."""
+    """Metrics of calls to summary models. Their number is the count of `throughline_summary_seconds`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
@@ -40,7 +40,7 @@ class SummarySeries:
 
 
 class CompactionSeries:
-    """What compactions did, and how long they took."""
+    """Metrics of compactions: outcomes, durations and tokens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
@@ -65,7 +65,10 @@ class CompactionSeries:
 
 
 class JobSeries:
-    """The series on side jobs. What waits is that of all processes: each that takes jobs shows the same."""
+    """Metrics of side jobs.
+
+    Waiting jobs are counted for all processes, so each process that takes jobs shows the same number.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
@@ -83,7 +86,7 @@ class JobSeries:
 
 
 class RetentionSeries:
-    """The series on what is deleted by its age, by whichever process the schedule's turn fell to."""
+    """Metrics of deletions by age, counted in the process that ran the schedule."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
@@ -102,7 +105,7 @@ class RetentionSeries:
 
 
 class PrometheusMetrics:
-    """What turns report, as Prometheus series; implements the turn's Metrics port."""
+    """Metrics of turns as Prometheus series; implements the turn's Metrics port."""
 
     def __init__(self) -> None:
         """Register the series in a registry of their own."""
@@ -141,23 +144,23 @@ class PrometheusMetrics:
         self._retention = RetentionSeries(self.registry)
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
-        """Count a finished turn."""
+        """Count a finished turn and record its duration."""
         self._turns.labels(agent, status).inc()
         self._turn_seconds.labels(agent).observe(seconds)
 
     def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
-        """Record the size of a prompt by our own count."""
+        """Record the size of a prompt by the service's own count."""
         self._prompt_tokens.labels(model).observe(tokens)
         self._usage.labels(model).observe(tokens / window_tokens)
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
-        """Count a compaction."""
+        """Count a compaction by cause and outcome; record its duration and the tokens it freed."""
         self._compactions.finished.labels(cause, outcome).inc()
         self._compactions.seconds.observe(seconds)
         self._compactions.tokens_freed.inc(tokens_freed)
 
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
-        """Record what a prompt took before and after it was pruned, compacted or fitted."""
+        """Record the size of a prompt before and after it was pruned, compacted or fitted."""
         self._compactions.tokens_before.observe(tokens_before)
         self._compactions.tokens_after.observe(tokens_after)
 
@@ -166,61 +169,64 @@ class PrometheusMetrics:
         self._model_failures.labels(model, error).inc()
 
     def stage_fired(self, *, stage: str) -> None:
-        """Count a stage of the ladder that changed the view of a session."""
+        """Count a stage that changed the view of a session."""
         self._stages.labels(stage).inc()
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
-        """Record a summariser call that ended, whatever became of its text."""
+        """Record a call to a summary model that ended, whether or not its text was used."""
         self._summaries.tokens.labels(model, "input").inc(input_tokens)
         self._summaries.tokens.labels(model, "output").inc(output_tokens)
         self._summaries.seconds.labels(model).observe(seconds)
 
     def summary_unused(self, *, model: str, tokens: int, reason: str) -> None:
-        """Count summariser tokens (read and written) that were paid and never adopted."""
+        """Count tokens (read and written) of summaries that were paid for and never adopted."""
         self._summaries.unused.labels(model, reason).inc(tokens)
 
     def summary_failed(self, *, model: str, reason: str) -> None:
-        """Count a summariser call that gave no usable text, or was not made, by error code."""
+        """Count a call to a summary model that gave no usable text, or was not made, by error code."""
         self._summaries.failures.labels(model, reason).inc()
 
     def summary_breaker_read(self, *, model: str, is_open: bool) -> None:
-        """Show whether a summary model is being left alone."""
+        """Record whether the circuit breaker of a summary model is open."""
         self._summaries.breaker_open.labels(model).set(is_open)
 
     def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
-        """Record how far the provider's count of a prompt lies from ours; above 0: we counted too few."""
+        """Record the relative difference between the provider's count of a prompt and the service's.
+
+        Above 0, the service counted too few tokens.
+        """
         if estimated > 0:
             self._estimate_error.labels(model).observe(reported / estimated - 1)
 
     def overflow_met(self, *, model: str) -> None:
-        """Count a prompt that the provider called too long."""
+        """Count a prompt that the provider refused as too long."""
         self._overflows.labels(model).inc()
 
     def job_ended(self, *, kind: str, outcome: str) -> None:
-        """Count a side job that was taken, by how it ended."""
+        """Count a side job that was taken, by its outcome."""
         self._jobs.ended.labels(kind, outcome).inc()
 
     def jobs_waiting(self, *, kind: str, jobs: int, oldest_seconds: float) -> None:
-        """Show what waits of a kind of side jobs, and for how long."""
+        """Record the number of waiting side jobs of a kind, and the age of the oldest in seconds."""
         self._jobs.waiting.labels(kind).set(jobs)
         self._jobs.oldest.labels(kind).set(oldest_seconds)
 
     def jobs_taken(self, *, is_taking: bool) -> None:
-        """Show whether this process takes side jobs."""
+        """Record whether this process takes side jobs."""
         self._jobs.taking.set(is_taking)
 
     def retention_deleted(self, *, kind: str, count: int) -> None:
-        """Count what retention has deleted of a kind."""
+        """Count the items of a kind that retention has deleted."""
         self._retention.deleted.labels(kind).inc(count)
 
     def retention_failed(self, *, kind: str) -> None:
-        """Count a time at which a batch of a kind failed, and with it the rest of the kind."""
+        """Count a failed batch of a kind, after which the rest of the kind was skipped."""
         self._retention.failed.labels(kind).inc()
 
     def retention_out_of_time(self, *, kind: str) -> None:
-        """Count a time at which retention did not get to the end of a kind."""
+        """Count a run of retention that ran out of time before the end of a kind."""
         self._retention.out_of_time.labels(kind).inc()
 
     def render(self) -> tuple[bytes, str]:
-        """Return the exposition and its content type."""
+        """Return the metrics in the text format, and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST

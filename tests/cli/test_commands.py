@@ -54,7 +54,8 @@ def test_the_version_is_printed(throughline: Throughline) -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", [{"agents": AgentRegistry([replace(AGENT, description="[b]assistant[/b]"), replace(AGENT, name="other")])}]
+    "dependencies",
+    [{"agents": AgentRegistry([replace(AGENT, description="[b]assistant[/b]"), replace(AGENT, name="other")])}],
 )
 async def test_agents_are_listed_with_their_text_as_it_is(service: CommandStage) -> None:
     result = await service.run("agents")

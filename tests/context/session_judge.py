@@ -16,6 +16,7 @@ from context.compaction_judge import (
     is_just_restored,
     opening_tokens,
 )
+from context.message_judge import begins_alike, is_as_stored, is_same_text, is_sendable, is_true
 from context.play import STAGES
 from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
@@ -32,13 +33,12 @@ from throughline.context.compaction_triggers import (
 )
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import fit_view
-from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.message_variants import MessageVariant
 from throughline.context.plan_context import plan_context
 from throughline.context.view import View, show
 from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
-from throughline.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
+from throughline.domain.message import Message, Role, text_of
 from throughline.domain.prompt import PromptMessage
-from throughline.domain.text import is_blank
 
 WORTHWHILE, NOTE = 0.05, 100
 """A stage frees at least this share of the window; the note in its place takes at most so much."""
@@ -74,13 +74,13 @@ class Judge:
         return found
 
     def within_budget(self, step: Step) -> str:
-        context_input, prompt = step.raw, step.fitted.prompt
-        tokens = weigh(prompt, context_input.tools_tokens, context_input.count, context_input.factor)
-        ours = weigh(prompt, context_input.tools_tokens, context_input.count, 1.0)
-        if tokens > context_input.budget.budget_tokens:
-            return f"{tokens} tokens of {context_input.budget.budget_tokens}"
-        if context_input.cap_tokens is not None and ours > context_input.cap_tokens:
-            return f"{ours} tokens, capped at {context_input.cap_tokens}"
+        context, prompt = step.raw, step.fitted.prompt
+        tokens = weigh(prompt, context.tools_tokens, context.count, context.factor)
+        ours = weigh(prompt, context.tools_tokens, context.count, 1.0)
+        if tokens > context.budget.budget_tokens:
+            return f"{tokens} tokens of {context.budget.budget_tokens}"
+        if context.cap_tokens is not None and ours > context.cap_tokens:
+            return f"{ours} tokens, capped at {context.cap_tokens}"
         return "" if ours <= step.fitted.raw_tokens else f"{ours} tokens, said to be {step.fitted.raw_tokens}"
 
     def valid_for_openai(self, step: Step) -> str:
@@ -97,8 +97,8 @@ class Judge:
         return "" if heads == sorted(heads) else f"out of order: {heads}"
 
     def users_text_present(self, step: Step) -> str:
-        context_input = step.fitted.view.context_input
-        current = context_input.user or context_input.current
+        context = step.fitted.view.context_input
+        current = context.user or context.current
         if current is None:
             return ""
         place = current.position if isinstance(current, Message) else None
@@ -109,8 +109,8 @@ class Judge:
         is_cut = any(position == (PENDING if place is None else place) for position, _ in state.user_cuts)
         is_cut = is_cut or (state.pins_to_tokens is not None and getattr(current, "pinned", False))
         if is_cut:
-            return "" if any(_begins_alike(message.content, current.content) for message in found) else "another text"
-        return "" if any(_is_same(message.content, current.content) for message in found) else "the text was changed"
+            return "" if any(begins_alike(message.content, current.content) for message in found) else "another text"
+        return "" if any(is_same_text(message.content, current.content) for message in found) else "another text"
 
     def pins_present(self, step: Step) -> str:
         view = step.fitted.view
@@ -121,7 +121,7 @@ class Judge:
         }
         there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
         wanted = {row.position for row in step.raw.pinned + step.raw.history + step.raw.own if row.pinned}
-        lost = [place for place in wanted | known.keys() if place not in there and _is_sendable(step.rows[place - 1])]
+        lost = [place for place in wanted | known.keys() if place not in there and is_sendable(step.rows[place - 1])]
         if view.state.without_pins:
             return "" if view.state.pins_to_tokens == 1 else "pins left before they were cut as short as can be"
         if lost:
@@ -132,7 +132,7 @@ class Judge:
         changed = [
             place
             for place, row in known.items()
-            if place in there and place not in cut and not _is_as_stored(there[place], row)
+            if place in there and place not in cut and not is_as_stored(there[place], row)
         ]
         return f"pins {changed} were changed" if changed else ""
 
@@ -162,7 +162,7 @@ class Judge:
     def forms_true(self, step: Step) -> str:
         there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
         rows = {row.position: row for row in (*step.raw.pinned, *step.raw.history, *step.raw.own)}
-        wrong = [item for item in step.shown if not _is_true(item, rows[item.position], there.get(item.position))]
+        wrong = [item for item in step.shown if not is_true(item, rows[item.position], there.get(item.position))]
         return f"not so: {wrong[:3]}" if wrong else ""
 
     def cursor_between_groups(self, step: Step) -> str:
@@ -186,12 +186,12 @@ class Judge:
         return f"call {waiting} is open and summarised" if read and waiting and waiting[0] <= max(read) else ""
 
     def recent_messages_kept(self, step: Step) -> str:
-        context_input = step.raw
+        context = step.raw
         if not step.plan.decision.to_summarise or has_skipped(step.plan.view.context_input):
             return ""
-        kept = len(context_input.rows) - len(step.plan.decision.to_summarise) + (context_input.user is not None)
-        kept += context_input.current_behind_cursor is not None
-        return "" if kept >= max(context_input.policy.min_recent_messages, 1) else f"only {kept} messages are left"
+        kept = len(context.rows) - len(step.plan.decision.to_summarise) + (context.user is not None)
+        kept += context.current_behind_cursor is not None
+        return "" if kept >= max(context.policy.min_recent_messages, 1) else f"only {kept} messages are left"
 
     def room_after_compaction(self, step: Step) -> str:
         is_whole = step.outcome == "prepared_adopted" or (
@@ -206,19 +206,19 @@ class Judge:
         is_whole_again = step.plan.view.state.pins_to_tokens is not None or self.is_arbitrary  # cut pins, a summary
         if step.plan.floor_too_high or is_whole_again:
             return ""
-        context_input = step.compacted.context_input
+        context = step.compacted.context_input
         share = AHEAD if step.outcome == "prepared_adopted" else GROWTH
         room = max(
-            context_input.budget.threshold_tokens - share * context_input.budget.window_tokens,
-            context_input.budget.target_tokens,
+            context.budget.threshold_tokens - share * context.budget.window_tokens,
+            context.budget.target_tokens,
         )
-        after = scale(step.compacted.tokens - opening_tokens(step.compacted), context_input.factor)
+        after = scale(step.compacted.tokens - opening_tokens(step.compacted), context.factor)
         if step.outcome == "prepared_adopted" and has_freed(step):
             return ""
         return "" if after <= room else f"{after} tokens are left, {room} would leave room to grow ({step.outcome})"
 
     def compactions_far_apart(self, step: Step) -> str:
-        context_input = step.plan.view.context_input
+        context = step.plan.view.context_input
         is_whole = bool(step.given) and step.given[-1] == step.plan.decision.through_position
         if step.compacted is not None and is_whole and has_skipped(step.compacted.context_input):
             return "messages that nobody has read are left behind"
@@ -227,20 +227,14 @@ class Judge:
             return ""
         if step.plan.decision.action is CompactionAction.ADOPT or frees_a_lot(step):
             return ""
-        if step.plan.decision.trigger is not None and has_skipped(context_input):
+        if step.plan.decision.trigger is not None and has_skipped(context):
             return ""
         tokens = (
-            step.plan.raw_tokens
-            if step.plan.decision.trigger
-            else int(step.plan.tokens_before / context_input.factor) + 1
+            step.plan.raw_tokens if step.plan.decision.trigger else int(step.plan.tokens_before / context.factor) + 1
         )
-        grown = scale(tokens - step.grown_from, context_input.factor)
+        grown = scale(tokens - step.grown_from, context.factor)
         least = AHEAD if had_room(step) else GROWTH
-        return (
-            ""
-            if grown >= least * context_input.budget.window_tokens
-            else f"after {grown} tokens of {context_input.budget}"
-        )
+        return "" if grown >= least * context.budget.window_tokens else f"after {grown} tokens of {context.budget}"
 
     def prompt_grows_at_its_end(self, step: Step) -> str:
         last = self.sent
@@ -278,8 +272,8 @@ class Judge:
         state = step.fitted.view_state
         if view_state_from(json.loads(json.dumps(view_state_json(state)))) != state:
             return "what is stored is not what is read"
-        context_input = step.plan.view.context_input
-        before, cursor = context_input.view_state, step.fitted.view.context_input.summary_through_position
+        context = step.plan.view.context_input
+        before, cursor = context.view_state, step.fitted.view.context_input.summary_through_position
         shown = frozenset(m.position for m in step.fitted.view.messages if m.position is not None) | {PENDING}
         if step.fitted.notes and (vain := kept_in_vain(state, cursor, shown)):
             return f"{vain} say nothing of what is shown"
@@ -294,38 +288,37 @@ class Judge:
 
     def summary_shown(self, step: Step) -> str:
         view = step.fitted.view
-        context_input, most = view.context_input, view.state.summary_to_tokens
-        if not context_input.summary or self.is_arbitrary:
+        context, most = view.context_input, view.state.summary_to_tokens
+        if not context.summary or self.is_arbitrary:
             return ""
         if most is None:
-            return "" if context_input.summary.strip() in view.system else "the summary is not in the prompt"
-        is_new = context_input.summary not in self.softened and not any(note in SOFTENED for note in step.fitted.notes)
+            return "" if context.summary.strip() in view.system else "the summary is not in the prompt"
+        is_new = context.summary not in self.softened and not any(note in SOFTENED for note in step.fitted.notes)
         return "a summary is cut that no stage has cut" if is_new else ""
 
     def room_is_made(self, step: Step) -> str:
         """Over the threshold something is done, where anything can be: the strategies do not sleep."""
-        context_input = step.plan.view.context_input
+        context = step.plan.view.context_input
         grown = step.grown_from is None or (
-            scale(step.plan.raw_tokens - step.grown_from, context_input.factor)
-            > GROWTH * context_input.budget.window_tokens
+            scale(step.plan.raw_tokens - step.grown_from, context.factor) > GROWTH * context.budget.window_tokens
         )
         if (
             not grown
             or self.is_arbitrary
             or is_just_restored(step)
-            or step.plan.tokens_before <= context_input.budget.threshold_tokens
+            or step.plan.tokens_before <= context.budget.threshold_tokens
         ):
             return ""
         if step.plan.floor_too_high or step.plan.fired or step.plan.decision.trigger:
             return ""
-        if not is_summarising(context_input) and (not is_reducing(context_input) or not _is_worthwhile(step)):
+        if not is_summarising(context) and (not is_reducing(context) or not _is_worthwhile(step)):
             return ""
         return "the prompt is over the threshold, and nothing is done"
 
     def what_is_planned_can_be_done(self, step: Step) -> str:
-        plan, context_input = step.plan, step.plan.view.context_input
+        plan, context = step.plan, step.plan.view.context_input
         if plan.decision.trigger is None:
-            is_left = is_summarising(context_input) and context_input.has_gap and not was_skipped(context_input)
+            is_left = is_summarising(context) and context.has_gap and not was_skipped(context)
             is_skipped = is_left and not self.is_arbitrary and not is_just_restored(step)
             return "messages that were not loaded are not summarised" if is_skipped else ""
         is_something = (
@@ -374,47 +367,6 @@ def _is_free(view: View, message: PromptMessage) -> bool:
 def _sent(message: PromptMessage) -> tuple[object, ...]:
     """What a provider gets of a message."""
     return (message.role, message.content, message.tool_calls, message.tool_call_id, message.name)
-
-
-def _begins_alike(shown: Content, content: Content) -> bool:
-    """The same text, or its beginning, or where there is hardly any room a mark in its place."""
-    first = next((text for text in _texts(content) if not is_blank(text)), "")
-    return first.strip()[:3] in text_of(shown) or "left out" in text_of(shown) or text_of(shown) in {"[…]", "…"}
-
-
-def _texts(content: Content) -> list[str]:
-    return [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, TextBlock)]
-
-
-def _is_same(shown: Content, content: Content) -> bool:
-    """Blank texts have a placeholder, or are left out beside others."""
-    if isinstance(content, str):
-        return shown == content or (is_blank(content) and isinstance(shown, str))
-    kept = tuple(block for block in content if not isinstance(block, TextBlock) or not is_blank(block.text))
-    return shown == kept or not kept
-
-
-def _is_as_stored(shown: PromptMessage, row: Message | NewMessage) -> bool:
-    arguments = [call.arguments for call in shown.tool_calls]
-    is_same = row.role is Role.USER or arguments == [call.arguments for call in row.tool_calls]
-    return is_same and _is_same(shown.content, row.content)
-
-
-def _is_sendable(row: Message) -> bool:
-    """An answer without a text is left out, pinned or not."""
-    return row.role is not Role.ASSISTANT or bool(row.tool_calls) or not _is_same("", row.content)
-
-
-def _is_true(item: ShownMessage, row: Message, shown: PromptMessage | None) -> bool:
-    match item.form:
-        case MessageVariant.WHOLE:
-            return shown is not None and _is_as_stored(shown, row)
-        case MessageVariant.PRUNED:
-            return shown is not None and row.role is Role.TOOL and not _is_as_stored(shown, row)
-        case MessageVariant.TRUNCATED:
-            return shown is not None and not _is_as_stored(shown, row)
-        case MessageVariant.FOLDED | MessageVariant.SUMMARISED | MessageVariant.TRIMMED | MessageVariant.LEFT_OUT:
-            return shown is None and item.tokens == 0
 
 
 def _open_calls(own: tuple[Message, ...]) -> list[int]:

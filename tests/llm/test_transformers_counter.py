@@ -93,7 +93,7 @@ def test_a_name_without_tokenizer_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_model_of_the_local_cache_is_found_without_network(tokenizer_file: Path, tmp_path: Path) -> None:
-    repository = tmp_path / "notifier" / "models--acme--small"
+    repository = tmp_path / "hub" / "models--acme--small"
     snapshot = repository / "snapshots" / REVISION
     snapshot.mkdir(parents=True)
     (snapshot / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())

@@ -1,4 +1,4 @@
-"""Checks the address of a model server and the name of its key, in an agent file or in a setting."""
+"""Validation of a model server's address and of the name of its key variable, in agent files and settings."""
 
 import re
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ _WANTED = "must be an address such as http://127.0.0.1:8080/v1"
 
 
 def check_base_url(address: str) -> str:
-    """Return `address`. Raises ValueError where it is no http(s) address with a host, or holds white space."""
+    """Return `address`. Raises ValueError unless it is an http(s) address with a host and without white space."""
     if _SPACE_OR_CONTROL.search(address):
         raise ValueError(f"{_WANTED}, without white space")
     try:
@@ -23,7 +23,10 @@ def check_base_url(address: str) -> str:
 
 
 def check_variable(name: str) -> str:
-    """Return `name`. Raises ValueError where it is no environment variable's name; a key itself is mostly none."""
+    """Return `name`. Raises ValueError unless it can be the name of an environment variable.
+
+    A key that was written here by mistake usually fails this check.
+    """
     if not _VARIABLE.fullmatch(name):
         raise ValueError(
             "must be the name of the environment variable that holds the key, in capitals (such as GATEWAY_API_KEY), "

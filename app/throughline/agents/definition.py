@@ -1,4 +1,4 @@
-"""An agent as the rest of the service sees it: one frozen value, whatever its file looked like."""
+"""An agent as the rest of the service uses it: one frozen value, independent of the agent file's form."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from throughline.context.policy import ContextPolicy, Range
 
 
 class RecallReach(StrEnum):
-    """What the recall tools reach: the run's own session, or all sessions of its owner."""
+    """Scope of the recall tools: the run's own session, or all sessions of its owner."""
 
     SESSION = "session"
     USER = "user"
@@ -16,13 +16,16 @@ class RecallReach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """Model, prompt, tools and context policy under a name.
+    """Model, prompt, tools and context policy of a named agent.
 
-    An empty `model` is the setting `default_llm`; `base_url` is an OpenAI-compatible server, None for the provider's
-    own, and `api_key_env` names the environment variable with the key for it. `context` has the precedence (agent,
-    setting, default) already applied. `max_tool_rounds` are the steps of a turn that may call tools (chosen: enough for
-    a search with a few follow-ups; it bounds what a model in a circle costs), after which it is called once without.
-    `recall` stays in the session unless an agent is given more: what was said elsewhere may have been said to others.
+    - `model`: '' stands for the setting `default_llm`.
+    - `base_url`: an OpenAI-compatible server, None for the provider's own. `api_key_env` names the environment variable
+      with the key for it.
+    - `context`: the policy, with the precedence (agent, setting, default) already applied.
+    - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
+      default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
+    - `recall`: limited to the session unless an agent is given more, because messages elsewhere may have been said to
+      other people.
     """
 
     name: str

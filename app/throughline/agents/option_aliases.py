@@ -1,6 +1,6 @@
-"""What other libraries and services call the fields of `context`, each with the name it has here.
+"""Names that other libraries and services use for the fields of `context`, each with the field's name here.
 
-Such a name is refused, not taken: its unit or default may differ. `docs/option-names.md` shows them all.
+Such a name is refused, because its unit or default may differ. `docs/option-names.md` lists them all.
 """
 
 OTHER_NAMES = {

@@ -1,4 +1,4 @@
-"""Makes the fields of agent files and settings from the values they become, which hold defaults and ranges."""
+"""Pydantic fields for agent files and settings, derived from the dataclasses that hold defaults and ranges."""
 
 from dataclasses import asdict, fields
 from enum import Enum
@@ -10,10 +10,10 @@ from throughline.context.policy import Range
 
 
 def policy_field(owner: type, name: str, **further: Any) -> Any:  # noqa: ANN401  # as pydantic's Field, typed like it
-    """Return the pydantic field for `owner.name`, a dataclass's: its default, and the range its annotation gives.
+    """Return the pydantic field for `owner.name`: the default and the range of that dataclass field.
 
-    A float has to be a number, not infinite or none, and an enum is written as its value. `further` adds what only
-    the file's form asks for, or replaces some of it. Raises KeyError for a name that `owner` does not have.
+    A float must be finite, and an enum is written as its value. `further` adds or replaces arguments of the pydantic
+    field. Raises KeyError if `owner` has no field of that name.
     """
     hint = get_type_hints(owner, include_extras=True)[name]
     default: dict[str, Any] = {declared.name: declared.default for declared in fields(owner)}  # Any: each has its own

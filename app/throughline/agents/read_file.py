@@ -1,4 +1,4 @@
-"""Reads one agent file: from bytes on disk to a validated AgentFile. Whatever is wrong becomes AgentInvalid."""
+"""Reading of one agent file, from bytes on disk to a validated AgentFile. All errors become AgentInvalid."""
 
 import re
 import stat
@@ -15,7 +15,7 @@ MAX_FILE_BYTES = 256 * 1024
 MOST_SHOWN = 80
 NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 OTHER_BASE = re.compile(r"\A[-+]?(0[0-7_]+\Z|[0-9_]+:)")
-"""How YAML 1.1 writes a number to the base 8 (010) or 60 (1:30), which nobody means here."""
+"""Numbers in base 8 (010) or base 60 (1:30) as YAML 1.1 reads them, which nobody means in an agent file."""
 
 
 def read_agent_file(path: Path) -> AgentFile:
@@ -45,7 +45,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """Read at most one byte more than is allowed; a pipe would never end."""
+    """Return the content, at most one byte more than allowed. Only regular files are read: a pipe may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise AgentInvalid(f"{path}: is not a regular file; replace it with a file, or move it out of AGENTS_DIR")
     with path.open("rb") as file:
@@ -63,13 +63,13 @@ def _parse(path: Path, text: str) -> object:
         raise AgentInvalid(f"{path}: line {line}: a character that YAML does not allow") from error
     except RecursionError as error:
         raise AgentInvalid(f"{path}: nested too deeply") from error
-    except ValueError as error:  # a number or a date that is none
+    except ValueError as error:  # an invalid number or date
         raise AgentInvalid(f"{path}: a value YAML cannot read ({error}); quote it if it is meant as text") from error
     return parsed
 
 
 def _check_nodes(path: Path, root: yaml.Node | None) -> None:
-    """Refuse what safe_load would pass over: a field written twice, a number that would be read as another one.
+    """Refuse content that safe_load would accept silently: a field written twice, a number in another base.
 
     Aliases are refused too, because they can grow without bound.
     """

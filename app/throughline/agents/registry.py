@@ -1,4 +1,4 @@
-"""Loads all agents at start, the shipped ones and the operator's, and hands them out by name."""
+"""Registry of the agents: the shipped ones and the operator's are loaded at start, and found by name."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -28,11 +28,13 @@ def _default_counter(_model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentDefaults:
-    """What applies where an agent's file says nothing; `summary_model` may be empty, and lives at `summary_base_url`.
+    """Values for agents whose file does not define them.
 
-    `summary_api_key_env` names the variable with the key for that address. `address_beside_default` tells where a model
-    lives that is named beside the default model: at the same server if it is of the same provider. None there is the
-    provider's own address. `counter_of` names the token counter of a model, '' being the default one.
+    - `summary_model` may be empty. Its address is `summary_base_url`, and `summary_api_key_env` names the variable with
+      the key for that address.
+    - `address_beside_default` returns the address of a model that is named without one: the default model's server if
+      both are of the same provider, else None, which stands for the provider's own address.
+    - `counter_of` returns the name of a model's token counter; '' is the default model.
     """
 
     usage_threshold: float
@@ -47,26 +49,26 @@ class AgentRegistry:
     """The agents of this process, fixed at start."""
 
     def __init__(self, agents: Iterable[AgentDefinition]) -> None:
-        """Keep the agents; of two with one name the later one counts."""
+        """Keep the agents. If two have the same name, the later one replaces the earlier."""
         by_name = {agent.name: agent for agent in agents}
         self._agents = {name: by_name[name] for name in sorted(by_name)}
 
     def get(self, name: str) -> AgentDefinition:
-        """Return the agent of that name. Raises NotFound naming those there are."""
+        """Return the agent with that name. Raises NotFound, which lists the known agents."""
         agent = self._agents.get(name)
         if agent is None:
             raise NotFound(f"There is no agent {name[:80]!r}. Known agents: {', '.join(self._agents) or 'none'}.")
         return agent
 
     def all(self) -> tuple[AgentDefinition, ...]:
-        """Return the agents by name."""
+        """Return the agents, ordered by name."""
         return tuple(self._agents.values())
 
 
 def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegistry:
-    """Load the shipped agents, then those of each folder, which add to or override them by name.
+    """Load the shipped agents, then those of each folder, which add to them or replace them by name.
 
-    Raises SettingInvalid for a folder that cannot be read, AgentInvalid with all that is wrong in all files.
+    Raises SettingInvalid for a folder that cannot be read, AgentInvalid with all errors of all files.
     """
     agents: list[AgentDefinition] = []
     wrong: list[str] = []
@@ -80,7 +82,7 @@ def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegist
 
 
 def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefinition], list[str]]:
-    """Return the folder's agents and the validation_errors about the files that cannot be used."""
+    """Return the folder's agents, and the errors of the files that cannot be used."""
     origins: dict[str, Path] = {}
     agents: list[AgentDefinition] = []
     wrong: list[str] = []
@@ -128,7 +130,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
 
 
 def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPolicy:
-    """Apply the precedence: the agent's value if written, else the setting, else the default."""
+    """Return the agent's context policy: the agent's value if written, else the setting, else the default."""
     section = file.context
     threshold = section.usage_threshold or defaults.usage_threshold
     _check_target(path, section, threshold)
@@ -146,7 +148,10 @@ def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPoli
 
 
 def _recent(section: ContextSection) -> dict[str, int]:
-    """Return how many of the newest messages are kept: `keep_recent` names it, whatever the strategy."""
+    """Return the number of newest messages to keep, in the policy field that the strategy uses.
+
+    In the file, `keep_recent` is its name for every strategy.
+    """
     default, least = ContextPolicy().keep_recent, section.min_recent_messages
     if section.strategy is Strategy.TRUNCATION:
         return {"keep_recent": section.keep_recent or default, "min_recent_messages": least}
@@ -154,7 +159,7 @@ def _recent(section: ContextSection) -> dict[str, int]:
 
 
 def _counter(file: AgentFile, defaults: AgentDefaults) -> str:
-    """`tiktoken` counts with the vocabulary of the agent's model."""
+    """Return the name of the agent's token counter. `tiktoken` stands for the vocabulary of the agent's model."""
     written = file.context.token_counter
     return defaults.counter_of(file.model or "") if written == DEFAULT_COUNTER else written
 
@@ -173,14 +178,18 @@ def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
 
 
 def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy:
-    """Return the policy with the section's fields of the same names, but for those that were `decided` here."""
+    """Return the policy with the section's fields of the same names, except for those that are `decided`."""
     written = {declared.name for declared in fields(policy)} - decided.keys()
     values: dict[str, Any] = {name: getattr(section, name) for name in written}  # Any: each field has its own type
     return policy(**values | decided)
 
 
 def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
-    """A summary model lives where the file says, else where the agent's model does; the setting's has its own place."""
+    """Return the address of the agent's summary model.
+
+    It is the one in the file, else that of the agent's own model. A summary model from the settings has the address
+    from the settings.
+    """
     if file.context.summary.base_url:
         return file.context.summary.base_url
     named = file.context.summary.model
@@ -192,7 +201,7 @@ def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
 
 
 def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:
-    """The agent's key is for the agent's address, and goes to no other."""
+    """Return the variable with the key of the summary model. The agent's key is sent only to the agent's address."""
     written = file.context.summary
     if written.base_url:
         return written.api_key_env
@@ -200,7 +209,10 @@ def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:
 
 
 def _check_target(path: Path, section: ContextSection, threshold: float) -> None:
-    """A written target must lie below the threshold in force; the default one is lowered by the engine instead."""
+    """Raise AgentInvalid if a written target is not below the threshold.
+
+    A default target is lowered by the context engine instead.
+    """
     source = "" if section.usage_threshold else " (the setting CONTEXT_USAGE_THRESHOLD)"
     if section.target is not None and section.target >= threshold:
         raise AgentInvalid(

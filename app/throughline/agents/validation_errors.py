@@ -1,4 +1,4 @@
-"""Tells what is wrong with an agent file in the words of the file: field, value, and what is allowed."""
+"""Texts for the errors of an agent file, in the terms of the file: field, value, and allowed values."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ MAX_SHOWN_CHARACTERS = 80
 MAX_COMPLAINTS = 20
 
 SECRET_FIELDS = frozenset({"api_key_env"})
-"""Fields that may hold a key by mistake: what was written there is not repeated."""
+"""Fields that may contain a key by mistake. Their values are not repeated in errors."""
 
 Context: TypeAlias = dict[str, Any]  # Any: what pydantic puts into an error depends on its kind
 Details: TypeAlias = Mapping[str, Any]  # Any: pydantic's ErrorDetails, of which only its core knows the type
@@ -47,7 +47,7 @@ PATTERNS = {
 
 
 def validation_errors(error: ValidationError) -> str:
-    """Return one line for each thing that is wrong, in the order of the file's fields."""
+    """Return one line for each error, in the order of the file's fields."""
     found = error.errors(include_url=False)
     lines = [_complaint(details) for details in found[:MAX_COMPLAINTS]]
     if len(found) > MAX_COMPLAINTS:
@@ -56,7 +56,7 @@ def validation_errors(error: ValidationError) -> str:
 
 
 def show(value: object) -> str:
-    """Return `value` short and on one line, without the credentials of an address."""
+    """Return `value` shortened and on one line, without the credentials of an address."""
     if isinstance(value, str):
         value = _without_credentials(value)
     text = clean_text(repr(value))
@@ -64,7 +64,7 @@ def show(value: object) -> str:
 
 
 def _without_credentials(address: str) -> str:
-    """Leave out all between the first `//` and the last `@` behind it."""
+    """Return the address without the text between the first `//` and the last `@` after it."""
     scheme, slashes, rest = address.partition("//")
     return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
@@ -90,7 +90,7 @@ def _problem(path: tuple[str | int, ...], kind: str, details: Details) -> str:
 
 
 def _unknown(path: tuple[str | int, ...]) -> str:
-    """Say that there is no such field, and which one may have been meant."""
+    """Return the error text for an unknown field, with the field that may have been meant."""
     name, allowed = str(path[-1]), field_names(section_at(path[:-1]))
     if name in allowed:
         return "is another name of a field that is written too: write one of them"
@@ -111,6 +111,6 @@ def _dotted(path: tuple[str | int, ...]) -> str:
 
 
 def show_name(name: str) -> str:
-    """Return a name from the file, printable and not longer than a line."""
+    """Return a name from the file, made printable and cut to MAX_SHOWN_CHARACTERS."""
     text = clean_text(name)[:MAX_SHOWN_CHARACTERS]
     return text if text.isprintable() else repr(text)

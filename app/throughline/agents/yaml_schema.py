@@ -1,6 +1,6 @@
-"""What an agent file may say. Defaults and ranges are those of the values it becomes (`field_as_in`).
+"""Schema of an agent file. Defaults and ranges come from the dataclasses that it is turned into (`policy_field`).
 
-A field left out or left empty is not written and takes its default. Strict: nothing is converted to another type.
+A field that is missing or empty takes its default. Validation is strict: no value is converted to another type.
 """
 
 from typing import Annotated, Self
@@ -47,11 +47,17 @@ STRATEGY_OF = {
     "max_tokens_before_summary": Strategy.SUMMARIZATION,
     "adopt": Strategy.SUMMARIZATION,
 }
-"""Options that only one strategy has. `summary` is none of them: a session of any agent may be summarised by hand."""
+"""Options that only one strategy has.
+
+`summary` is not among them, because a session of any agent may be summarized on demand.
+"""
 
 SPARE_MESSAGES = 4
-"""With `adopt: immediately`, N is at least so much above `min_recent_messages`: what is in between is summarised each
-time, and fewer messages would have nearly every turn wait for a summary. Chosen: two exchanges."""
+"""Least difference between `max_messages_before_summary` and `min_recent_messages` with `adopt: immediately`.
+
+The messages in between are summarized each time. With fewer of them, nearly every turn would wait for a summary.
+Chosen: two exchanges.
+"""
 
 
 def _check_distinct(names: list[str]) -> list[str]:
@@ -68,7 +74,7 @@ Variable = Annotated[str, AfterValidator(check_variable)]
 
 
 class Section(BaseModel):
-    """A mapping in the file: unknown fields are refused, empty ones are as if they were not there."""
+    """A mapping in the file. Unknown fields are refused; empty fields count as missing."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -81,7 +87,7 @@ class Section(BaseModel):
 
 
 class PruneSection(Section):
-    """`context.prune`: fractions of the window, and how many tool outputs stay whole."""
+    """`context.prune`: thresholds as fractions of the window, and how many tool outputs stay whole."""
 
     start: float = policy_field(PrunePolicy, "start")
     aggressive: float = policy_field(PrunePolicy, "aggressive")
@@ -129,7 +135,7 @@ class SummarySection(Section):
 
 
 class ImportanceSection(Section):
-    """`context.importance`: what messages are worth to the strategy of that name."""
+    """`context.importance`: the weights of messages for the strategy `importance`."""
 
     user: float = policy_field(ImportanceWeights, "user")
     tool_use: float = policy_field(ImportanceWeights, "tool_use")
@@ -140,12 +146,13 @@ class ImportanceSection(Section):
 
 
 class ContextSection(Section):
-    """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`.
+    """`context`: the agent's context policy.
 
-    `keep_recent` unwritten is 20 for the strategy `truncation`; for the others it is `min_recent_messages`.
-    `summarize_chunk_size` and `max_summary_tokens` become `chunk_messages` and `max_tokens` of the summary policy.
+    - `usage_threshold`: if missing, the setting `context_usage_threshold`.
+    - `keep_recent`: if missing, 20 for the strategy `truncation`, and `min_recent_messages` for the others.
+    - `summarize_chunk_size` and `max_summary_tokens` become `chunk_messages` and `max_tokens` of the summary policy.
 
-    The strategies' own options come after what they are checked against.
+    The options of single strategies are declared after the fields that their validation needs.
     """
 
     strategy: Strategy = policy_field(ContextPolicy, "strategy")
@@ -243,14 +250,14 @@ class AgentFile(Section):
 
 
 def check_key_has_an_address(value: str | None, info: ValidationInfo) -> str | None:
-    """Return the variable's name. Raises ValueError where the section says no address beside it."""
+    """Return the variable's name. Raises ValueError if the section has no address for the key."""
     if value is not None and info.data.get("base_url", "") is None:
         raise ValueError("needs base_url, the address that the key is for")
     return value
 
 
 def field_names(section: type[BaseModel]) -> tuple[str, ...]:
-    """Return the names a section's fields may be written under, aliases included."""
+    """Return the names under which a section's fields may be written, aliases included."""
     names: list[str] = []
     for name, info in section.model_fields.items():
         alias = info.validation_alias
@@ -259,7 +266,7 @@ def field_names(section: type[BaseModel]) -> tuple[str, ...]:
 
 
 def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:
-    """Return the section the field at `path` (as pydantic names it) belongs to."""
+    """Return the section that contains the field at `path`, which is a location in a pydantic error."""
     section: type[BaseModel] = AgentFile
     for step in path:
         info = section.model_fields.get(str(step))

@@ -1,1 +1,1 @@
-"""The REST and SSE door."""
+"""The REST interface, with server-sent events."""

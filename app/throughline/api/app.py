@@ -1,4 +1,7 @@
-"""Puts the door together: middleware, error handlers, routes, document. Called by `assembly/` and by the tests."""
+"""Factory of the HTTP application: middleware, error handlers, routes and OpenAPI document.
+
+Called by `assembly/` and by the tests.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -71,7 +74,10 @@ CORS_EXPOSED = (
     "WWW-Authenticate",
 )
 NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
-"""FastAPI would else export its requests where the environment names an OTLP endpoint; metrics are our own."""
+"""FastAPI's own telemetry, switched off. The service has metrics of its own.
+
+FastAPI would otherwise export its requests if the environment names an OTLP endpoint.
+"""
 
 DESCRIPTION = (
     "Conversations that can run for ever: every message is kept, the model always gets a prompt that fits. "
@@ -84,7 +90,7 @@ def create_app(
     config: ApiConfig,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """Return the application. It opens and closes nothing by itself."""
+    """Return the HTTP application. It opens and closes no resources itself."""
     app = FastAPI(
         title="Throughline",
         version=config.version,
@@ -107,7 +113,7 @@ def create_app(
 
 
 def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
-    """Return an application that answers for health and metrics only; nobody is asked who they are."""
+    """Return an application that serves only health and metrics, without authentication."""
     app = FastAPI(
         title="Throughline",
         version=config.version,
@@ -131,12 +137,18 @@ def _dependencies(services: Services, config: ApiConfig) -> ApiDependencies:
 
 
 def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
-    """Serve `path` by another door's endpoint, with the same cap on bodies; it checks by itself who asks."""
+    """Serve `path` by another interface's ASGI endpoint, such as Slack's.
+
+    The limits on request bodies apply; the endpoint authenticates its requests itself.
+    """
     app.router.routes.append(Route(path, endpoint, include_in_schema=False))
 
 
 def _middleware(config: ApiConfig) -> list[Middleware]:
-    """Outermost first: answers to refused and broken requests carry CORS headers too."""
+    """Return the middleware, outermost first.
+
+    CORS comes first, so that the answers to refused and failed requests carry its headers, too.
+    """
     cap = Middleware(
         BodyCap,
         cap=Cap(config.max_body_bytes, "MAX_BODY_BYTES"),

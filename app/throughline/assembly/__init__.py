@@ -1,1 +1,1 @@
-"""Puts the concrete parts of a process together; `main.py` asks for it by name, when it is needed."""
+"""Assembly of a process from concrete parts. `main.py` imports it only when a command needs it."""

@@ -1,16 +1,22 @@
-"""Garbage collector of Python, set for a process that serves for weeks. Each program calls it once it is set up."""
+"""Configuration of Python's garbage collector for a process that runs for weeks.
+
+Each program calls it once its own set-up is complete.
+"""
 
 import gc
 
 YOUNG_OBJECTS = 8_000
 YOUNG_PASSES = 10
 MIDDLE_PASSES = 40
-"""With Python's own thresholds (700, 10, 10) each turn cost passes over all that is kept, more so the more was kept: a
-tenth of the time after two minutes of load, and pauses of a quarter of a second.
-Python counts objects made less objects freed, so a young pass of a steady load walks up to five times YOUNG_OBJECTS."""
+"""Thresholds of the collector's generations, in place of Python's own (700, 10, 10).
+
+With those, each turn paid for passes over all objects that the process keeps. After two minutes of load, this took a
+tenth of the time, in pauses of a quarter of a second. Python counts created objects minus freed ones, so under steady
+load a young pass visits up to five times YOUNG_OBJECTS.
+"""
 
 
 def tune_collector() -> None:
-    """Let the collector never look at what is loaded by now, and seldom at all else."""
+    """Exclude all objects that exist now from garbage collection, and collect others rarely."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_PASSES, MIDDLE_PASSES)

@@ -1,4 +1,4 @@
-"""The database as the settings name it: opened, and administered from the command line."""
+"""The configured database: opening it, and administering it from the command line."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,22 +17,25 @@ from throughline.settings import Settings, read_settings
 
 
 def database_location(settings: Settings) -> DatabaseLocation:
-    """Return where the settings say that the database is."""
+    """Return the location of the database that the settings name."""
     return DatabaseLocation(settings.database_url, settings.data_dir, settings.database_direct_url)
 
 
 def is_guest(settings: Settings, kind: ProcessKind) -> bool:
-    """Whether the process is a command on a server that others keep: it does nobody's work there but its own."""
+    """Return whether the process is a command on a database server that others operate.
+
+    Such a command does no work there except its own.
+    """
     return kind is ProcessKind.COMMAND and bool(settings.database_url)
 
 
 def may_migrate(settings: Settings, kind: ProcessKind) -> bool:
-    """Whether the process may change the schema, if need be."""
+    """Return whether the process may upgrade the schema."""
     return settings.migrate_on_start and not is_guest(settings, kind)
 
 
 def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractAsyncContextManager[Database]:
-    """Open the database that the settings name, and close it at the end of the block. Raises as open_database."""
+    """Open the database that the settings name; close it with the context. Raises the errors of open_database."""
     config = DatabaseConfig(
         url="",
         pool_size=settings.db_pool_size,
@@ -45,7 +48,7 @@ def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractA
 
 
 def read_quiet_settings(options: LocalOptions) -> Settings:
-    """The settings for a command that talks to a person: only errors are logged, to standard error."""
+    """Return the settings for a command at a terminal, and limit its logs to errors, on standard error."""
     settings = read_settings(options.data_dir)
     set_up_logging("ERROR", settings.log_format)
     return settings
@@ -53,19 +56,19 @@ def read_quiet_settings(options: LocalOptions) -> Settings:
 
 @asynccontextmanager
 async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
-    """Yield the store of API keys."""
+    """Yield the administration of API keys."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         yield database.keys
 
 
 async def slack_link_code(options: LocalOptions, user: str) -> str:
-    """Return a code with which somebody in Slack becomes this user, who is made if new."""
+    """Return a code with which a person in Slack becomes this user. The user is created if new."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         return await database.open_slack("").links.new_code(await database.users.get_or_create(user))
 
 
 async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, ...]:
-    """End links of Slack users; return whose, as TEAM:USER. Raises NotFound where there is none."""
+    """End links of Slack users and return these users as TEAM:USER. Raises NotFound if there is no link."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         links = database.open_slack("").links
         if whom.slack_user:
@@ -76,7 +79,7 @@ async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, .
 
 
 async def upgrade_database(options: LocalOptions) -> None:
-    """Bring the schema to the newest revision."""
+    """Upgrade the schema to the newest revision."""
     settings = read_quiet_settings(options)
     async with open_direct_address(database_location(settings)) as url:
         await upgrade(url)
@@ -85,14 +88,17 @@ async def upgrade_database(options: LocalOptions) -> None:
 
 
 async def service_status(options: LocalOptions) -> ServiceStatus:
-    """Return what the processes on this database are at, and what waits. Nothing is written, and no database made."""
+    """Return the state of the processes on this database and of waiting work.
+
+    Nothing is written, and no database is created.
+    """
     where = database_location(read_quiet_settings(options))
     async with open_direct_address(where, may_create=False) as url:
         return replace(await read_service_status(url), database=where.told)
 
 
 async def database_address(options: LocalOptions) -> str:
-    """Return the address by which other programs of this user reach the database; it holds the password."""
+    """Return the address at which this user's other programs reach the database. It contains the password."""
     async with open_address(database_location(read_quiet_settings(options))) as urls:
         return urls.url.replace("postgresql+asyncpg://", "postgresql://", 1)
 

@@ -1,4 +1,4 @@
-"""Health and metrics of a process that serves nothing else: a worker, or Slack over Socket Mode."""
+"""Health and metrics of a process that serves no other HTTP: a worker, or Slack over Socket Mode."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ from throughline.assembly.services import make_services
 from throughline.slack.health import SlackHealth
 
 MOST_CONNECTIONS = 100
-"""For machinery that looks now and then; a process that holds many turns has other uses for its descriptors."""
+"""Most connections, for monitoring only: a process with many turns needs its file descriptors elsewhere."""
 
 CLOSING_SECONDS = 1.0
 
@@ -21,9 +21,10 @@ CLOSING_SECONDS = 1.0
 async def health_served(
     runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None
 ) -> AsyncGenerator[str | None]:
-    """Answer on HEALTH_PORT inside the block; yields the address, None where no port is set. Raises SettingInvalid.
+    """Serve health and metrics on HEALTH_PORT while the context is open. Raises SettingInvalid.
 
-    It goes on while turns are drained inside the block: live, and not ready.
+    Yields the URL, None if no port is set. While turns are drained inside the context, the process is live and not
+    ready.
     """
     settings = runtime.settings
     if settings.health_port is None:
@@ -42,4 +43,4 @@ async def health_served(
 
 
 async def _nothing_to_end() -> None:
-    """No answer of these takes long."""
+    """Do nothing: none of these requests takes long."""

@@ -1,4 +1,4 @@
-"""Puts the memories together: with a model for their meaning where one is set."""
+"""Assembly of the memories, with an embedding model if one is configured."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -19,12 +19,12 @@ from throughline.settings import Settings, read_variable
 from throughline.worker.jobs import Work
 
 EVERY = timedelta(minutes=5)
-"""When missing vectors are looked for, beside the start and each failure."""
+"""Interval at which memories without a vector are searched for, in addition to the start and each failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """The memories, and what a worker does for them."""
+    """The memories, and the jobs and schedules by which a worker maintains them."""
 
     keeper: MemoryKeeper
     kinds: Mapping[str, Work] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class MemoryShare:
 
 
 def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
-    """Return the model that is set, None where there is none. Raises SettingInvalid; needs no database."""
+    """Return the configured embedding model, None without one. Raises SettingInvalid; needs no database."""
     if not settings.embedding_model:
         return None
     config = EmbeddingConfig(
@@ -52,9 +52,9 @@ def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
 async def open_memories(
     settings: Settings, kind: ProcessKind, database: Database, embedder: LangChainEmbedder | None, clock: Clock
 ) -> AsyncGenerator[MemoryShare]:
-    """Yield the memories; with a model, everything that has no vector of it yet gets one. Raises DatabaseUnusable.
+    """Yield the memories. With a model, memories without a vector of that model get one. Raises DatabaseUnusable.
 
-    A command on a server that others keep leaves that to them: their model may be another.
+    A command on a server that others operate creates no vectors, because their model may be a different one.
     """
     if embedder is None:
         yield MemoryShare(MemoryKeeper(database.memories))

@@ -1,4 +1,4 @@
-"""What the settings say about chat models, as the values that agents and the registry of models take."""
+"""Conversion of the settings on chat models to the configuration of agents and of the model registry."""
 
 from functools import partial
 
@@ -9,9 +9,9 @@ from throughline.settings import Settings, read_variable
 
 
 def agent_defaults(settings: Settings) -> AgentDefaults:
-    """Return what agents have that name nothing.
+    """Return the values for agents whose file does not define them.
 
-    Without a summary model and a default model of the operator's, an agent summarises with its own model.
+    If neither a summary model nor a default model is configured, an agent summarizes with its own model.
     """
     configured = "" if settings.default_llm == OFFLINE else settings.default_llm
     summary_model = settings.context_summary_model or configured
@@ -27,7 +27,7 @@ def agent_defaults(settings: Settings) -> AgentDefaults:
 
 
 def models_config(settings: Settings) -> ModelsConfig:
-    """Return what the registry of models is told."""
+    """Return the configuration of the model registry."""
     return ModelsConfig(
         default_model=settings.default_llm,
         default_base_url=settings.default_llm_base_url or None,

@@ -1,4 +1,4 @@
-"""Keeps a process's row in the database up to date, by a timer of its own."""
+"""Heartbeat of a process: a timer keeps the process's row in the database up to date."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,18 +15,21 @@ from throughline.execution.running_concurrently import running_concurrently
 
 LOOK_SECONDS = 0.5
 FORGET_SECONDS = 2.0
-"""How long the end of a process may wait for its row to go; one that stays is seen to be silent."""
+"""How long the end of a process may wait for its row to be deleted. A row that stays is shown as silent."""
 
 log = structlog.get_logger(__name__)
 
 
 class ProcessHeartbeats:
-    """Writes every HEARTBEAT_SECONDS, and soon where the process began or ceased to take turns or to listen."""
+    """Heartbeat that writes the process's row every HEARTBEAT_SECONDS.
+
+    It also writes soon after the process began or stopped to take turns or to listen.
+    """
 
     def __init__(
         self, processes: ProcessRepository, process: Process, read_state: Callable[[], ProcessState], clock: Clock
     ) -> None:
-        """Nothing is written before `run`."""
+        """Prepare the heartbeat. Nothing is written before `run`."""
         self._processes = processes
         self._process = process
         self._read_state = read_state
@@ -35,7 +38,7 @@ class ProcessHeartbeats:
         self._shown: tuple[bool, bool] | None = None
 
     async def run(self) -> None:
-        """Write again and again, whatever becomes of it."""
+        """Write the row at intervals until cancelled; failures are only logged."""
         while True:
             state, now = self._read_state(), self._clock.monotonic()
             shown = (state.is_claiming, state.is_listening)
@@ -46,7 +49,7 @@ class ProcessHeartbeats:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def forget(self) -> None:
-        """Take the row away, if the database answers soon."""
+        """Delete the row, if the database answers soon."""
         with ErrorBoundary(log.info, "process could not note that it ends"):
             async with asyncio.timeout(FORGET_SECONDS):
                 await self._processes.forget(self._process.id)
@@ -54,9 +57,9 @@ class ProcessHeartbeats:
 
 @asynccontextmanager
 async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
-    """Have the database show this process inside the block, its draining included.
+    """Show this process in the database while the context is open, including its draining.
 
-    `has_worker`: turns run in this very process, whosoever they are.
+    `has_worker`: this process runs turns of all users.
     """
 
     def read_state() -> ProcessState:

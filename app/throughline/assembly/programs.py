@@ -1,4 +1,4 @@
-"""The programs: `serve`, `worker`, `slack`, and the service that a command starts for its own user."""
+"""The programs `serve`, `worker` and `slack`, and the service that a command starts for its own user."""
 
 import asyncio
 import tempfile
@@ -33,17 +33,17 @@ log = structlog.get_logger(__name__)
 
 
 def serve(options: ServeOptions) -> None:
-    """Serve until told to stop."""
+    """Serve the REST API until stopped."""
     _run_until_stopped(_serve(options))
 
 
 def work(options: WorkerOptions) -> None:
-    """Run turns until told to stop."""
+    """Run turns until stopped."""
     _run_until_stopped(_work(options))
 
 
 def take_part_in_slack(options: SlackOptions) -> None:
-    """Take part in Slack over Socket Mode until told to stop."""
+    """Run the Slack interface over Socket Mode until stopped."""
     _run_until_stopped(_take_part_in_slack(options))
 
 
@@ -106,7 +106,7 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
 
 
 def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settings:
-    """Read the settings; what the command line gives wins, None is not given."""
+    """Return the settings, replaced by the values from the command line that are not None."""
     changes = {name: value for name, value in given.items() if value is not None}
     return read_settings(data_dir).model_copy(update=changes)
 
@@ -117,9 +117,9 @@ def _told(what: str, health: str | None) -> str:
 
 @asynccontextmanager
 async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
-    """Yield the path of a unix socket on which this very process serves the API to its own user.
+    """Yield the path of a unix socket on which this process serves the API to its own user.
 
-    It takes turns if the command sends messages, and everybody's only where nobody else would.
+    The process takes turns if the command sends messages. It takes those of other users only if no other process would.
     """
     settings = read_quiet_settings(options)
     config = ApiConfig(
@@ -139,10 +139,11 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
 
 
 async def _whose_turns(runtime: Runtime) -> UserId | None:
-    """Return the user whose turns alone a command takes; None where it is the whole service for its database.
+    """Return the user to whose turns a command is limited, None if it takes all turns of its database.
 
-    Others may count on other settings than those of this command: another model, agents it does not have. Only on the
-    embedded server, while no other process takes turns, nobody else would do what waits, side jobs included.
+    Other users may rely on settings that differ from this command's: another model, or agents that it lacks. A command
+    takes all turns, and side jobs, only on the embedded server while no other process takes turns. Otherwise nobody
+    would.
     """
     database = runtime.database
     if not is_guest(runtime.settings, runtime.process.kind) and await database.processes.count_claiming() == 0:
@@ -151,7 +152,7 @@ async def _whose_turns(runtime: Runtime) -> UserId | None:
 
 
 def _warn_of_proxy(slack: SlackHttpInterface) -> None:
-    """Slack reaches this machine through a proxy, and what such a one passes on may look like this machine's own."""
+    """Warn that requests which a proxy passes on for Slack may look like requests of this machine."""
     log.warning(
         "requests without a key are served while slack is set up over http: whoever the proxy lets through acts as the "
         "user local",

@@ -1,4 +1,4 @@
-"""What every process of the service consists of: database, models, tools, agents, and the worker that runs turns."""
+"""Dependencies of every process of the service: database, models, tools, agents, and the worker for turns."""
 
 import os
 import socket
@@ -46,14 +46,17 @@ VERSION = version("throughline")
 MAX_TOOL_RESULT_BYTES = 5_000_000
 RANDOM_DIGITS = 8
 RECALL_COUNTER = "tiktoken"
-"""Bounds what recall tools return, whatever the agent's own counter: near enough for a bound."""
+"""Token counter that limits the results of recall tools, whatever the agent's own counter.
+
+It is accurate enough for a limit.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """One process's share of the service: what turns need, and the worker that runs them."""
+    """The service's parts in one process: the dependencies of turns, and the worker that runs turns."""
 
     settings: Settings
     process: Process
@@ -67,7 +70,7 @@ class Runtime:
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
-    """Yield the dependencies. Raises at once where an agent, its model or a tool of its cannot be used."""
+    """Yield the parts of a process. Raises if an agent, its model or one of its tools cannot be used."""
     _ignore_tracing()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
@@ -96,10 +99,8 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             make_counter=make_counter,
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
-        config = JobsConfig(process.name, settings.job_concurrency)
-        jobs = SideJobs(
-            database.jobs, _job_registry(settings, dependencies, database, memories, metrics), metrics, config
-        )
+        registry = _job_registry(settings, dependencies, database, memories, metrics)
+        jobs = SideJobs(database.jobs, registry, metrics, JobsConfig(process.name, settings.job_concurrency))
         worker = Worker(dependencies, database.notifier.work, jobs, _worker_config(settings, process))
         database.notifier.on_cancel(worker.on_cancel)
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
@@ -111,13 +112,16 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
 
 
 async def _check_agents(dependencies: TurnDependencies) -> None:
-    """Refuse agents that cannot be used, and make the counters of the others ready."""
+    """Raise if an agent cannot be used, and load the token counters of all agents."""
     for agent in await check_agents(dependencies):
         await warm_counter(agent.counter)
 
 
 def _ignore_tracing() -> None:
-    """Let no library trace, whatever the environment says: users' words go nowhere but where a setting sends them."""
+    """Keep libraries from tracing, whatever the environment says.
+
+    Users' texts are sent only to services that a setting names.
+    """
     if ignored := remove_tracing_variables():
         log.warning("tracing variables ignored: this service does not trace", variables=ignored)
 
@@ -156,7 +160,10 @@ def _job_registry(
 
 
 def _new_process(kind: ProcessKind) -> Process:
-    """Return this start of this process. Containers that share a host's network share `host:1`, so its id is named."""
+    """Return the identity of this process, new at each start.
+
+    The name contains digits of a random id, because all containers that share a host's network are `host:1`.
+    """
     process_id = new_id()
     return Process(
         ProcessId(process_id), kind, f"{socket.gethostname()}:{os.getpid()}:{process_id.hex[-RANDOM_DIGITS:]}", VERSION
@@ -164,7 +171,7 @@ def _new_process(kind: ProcessKind) -> Process:
 
 
 def _worker_config(settings: Settings, process: Process) -> WorkerConfig:
-    """Return how this process's worker takes turns."""
+    """Return the configuration of this process's worker."""
     return WorkerConfig(
         name=process.name,
         concurrency=settings.worker_concurrency,

@@ -1,4 +1,4 @@
-"""What the REST API works on, from the parts of a process."""
+"""Dependencies of the REST routes, made from the parts of a process."""
 
 from functools import partial
 
@@ -10,7 +10,10 @@ from throughline.turn.submit import submit_message
 
 
 def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None) -> Services:
-    """Return what the API's routes call; `has_worker`: turns run in this very process, which may be in `slack`."""
+    """Return the dependencies of the REST routes.
+
+    `has_worker`: turns run in this process. `slack`: the state of its Slack interface, if it has one.
+    """
     database, context = runtime.database, runtime.context
     slots = runtime.worker if has_worker else None
     return Services(
@@ -35,8 +38,8 @@ async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worke
     schema = await runtime.database.check_ready()
     checks = {"database": True}
     hints = {
-        "schema": schema == head_revision(),  # a newer one has all that this version needs
-        "listener": runtime.database.notifier.is_listening,  # without it whoever waits looks for themselves: slower
+        "schema": schema == head_revision(),  # a newer schema has all that this version needs
+        "listener": runtime.database.notifier.is_listening,  # without it, waiting calls poll: slower
     }
     if has_worker:
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
@@ -47,7 +50,10 @@ async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worke
 
 
 def _with_slack(ready: Readiness, slack: SlackHealth) -> Readiness:
-    """Say how it is with Slack: a process that is there for nothing else is not ready where it hears nothing."""
+    """Return the readiness with the state of Slack added.
+
+    A process that serves only Slack is not ready while it cannot receive events.
+    """
     heard, may_answer = {"slack": slack.unheard is None}, {"slack_token": slack.token_refused is None}
     troubles = {"slack": slack.unheard, "slack_token": slack.token_refused}
     checks, hints = (heard, may_answer) if slack.is_all else ({}, heard | may_answer)

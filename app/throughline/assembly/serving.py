@@ -1,6 +1,6 @@
-"""Serves the REST API on a listening socket, with or without turns in this process.
+"""Serving of the REST API on a listening socket, with or without turns in this process.
 
-It ends when it is told to stop, or when the claim loop breaks. Then it raises ClaimingFailed.
+Serving ends when it is stopped, or when the claim loop fails; it then raises ClaimingFailed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CLOSING_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServeMode:
-    """How to serve: with turns in this process or not, of one user or of all, until `stop`."""
+    """How to serve: with or without turns in this process, of one user or of all, until `stop`."""
 
     has_worker: bool = True
     only_for: UserId | None = None
@@ -38,7 +38,7 @@ class ServeMode:
 async def serving_on(
     listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: ServeMode
 ) -> AsyncGenerator[None]:
-    """Serve inside the block."""
+    """Serve while the context is open."""
     async with noted(runtime, has_worker=mode.has_worker and mode.only_for is None):
         serving = asyncio.create_task(serve_on(listener, runtime, config, mode))
         try:
@@ -49,7 +49,7 @@ async def serving_on(
 
 
 async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: ServeMode) -> None:
-    """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
+    """Serve until stopped. Turns get their grace period first; unfinished event streams are then aborted."""
     slack = None if mode.slack is None else mode.slack.health
     services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
 
@@ -78,6 +78,6 @@ async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
 
 
 def check_unbroken(broken: asyncio.Event) -> None:
-    """End a program that takes no more turns with an error, so that whoever started it starts another."""
+    """Raise ClaimingFailed if the claim loop has failed, so that the supervisor of the program starts it again."""
     if broken.is_set():
         raise ClaimingFailed("The claim loop broke, see the log above: this process took no more turns and has ended.")

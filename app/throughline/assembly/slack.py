@@ -1,4 +1,4 @@
-"""Puts the Slack door together, over HTTP beside the REST routes, or over Socket Mode by itself."""
+"""Assembly of the Slack interface: over HTTP together with the REST routes, or over Socket Mode alone."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from throughline.slack.services import SlackServices
 
 @dataclass(frozen=True, slots=True)
 class SlackHttpInterface:
-    """An endpoint, the path it is served at, and whether it can be of use now."""
+    """Slack's HTTP endpoint, the path at which it is served, and its state."""
 
     path: str
     endpoint: EventsEndpoint
@@ -25,7 +25,7 @@ class SlackHttpInterface:
 
 
 def slack_config(settings: Settings) -> SlackConfig:
-    """Return what the door is told: it delivers as a worker takes turns, as many at once and with leases as long."""
+    """Return the configuration of Slack. Deliveries have the concurrency and the leases of a worker's turns."""
     return SlackConfig(
         bot_token=settings.slack_bot_token,
         signing_secret=settings.slack_signing_secret,
@@ -39,7 +39,7 @@ def slack_config(settings: Settings) -> SlackConfig:
 
 @asynccontextmanager
 async def slack_over_http(runtime: Runtime) -> AsyncGenerator[SlackHttpInterface | None]:
-    """Yield where to serve Slack's events, None where Slack is not set up, or for Socket Mode only."""
+    """Yield Slack's HTTP endpoint, None if Slack is not configured or uses Socket Mode only."""
     settings = runtime.settings
     _check_agent(runtime)
     if settings.slack_signing_secret or (settings.slack_bot_token and not settings.slack_app_token):
@@ -52,9 +52,9 @@ async def slack_over_http(runtime: Runtime) -> AsyncGenerator[SlackHttpInterface
 
 @asynccontextmanager
 async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: bool) -> AsyncGenerator[asyncio.Event]:
-    """Take part in Slack inside the block, with `turns` in this very process. Raises SettingInvalid.
+    """Run the Slack interface over Socket Mode while the context is open. Raises SettingInvalid.
 
-    Yields an event that is set where turns are no longer claimed.
+    With `turns`, this process runs turns as well. Yields an event that is set once turns are no longer claimed.
     """
     _check_agent(runtime)
     working = runtime.worker.working() if turns else nullcontext(asyncio.Event())
@@ -63,7 +63,7 @@ async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: boo
 
 
 def _check_agent(runtime: Runtime) -> None:
-    """Raise SettingInvalid where no agent has the name that is to answer in Slack."""
+    """Raise SettingInvalid if the agent configured for Slack does not exist."""
     try:
         runtime.turn_dependencies.agents.get(runtime.settings.slack_agent)
     except NotFound as error:

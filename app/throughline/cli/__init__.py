@@ -1,1 +1,1 @@
-"""The command-line door."""
+"""The command-line interface."""

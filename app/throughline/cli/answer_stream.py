@@ -1,4 +1,4 @@
-"""One message and the stream of its answer, kept up through cut connections."""
+"""Sending one message and streaming its answer, with reconnection when the connection is lost."""
 
 import asyncio
 import secrets
@@ -20,7 +20,7 @@ RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionCut:
-    """The connection broke; it is being made again."""
+    """Event: the connection was lost and is being opened again. `attempt` counts the attempts."""
 
     attempt: int
 
@@ -29,16 +29,16 @@ AnswerEvent: TypeAlias = EventData | ConnectionCut
 
 
 class AnswerStream:
-    """Sends one message, once, and yields the events of its answer until the last.
+    """Sender of one message that yields the events of its answer up to the last one.
 
-    The message carries a fresh idempotency key, so that sending it again after a cut joins the same run. Once the
-    run is known the stream is taken up behind the last event seen. `run_known` is set as soon as `run_id` is.
+    The message has a fresh idempotency key, so that sending it again after a lost connection joins the same run. Once
+    the run is known, the stream resumes after the last received event. `run_known` is set as soon as `run_id` is.
     """
 
     def __init__(
         self, client: ServiceClient, session_id: str, content: str, *, retry_delays: tuple[float, ...]
     ) -> None:
-        """Prepare; nothing is sent before `events` is read."""
+        """Prepare the message. Nothing is sent before `events` is read."""
         self._client = client
         self._session_id = session_id
         self._content = content
@@ -52,7 +52,7 @@ class AnswerStream:
         self.run_known = asyncio.Event()
 
     async def events(self) -> AsyncGenerator[AnswerEvent, None]:
-        """Yield the events. Raises ServiceUnreachable when the connection stays lost, RequestRefused when refused."""
+        """Yield the events. Raises ServiceUnreachable if the connection stays lost, RequestRefused if refused."""
         async with aclosing(self._read_until_cut()) as events:
             async for event in events:
                 yield event
@@ -82,7 +82,10 @@ class AnswerStream:
                 raise
 
     def _may_try_again(self, error: ServiceUnreachable | RequestRefused) -> bool:
-        """Whether `error` may be a restart of the service: only after a first connection, never for a clear no."""
+        """Return whether to connect again after `error`, which may be due to a restart of the service.
+
+        True only after a first successful connection, and never for a client error (4xx).
+        """
         return self._was_connected and not (
             isinstance(error, RequestRefused) and error.status < httpx.codes.INTERNAL_SERVER_ERROR
         )
@@ -121,13 +124,16 @@ class AnswerStream:
 
 
 def _read_event(raw: ServerSentEvent) -> EventData | None:
-    """Return what an event says, None for a kind this version does not know. Raises UnexpectedReply if unreadable."""
+    """Return the data of an event, None for a type that this version does not know.
+
+    Raises UnexpectedReply if the event is unreadable.
+    """
     kind = EVENTS.get(raw.event)
     return None if kind is None else read_json(kind, raw.data)
 
 
 def _run_id_of(response: httpx.Response) -> str:
-    """Return the run named by the header that answers a message, empty where there is none."""
+    """Return the run id in the headers of the reply to a message, '' if they contain none."""
     path = str(response.headers.get("content-location") or response.headers.get("location") or "")
     _, found, rest = path.partition("/v1/runs/")
     return rest.partition("/")[0] if found else ""

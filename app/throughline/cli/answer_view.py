@@ -1,4 +1,4 @@
-"""Printing an answer while it is written: its text, and dimly what happens beside it."""
+"""Printing of an answer while it is written: its text, and dimmed remarks on tools and the context."""
 
 from throughline.cli.answer_stream import AnswerEvent, ConnectionCut
 from throughline.cli.context_gauges import percent
@@ -27,15 +27,14 @@ SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
 
 
 class AnswerView:
-    """Prints the events of one answer."""
+    """Printer of the events of one answer."""
 
     def __init__(self, screen: Screen) -> None:
-        """Print to `screen`."""
         self._screen = screen
         self._has_text = False
 
     def show(self, event: AnswerEvent) -> None:
-        """Print one event. Raises AnswerFailed where the turn ended with an error."""
+        """Print one event. Raises AnswerFailed if the turn ended with an error."""
         match event:
             case MessageDelta(text=text):
                 self._has_text = True
@@ -51,7 +50,7 @@ class AnswerView:
                 self._screen.note(_remark(event))
 
     def _show_whole(self, message: MessageOut) -> None:
-        """End a message; it is printed whole if its pieces were lost with their events."""
+        """End a message. Print its whole text if its pieces were lost together with their events."""
         if not self._has_text and message.role == "assistant":
             self._screen.write(text_of(message))
         self._has_text = False

@@ -1,4 +1,4 @@
-"""Sending one message and printing its answer; Ctrl-C stops the answer, not the chat."""
+"""Sending one message and printing its answer. Ctrl-C stops the answer, not the chat."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ SHOWN_TITLE = 60
 async def answer(state: ChatState, content: str) -> None:
     """Send `content` and print the answer, in a new session if there is none yet.
 
-    Raises the errors of the client, and AnswerFailed where the turn failed.
+    Raises the errors of the client, and AnswerFailed if the turn failed.
     """
     session = await _session_of(state, content)
     stream = AnswerStream(state.client, session.id, content, retry_delays=RETRY_DELAYS_SECONDS)
@@ -25,17 +25,16 @@ async def answer(state: ChatState, content: str) -> None:
 
 
 class Answering:
-    """One answer being written. The first Ctrl-C has the run cancelled, the second stops listening to it."""
+    """One answer in progress. The first Ctrl-C cancels the run, the second stops waiting for the answer."""
 
     def __init__(self, state: ChatState, stream: AnswerStream) -> None:
-        """Print the events of `stream`."""
         self._state = state
         self._stream = stream
         self._reading: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Return when the answer is over or nobody wants to hear it."""
+        """Print the answer. Return when it is over or the user has stopped waiting for it."""
         self._reading = asyncio.create_task(self._read())
         try:
             with _on_interrupt(self._interrupted):
@@ -71,7 +70,7 @@ class Answering:
 
 
 async def _session_of(state: ChatState, content: str) -> SessionOut:
-    """Return the chat's session, created at its first message and named after it."""
+    """Return the chat's session. The first message creates it and gives it its title."""
     if state.session is None:
         title = " ".join(content[: SHOWN_TITLE * 4].split())[:SHOWN_TITLE]
         state.session = await state.client.create_session(state.agent, title=title)
@@ -80,9 +79,9 @@ async def _session_of(state: ChatState, content: str) -> SessionOut:
 
 @contextmanager
 def _on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
-    """Call `callback` in the running loop at each Ctrl-C, and put back afterwards what stood before.
+    """Call `callback` in the running loop at each Ctrl-C, and restore the previous handler afterwards.
 
-    Where the loop cannot listen to signals (not in the main thread) Ctrl-C keeps its usual meaning.
+    If the loop cannot handle signals (outside of the main thread), Ctrl-C keeps its usual effect.
     """
     loop = asyncio.get_running_loop()
     previous = signal.getsignal(signal.SIGINT)

@@ -1,6 +1,6 @@
-"""How much the command line reads of one answer: `--url` may name any server, and one that never ends fills the memory.
+"""Limit on the size of one reply: `--url` may name any server, and an endless reply would fill the memory.
 
-Streams of events have a bound of their own, on each event (`sse.py`).
+Event streams have a limit of their own, on each event (`sse.py`).
 """
 
 from collections.abc import AsyncIterator
@@ -10,14 +10,14 @@ import httpx
 from throughline.cli.failures import UnexpectedReply
 
 MAX_REPLY_BYTES = 100_000_000
-"""A page of history has 8 MB of text at most, and JSON may write one byte in six."""
+"""Largest reply in bytes. A page of history has at most 8 MB of text, and JSON may need six bytes for one."""
 
 IDENTITY = {"Accept-Encoding": "identity"}
-"""What a few bytes can stand for has no bound, so no compressed answers are asked for, nor read."""
+"""Header that asks for uncompressed replies: a few compressed bytes can expand to any size."""
 
 
 async def bound_reply(response: httpx.Response) -> None:
-    """Bound the body of `response`; a hook of httpx. Raises UnexpectedReply for a compressed one."""
+    """Limit the body of `response`; used as a hook of httpx. Raises UnexpectedReply for a compressed body."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise UnexpectedReply(f"The answer is compressed ({encoding[:40]}), unasked. Check the proxy behind --url.")
@@ -28,7 +28,7 @@ async def bound_reply(response: httpx.Response) -> None:
 
 
 class _BoundedStream(httpx.AsyncByteStream):
-    """Another stream, up to MAX_REPLY_BYTES."""
+    """Wrapper of a byte stream that raises UnexpectedReply beyond MAX_REPLY_BYTES."""
 
     def __init__(self, stream: httpx.AsyncByteStream) -> None:
         self._stream = stream

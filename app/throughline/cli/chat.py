@@ -1,4 +1,4 @@
-"""The chat loop: one line after another, each a message or a command."""
+"""The chat loop. Each line is a message or a command."""
 
 from throughline.cli.answering import answer
 from throughline.cli.chat_commands import run_command
@@ -9,10 +9,10 @@ from throughline.domain.text import clean_text, is_blank
 
 
 async def chat(state: ChatState, lines: LineReader) -> None:
-    """Read lines until the end or `/quit`.
+    """Read and execute lines until the end of input or `/quit`.
 
-    At a terminal an error is printed and the chat goes on; lines from a pipe stop at the first error, which is
-    raised, since what follows was written for another situation.
+    At a terminal, an error is printed and the chat continues. For lines from a pipe, the first error is raised, because
+    the remaining lines were written for another situation.
     """
     while not state.is_over:
         try:
@@ -31,7 +31,7 @@ async def chat(state: ChatState, lines: LineReader) -> None:
 
 
 async def take_line(state: ChatState, line: str) -> None:
-    """Do what one line asks; an empty one asks nothing."""
+    """Run the command in a line, or send the line as a message. A blank line does nothing."""
     if is_blank(line):
         return
     if line.startswith("/") and not line.startswith("//"):

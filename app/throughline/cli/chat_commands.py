@@ -1,4 +1,4 @@
-"""What can be typed in a chat besides messages: `/context`, `/summarize`, `/history` and so on."""
+"""Commands of the chat: `/context`, `/summarize`, `/history` and so on."""
 
 import difflib
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ LISTED_SESSIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChatCommand:
-    """One command; `usage` is how it is written."""
+    """One command of the chat; `usage` is its syntax."""
 
     usage: str
     purpose: str
@@ -40,7 +40,7 @@ class ChatCommand:
 
 
 async def run_command(state: ChatState, line: str) -> None:
-    """Run the command that `line` holds. Raises InvalidInput for an unknown command or a bad argument."""
+    """Run the command in `line`. Raises InvalidInput for an unknown command or a bad argument."""
     name, _, argument = line.removeprefix("/").strip().partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
@@ -49,7 +49,7 @@ async def run_command(state: ChatState, line: str) -> None:
 
 
 async def list_sessions(state: ChatState, _argument: str) -> None:
-    """Print the newest sessions with numbers that `/resume` takes."""
+    """Print the newest sessions with the numbers that `/resume` accepts."""
     sessions, _ = await state.client.sessions(SessionFilter(), limit=LISTED_SESSIONS)
     state.listed = tuple(sessions)
     if not sessions:
@@ -59,7 +59,7 @@ async def list_sessions(state: ChatState, _argument: str) -> None:
 
 
 async def resume(state: ChatState, argument: str) -> None:
-    """Go on with another session, by id or by its number in the last list."""
+    """Continue another session, given by its id or by its number in the last list."""
     session = await state.client.session(await _chosen_id(state, argument))
     state.session = session
     state.agent = session.agent

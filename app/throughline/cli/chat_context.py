@@ -1,4 +1,4 @@
-"""The chat commands on the context: how full it is, what a message would do to it, its summaries, its pins."""
+"""Chat commands for the context: how full it is, what a message would do to it, summaries and pins."""
 
 from rich.text import Text
 
@@ -28,19 +28,22 @@ NO_WISH = "nothing"
 
 
 async def show_context(state: ChatState, _argument: str) -> None:
-    """Draw how full the window is."""
+    """Print how full the session's window is."""
     session = session_of(state)
     state.screen.draw(draw_context(await state.client.context(session.id), width=state.screen.width))
 
 
 async def show_preview(state: ChatState, text: str) -> None:
-    """Draw what the next call would show, for `text` if given."""
+    """Print what the next model call would show, with `text` as the message if given."""
     session = session_of(state)
     state.screen.draw(draw_preview(await state.client.preview(session.id, text), width=state.screen.width))
 
 
 async def summarize(state: ChatState, argument: str) -> None:
-    """Summarise now. With `from N` or a wish messages are read again, and what that costs is said before and after."""
+    """Write a summary now.
+
+    With `from N` or a wish, messages are read again, and the cost is printed before and after.
+    """
     session, wish = session_of(state), wish_of(argument)
     if wish:
         state.screen.note(cost_line(await state.client.estimate_summary(session.id, wish)))
@@ -59,7 +62,7 @@ async def summarize(state: ChatState, argument: str) -> None:
 
 
 async def keep(state: ChatState, wish: str) -> None:
-    """Say what every summary of the session has to keep, or change it."""
+    """Change the session's summary instructions if `wish` is given, and print them."""
     session = session_of(state)
     if wish:
         session = state.session = await state.client.keep_in_summaries(session.id, "" if wish == NO_WISH else wish)
@@ -68,13 +71,13 @@ async def keep(state: ChatState, wish: str) -> None:
 
 
 async def show_summaries(state: ChatState, argument: str) -> None:
-    """Print the versions of the summary, newest first; the text of one; or what changed between two."""
+    """Print the list of summary versions, the text of one version, or the changes between two."""
     session = session_of(state)
     state.screen.draw(await drawn_summaries(state.client, session.id, argument, width=state.screen.width))
 
 
 async def drawn_summaries(client: ServiceClient, session_id: str, argument: str, *, width: int) -> Text:
-    """Draw the list of versions, or the one or two that `argument` names. Raises InvalidInput."""
+    """Return a drawing of the version list, or of the one or two versions in `argument`. Raises InvalidInput."""
     names = versions_named(argument)
     if not names:
         return draw_versions(await client.summaries(session_id), width=width)
@@ -83,7 +86,10 @@ async def drawn_summaries(client: ServiceClient, session_id: str, argument: str,
 
 
 async def _version(client: ServiceClient, session_id: str, name: str) -> SummaryVersionOut:
-    """Return the version of that number or id, or the newest prepared one. Raises InvalidInput where none is."""
+    """Return the version with that number or id, or the newest prepared one.
+
+    Raises InvalidInput if no summary is prepared.
+    """
     if name != PREPARED:
         return await client.summary(session_id, name)
     waiting = [version for version in await client.summaries(session_id) if version.state == PREPARED]
@@ -93,13 +99,13 @@ async def _version(client: ServiceClient, session_id: str, name: str) -> Summary
 
 
 async def restore(state: ChatState, argument: str) -> None:
-    """Go back to a version, by its number or its id; 0 is no summary."""
+    """Restore a summary version, given by its number or its id; 0 stands for no summary."""
     state.session, told = await restore_version(state.client, session_of(state).id, argument)
     state.screen.say(told)
 
 
 async def restore_version(client: ServiceClient, session_id: str, argument: str) -> tuple[SessionOut, str]:
-    """Go back to the version that `argument` names, 0 for none; return the session and what to say of it."""
+    """Restore the version in `argument`, 0 for none. Return the session and the text to print."""
     name = version_named(argument)
     version = await client.summary(session_id, name) if name.strip("0") else None
     session = await client.restore(session_id, version.id if version else "0")
@@ -107,7 +113,7 @@ async def restore_version(client: ServiceClient, session_id: str, argument: str)
 
 
 async def pin(state: ChatState, argument: str) -> None:
-    """Pin the message at a position with its group."""
+    """Pin the message at a position, with its group."""
     message = await _message_at(state, argument, command="/pin")
     group = await state.client.pin(session_of(state).id, message.id)
     positions = [member.position for member in group] or [message.position]
@@ -116,7 +122,7 @@ async def pin(state: ChatState, argument: str) -> None:
 
 
 async def unpin(state: ChatState, argument: str) -> None:
-    """Take the pin off the message at a position and its group."""
+    """Remove the pin from the message at a position and from its group."""
     message = await _message_at(state, argument, command="/unpin")
     await state.client.unpin(session_of(state).id, message.id)
     state.screen.say(f"#{message.position} is not pinned any more.")

@@ -1,4 +1,4 @@
-"""The chat commands that look into the history: its newest messages, those at a position, those with some words."""
+"""Chat commands for the history: its newest messages, messages at a position, and search."""
 
 from throughline.cli.chat_state import ChatState, session_of
 from throughline.cli.history_views import draw_hit, draw_message
@@ -22,7 +22,7 @@ async def show_history(state: ChatState, argument: str) -> None:
 
 
 async def read(state: ChatState, argument: str) -> None:
-    """Print the messages at a position and around it, or between two."""
+    """Print the message at a position and those around it, or the messages between two positions."""
     first, last = _span_of(argument)
     messages = await state.client.messages_between(session_of(state).id, first, last)
     if not messages:
@@ -54,7 +54,10 @@ def _number(argument: str, *, default: int) -> int:
 
 
 def _span_of(argument: str) -> tuple[int, int]:
-    """Return the positions that `12`, `#12` or `12-20` name. Raises InvalidInput."""
+    """Return the first and last position for `12`, `#12` or `12-20`. Raises InvalidInput.
+
+    A single position is extended by AROUND messages on each side.
+    """
     first, _, last = argument.replace("#", "").partition("-")
     ends = [part.strip() for part in (first, last or first)]
     if not all(map(_is_position, ends)):

@@ -1,4 +1,4 @@
-"""What a chat at the command line remembers between two lines."""
+"""State of a chat at the command line between two lines."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ NO_SESSION = "No message has been sent yet: the session begins with the first on
 
 @dataclass(slots=True)
 class ChatState:
-    """One chat: whom it talks to, in which session (None until the first message), what was listed last."""
+    """State of one chat: its agent, its session (None until the first message), and the sessions listed last."""
 
     client: ServiceClient
     screen: Screen
@@ -23,13 +23,13 @@ class ChatState:
 
 
 def session_of(state: ChatState) -> SessionOut:
-    """Return the session of the chat. Raises InvalidInput where nothing has been sent yet."""
+    """Return the session of the chat. Raises InvalidInput if no message has been sent yet."""
     if state.session is None:
         raise InvalidInput(NO_SESSION)
     return state.session
 
 
 def in_history(session: SessionOut) -> str:
-    """Return the line that says how long a resumed session is."""
+    """Return the line that shows the length of a resumed session."""
     noun = "message" if session.message_count == 1 else "messages"
     return f"{session.message_count} {noun} in history ({session.summarized_count} summarized)"

@@ -1,4 +1,4 @@
-"""HTTP client of the service: one method per thing the commands ask for, values out, clear errors."""
+"""HTTP client of the service: one method per request, typed results, and errors that users understand."""
 
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -34,26 +34,26 @@ Query = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Which sessions to list; empty strings do not filter."""
+    """Filter for listing sessions; empty strings do not filter."""
 
     agent: str = ""
     q: str = ""
 
 
 class ServiceClient:
-    """Speaks to one service; `place` is how error messages name it."""
+    """HTTP client of one service. Error texts name the service by `place`."""
 
     def __init__(self, http: httpx.AsyncClient, *, place: str) -> None:
-        """Use `http`, which has the base address and the key, and is closed by whoever opened it."""
+        """Send requests through `http`, which has the base URL and the key. Its opener closes it."""
         self._http = http
         self._place = place
 
     async def agents(self) -> tuple[AgentOut, ...]:
-        """Return the agents one can chat with."""
+        """Return the agents available for chats."""
         return tuple(read_json(AgentList, await self._get("/v1/agents")).data)
 
     async def create_session(self, agent: str, *, title: str) -> SessionOut:
-        """Start a session."""
+        """Create a session with an agent."""
         return read_json(SessionOut, await self._post("/v1/sessions", {"agent": agent, "title": title}))
 
     async def session(self, session_id: str) -> SessionOut:
@@ -61,20 +61,23 @@ class ServiceClient:
         return read_json(SessionOut, await self._get(f"/v1/sessions/{session_id}"))
 
     async def session_json(self, session_id: str) -> Exported:
-        """Return a session as the service renders it, for export."""
+        """Return a session in the service's JSON form, for export."""
         return read_json(dict[str, object], await self._get(f"/v1/sessions/{session_id}"))
 
     async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionOut], str]:
-        """Return up to `limit` sessions, newest updated first, and the cursor behind them, empty at the end."""
+        """Return up to `limit` sessions, newest updated first, and the next cursor, '' at the end of the list."""
         query: Query = {"agent": chosen.agent, "q": chosen.q}
         return await self._up_to(limit, SessionPage, "/v1/sessions", query, cursor)
 
     async def delete_session(self, session_id: str) -> None:
-        """Erase a session and everything of it."""
+        """Delete a session with all its data."""
         await self._send("DELETE", f"/v1/sessions/{session_id}")
 
     async def import_session(self, content: bytes, *, kind: str, agent: str = "", title: str = "") -> SessionOut:
-        """Make a session of a conversation; `kind` is the media type, `agent` and `title` replace those in it."""
+        """Create a session from a conversation.
+
+        `kind` is the conversation's media type. `agent` and `title` replace those in the conversation.
+        """
         query = {name: value for name, value in (("agent", agent), ("title", title)) if value}
         response = await self._send(
             "POST",
@@ -87,7 +90,7 @@ class ServiceClient:
         return read_json(SessionOut, response.content)
 
     async def history(self, session_id: str) -> AsyncIterator[Exported]:
-        """Yield all messages of a session as the service renders them, oldest first."""
+        """Yield all messages of a session in the service's JSON form, oldest first."""
         after = ""
         while True:
             query: Query = {"limit": PAGE_SIZE, "after": after}
@@ -99,27 +102,27 @@ class ServiceClient:
             after = page.next_cursor
 
     async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageOut]:
-        """Return the newest `limit` messages, oldest of them first."""
+        """Return the newest `limit` messages, in ascending order."""
         path = f"/v1/sessions/{session_id}/messages"
         found, _ = await self._up_to(limit, MessagePage, path, {"order": "desc"})
         return found[::-1]
 
     async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageOut, ...]:
-        """Return the messages from `first` to `last`, as many as one page holds."""
+        """Return the messages from position `first` to `last`, at most one page of them."""
         query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
         return tuple((await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data)
 
     async def search(self, session_id: str, words: str, *, limit: int) -> tuple[HitOut, ...]:
-        """Return the messages that match best, in one session or, where `session_id` is empty, in all."""
+        """Return the best matching messages of one session, or of all sessions if `session_id` is empty."""
         path = f"/v1/sessions/{session_id}/search" if session_id else "/v1/search"
         return tuple((await self._page(SearchOut, path, {"q": words, "limit": limit})).data)
 
     async def context(self, session_id: str) -> ContextOut:
-        """Return how full the session's window is."""
+        """Return the context report of a session: how full its window is."""
         return read_json(ContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
 
     async def summarize(self, session_id: str, wish: JsonObject) -> SummarizeOut:
-        """Summarise the session now; `wish` has `instructions` and `from_position`, or neither."""
+        """Write a summary of the session now. `wish` has `instructions` and `from_position`, both optional."""
         path = f"/v1/sessions/{session_id}/summarize"
         return read_json(SummarizeOut, await self._post(path, wish, timeout=SUMMARIZE_TIMEOUT_SECONDS))
 
@@ -128,17 +131,17 @@ class ServiceClient:
         return read_json(SummaryCostOut, await self._post(f"/v1/sessions/{session_id}/summarize/estimate", wish))
 
     async def keep_in_summaries(self, session_id: str, instructions: str) -> SessionOut:
-        """Have every further summary of the session keep this, '' for nothing further."""
+        """Set what every later summary of the session has to keep; '' removes these instructions."""
         change = {"summary_instructions": instructions}
         return read_json(SessionOut, (await self._send("PATCH", f"/v1/sessions/{session_id}", json=change)).content)
 
     async def preview(self, session_id: str, content: str) -> PreviewOut:
-        """Return the plan for the call that `content` would lead to; '' stands for an empty message."""
+        """Return the plan for the model call that `content` would cause; '' stands for an empty message."""
         body: JsonObject = {"content": content} if content else {}
         return read_json(PreviewOut, await self._post(f"/v1/sessions/{session_id}/context/preview", body))
 
     async def summaries(self, session_id: str) -> tuple[SummaryVersionOut, ...]:
-        """Return the versions of the session's summary, newest first, one that is prepared before them."""
+        """Return all versions of the session's summary, newest first. A prepared version comes before the others."""
         found, _ = await self._up_to(sys.maxsize, SummaryList, f"/v1/sessions/{session_id}/summaries", {})
         return tuple(found)
 
@@ -152,26 +155,26 @@ class ServiceClient:
         return read_json(SessionOut, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {}))
 
     async def message_at(self, session_id: str, position: int) -> MessageOut | None:
-        """Return the message at `position`, None where there is none."""
+        """Return the message at `position`, None if there is none."""
         query: Query = {"limit": 1, "after": position - 1}
         found = (await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data
         return found[0] if found and found[0].position == position else None
 
     async def redact(self, session_id: str, message_id: str) -> MessageOut:
-        """Put a marker in the place of a message's text; return the message as it is then."""
+        """Replace a message's text by a marker, and return the changed message."""
         return read_json(MessageOut, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {}))
 
     async def pin(self, session_id: str, message_id: str) -> tuple[MessageOut, ...]:
-        """Pin a message; return its whole group."""
+        """Pin a message and return its whole group."""
         response = await self._send("PUT", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
         return tuple(read_json(PinnedGroup, response.content).data)
 
     async def unpin(self, session_id: str, message_id: str) -> None:
-        """Take the pin off a message and its group."""
+        """Remove the pin from a message and its group."""
         await self._send("DELETE", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
 
     async def memories(self, *, limit: int, cursor: str = "") -> tuple[list[MemoryOut], str]:
-        """Return up to `limit` memories, newest first, and the cursor behind them, empty at the end."""
+        """Return up to `limit` memories, newest first, and the next cursor, '' at the end of the list."""
         return await self._up_to(limit, MemoryPage, "/v1/memories", {}, cursor)
 
     async def memory(self, memory_id: str) -> MemoryOut:
@@ -179,17 +182,17 @@ class ServiceClient:
         return read_json(MemoryOut, await self._get(f"/v1/memories/{memory_id}"))
 
     async def add_memory(self, text: str) -> MemoryOut:
-        """Keep a text."""
+        """Store a text as a memory."""
         return read_json(MemoryOut, await self._post("/v1/memories", {"text": text}))
 
     async def search_memories(self, words: str, *, limit: int) -> tuple[MemoryOut, ...]:
-        """Return the memories that match best."""
+        """Return the best matching memories."""
         return tuple(
             read_json(MemoryList, await self._post("/v1/memories/search", {"query": words, "limit": limit})).data
         )
 
     async def change_memory(self, memory_id: str, text: str) -> None:
-        """Put `text` in the place of a memory's text."""
+        """Replace a memory's text by `text`."""
         await self._send("PATCH", f"/v1/memories/{memory_id}", json={"text": text})
 
     async def delete_memory(self, memory_id: str) -> None:
@@ -197,12 +200,12 @@ class ServiceClient:
         await self._send("DELETE", f"/v1/memories/{memory_id}")
 
     async def cancel_run(self, run_id: str) -> None:
-        """Ask for a run to be stopped."""
+        """Request that a run is cancelled."""
         await self._send("POST", f"/v1/runs/{run_id}/cancel")
 
     @asynccontextmanager
     async def post_message(self, session_id: str, content: str, *, key: str) -> AsyncIterator[httpx.Response]:
-        """Send a message and open the stream of its events; the same `key` again joins the same run."""
+        """Send a message and open the stream of its events. A repeated `key` joins the same run."""
         headers = {"Idempotency-Key": key}
         request = self._stream_request(
             "POST", f"/v1/sessions/{session_id}/messages", headers=headers, body={"content": content}
@@ -212,13 +215,13 @@ class ServiceClient:
 
     @asynccontextmanager
     async def follow_run(self, run_id: str, *, last_event_id: str) -> AsyncIterator[httpx.Response]:
-        """Open the stream of a run's events after `last_event_id`, from the start where that is empty."""
+        """Open the stream of a run's events after `last_event_id`, from the first event if that is ''."""
         headers = {"Last-Event-ID": last_event_id} if last_event_id else {}
         async with self._open_stream(self._stream_request("GET", f"/v1/runs/{run_id}/events", headers)) as response:
             yield response
 
     def unreachable(self, error: httpx.HTTPError) -> ServiceUnreachable:
-        """Return the sentence for a connection that failed."""
+        """Return the error for a connection that failed."""
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
             return ServiceUnreachable(
                 f"Cannot connect to {self._place}. Start the service with `throughline serve`, or check --url."
@@ -230,7 +233,7 @@ class ServiceClient:
     async def _up_to(
         self, limit: int, page_type: type[Page[Item]], path: str, query: Query, cursor: str = ""
     ) -> tuple[list[Item], str]:
-        """Return up to `limit` items behind the cursor, and the cursor behind them, empty at the end of the list."""
+        """Return up to `limit` items after the cursor, and the next cursor, '' at the end of the list."""
         found: list[Item] = []
         while len(found) < limit:
             size = min(PAGE_SIZE, limit - len(found))

@@ -1,4 +1,4 @@
-"""`throughline chat` and `throughline agents`."""
+"""The commands `throughline chat` and `throughline agents`."""
 
 from uuid import UUID
 
@@ -24,10 +24,10 @@ DEFAULT_AGENT = "assistant"
 @target_options
 @asynchronous
 async def chat_command(agent: str | None, session_id: UUID | None, target: Target) -> None:
-    """Chat with AGENT (default: assistant), or go on with a session.
+    """Chat with AGENT (default: assistant), or continue a session.
 
-    At a terminal with line editing and history; lines from a pipe are sent one by one, up to the first
-    error: what follows it is not sent, and the exit code is 1. /help lists the commands.
+    At a terminal, the chat has line editing and history. Lines from a pipe are sent one by one until the first error:
+    the remaining lines are not sent, and the exit code is 1. /help lists the commands.
     """
     screen, lines = Screen(), target.dependencies.standard_input_lines()
     async with open_client(target, takes_turns=True) as client:
@@ -43,7 +43,7 @@ async def chat_command(agent: str | None, session_id: UUID | None, target: Targe
 @target_options
 @asynchronous
 async def agents_command(target: Target) -> None:
-    """List the agents one can chat with."""
+    """List the agents available for chats."""
     async with open_client(target) as client:
         Screen().draw(_agents_table(await client.agents()))
 
@@ -59,7 +59,7 @@ async def _begin(client: ServiceClient, screen: Screen, agent: str | None, sessi
 
 
 async def _known_agent(client: ServiceClient, name: str) -> str:
-    """Return `name`. Raises InvalidInput where the service has no such agent, before anything is typed."""
+    """Return `name`. Raises InvalidInput if the service has no such agent, before the user types anything."""
     known = sorted(agent.name for agent in await client.agents())
     if name not in known:
         raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {', '.join(known)}.")

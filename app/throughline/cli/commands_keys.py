@@ -1,4 +1,7 @@
-"""`throughline keys create | list | revoke`: straight in the database, so that the first key can be made."""
+"""The commands `throughline keys create | list | revoke`.
+
+They use the database directly, so that the first key can be created.
+"""
 
 from pathlib import Path
 
@@ -39,7 +42,7 @@ keys = click.Group("keys", help="Create, list and revoke API keys, in the databa
 async def create(
     dependencies: CliDependencies, user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None
 ) -> None:
-    """Create a key and print it, this once."""
+    """Create a key and print it. It is shown only once."""
     async with dependencies.keys(LocalOptions(data_dir)) as admin:
         created = await admin.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
         is_first = len(await admin.list()) == 1
@@ -84,12 +87,15 @@ async def revoke(dependencies: CliDependencies, key: str, data_dir: Path | None)
 
 
 def _prefix_of(key: str) -> str:
-    """Return the visible part of a key that may have been pasted whole (`tl_<prefix>_<secret>`); an id as it is."""
+    """Return the prefix of a key, which may be given whole (`tl_<prefix>_<secret>`). An id stays unchanged."""
     return key.removeprefix("tl_").partition("_")[0]
 
 
 def _unknown(name: str) -> str:
-    """What was written may be a part of a key: of a short one it is said what a prefix is."""
+    """Return the error text for a key that was not found. If the name is short, explain what a prefix is.
+
+    The name is cut to MOST_OF_NAME characters.
+    """
     told = f"There is no key {one_line(name, limit=MOST_OF_NAME)!r} in force."
     if len(name) < PREFIX_LENGTH:
         told += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, this has {len(name)}."

@@ -1,4 +1,4 @@
-"""`throughline memories list | add | search | show | edit | delete`: short texts a user keeps, apart from sessions."""
+"""The commands `throughline memories …`: short texts that a user stores, independent of sessions."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def list_memories(limit: int, cursor: str, target: Target) -> None:
 @target_options
 @asynchronous
 async def add(text: str, target: Target) -> None:
-    """Keep TEXT; prints the id of the memory."""
+    """Store TEXT as a memory and print its id."""
     async with open_client(target) as client:
         memory = await client.add_memory(text)
     Screen().say(memory.id)
@@ -54,7 +54,7 @@ async def add(text: str, target: Target) -> None:
 @target_options
 @asynchronous
 async def search(words: str, limit: int, target: Target) -> None:
-    """Find memories, the best matches first."""
+    """Search memories; the best matches come first."""
     async with open_client(target) as client:
         found = await client.search_memories(words, limit=limit)
     _draw(Screen(), found, nothing="nothing was found")
@@ -82,7 +82,7 @@ async def show(memory_id: UUID, target: Target) -> None:
 @target_options
 @asynchronous
 async def edit(memory_id: UUID, text: str, target: Target) -> None:
-    """Put TEXT in the place of a memory's text."""
+    """Replace a memory's text by TEXT."""
     async with open_client(target) as client:
         await client.change_memory(str(memory_id), text)
     Screen().note(f"memory {memory_id} is changed")
@@ -93,7 +93,7 @@ async def edit(memory_id: UUID, text: str, target: Target) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @target_options
 def delete(memory_id: UUID, yes: bool, target: Target) -> None:
-    """Delete a memory, for ever."""
+    """Delete a memory permanently."""
     if not yes:
         click.confirm(f"Delete memory {memory_id}, for ever?", abort=True, err=True)
     asyncio.run(_delete(target, str(memory_id)))

@@ -1,4 +1,4 @@
-"""`throughline serve`, `worker` and `slack`, which run until they are stopped, and `throughline db`."""
+"""The commands `throughline serve`, `worker` and `slack`, which run until stopped, and `throughline db`."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def serve(
 def worker(
     dependencies: CliDependencies, concurrency: int | None, health_port: int | None, data_dir: Path | None
 ) -> None:
-    """Run a worker alone until stopped."""
+    """Run only a worker, until stopped."""
     dependencies.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir, health_port=health_port))
 
 
@@ -63,7 +63,7 @@ def slack(
     no_worker: bool,
     health_port: int | None,
 ) -> None:
-    """Take part in Slack over Socket Mode until stopped. Over HTTP, `throughline serve` does."""
+    """Connect to Slack over Socket Mode until stopped. For Slack over HTTP, use `throughline serve`."""
     if context.invoked_subcommand is None:
         dependencies.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker, health_port=health_port))
 
@@ -73,7 +73,7 @@ def slack(
 @click.option("--url", default="", help="Where the service is reached, such as https://bot.example.com; for HTTP.")
 @click.pass_obj
 def print_manifest(dependencies: CliDependencies, name: str, url: str) -> None:
-    """Print the app's manifest: for Socket Mode, or with --url for events over HTTP."""
+    """Print the Slack app's manifest: for Socket Mode, or with --url for events over HTTP."""
     if url and not url.startswith("https://"):
         raise click.BadParameter("Slack reaches only addresses that begin with https://.", param_hint="--url")
     click.echo(dependencies.slack_manifest(name, url))
@@ -85,7 +85,7 @@ def print_manifest(dependencies: CliDependencies, name: str, url: str) -> None:
 @click.pass_obj
 @asynchronous
 async def link(dependencies: CliDependencies, user: str, data_dir: Path | None) -> None:
-    """Print a code; whoever types `/agent link CODE` in Slack is this user from then on."""
+    """Print a code. The person who types `/agent link CODE` in Slack becomes this user."""
     code = await dependencies.slack_link_code(LocalOptions(data_dir), user)
     click.echo(f"/agent link {code}")
     Screen().note("it works once, for 30 minutes: give it to nobody else")
@@ -100,10 +100,10 @@ async def link(dependencies: CliDependencies, user: str, data_dir: Path | None) 
 @click.pass_obj
 @asynchronous
 async def unlink(dependencies: CliDependencies, user: str, slack_user: str, data_dir: Path | None) -> None:
-    """Make Slack users guests again, with an empty history; print who was unlinked.
+    """Make Slack users guests again, with an empty history, and print who was unlinked.
 
-    What they wrote to the bot directly stays with the user: what came along with a link is not given back. Codes that
-    were made before work no more, and only a new one (`slack link`) links them again: an e-mail address does not.
+    What they wrote to the bot directly stays with the user, including what came with a link. Codes made before become
+    invalid. Only a new code (`slack link`) links these people again; an e-mail address does not.
     """
     team, _, name = slack_user.rpartition(":")
     if bool(user) == bool(name):
@@ -118,7 +118,7 @@ async def unlink(dependencies: CliDependencies, user: str, slack_user: str, data
 @click.pass_obj
 @asynchronous
 async def upgrade(dependencies: CliDependencies, data_dir: Path | None) -> None:
-    """Bring the schema to what this version needs."""
+    """Upgrade the schema to the revision that this version needs."""
     options = LocalOptions(data_dir)
     await dependencies.upgrade_database(options)
     _show(await dependencies.database_status(options))
@@ -129,7 +129,7 @@ async def upgrade(dependencies: CliDependencies, data_dir: Path | None) -> None:
 @click.pass_obj
 @asynchronous
 async def show_status(dependencies: CliDependencies, data_dir: Path | None) -> None:
-    """Show the schema's revision; fails where an upgrade is due."""
+    """Show the schema's revision; fail if an upgrade is due."""
     status = await dependencies.database_status(LocalOptions(data_dir))
     _show(status)
     if not status.is_current:
@@ -141,7 +141,7 @@ async def show_status(dependencies: CliDependencies, data_dir: Path | None) -> N
 @click.pass_obj
 @asynchronous
 async def address(dependencies: CliDependencies, data_dir: Path | None) -> None:
-    """Print the address for DATABASE_URL of other programs of yours; it holds the password."""
+    """Print the DATABASE_URL for your other programs; it contains the password."""
     click.echo(await dependencies.database_address(LocalOptions(data_dir)))
     Screen().note(
         "the embedded PostgreSQL is there while a `throughline` process uses it, for this user of this machine"

@@ -1,4 +1,4 @@
-"""`throughline sessions …`: what a chat does with sessions, from outside one."""
+"""The commands `throughline sessions …`: operations on sessions outside of a chat."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
 
 MOST_LISTED = 10_000
-WIDE = 100  # columns from which on a list of sessions tells the time of day
+WIDE = 100  # columns from which on a list of sessions shows the time of day
 MOST_OF_AGENT, LEAST_OF_AGENT = 30, 12
 MOST_FOUND = 50
 MOST_DIGITS = 10
@@ -108,10 +108,10 @@ async def export(session_id: UUID, output: Path | None, target: Target) -> None:
 @click.option("--title", default="", help="The title, in place of the one in the file.")
 @target_options
 def import_file(file: BinaryIO, agent: str, title: str, target: Target) -> None:
-    """Make a new session of FILE (- reads from a pipe); the model is not called.
+    """Create a session from FILE (- reads from a pipe); no model is called.
 
-    FILE holds a conversation in OpenAI's message format ({"agent", "messages", …} or the list of messages alone),
-    or what `sessions export` wrote.
+    FILE contains a conversation in OpenAI's message format ({"agent", "messages", …} or only the list of messages), or
+    the output of `sessions export`.
     """
     asyncio.run(_import(target, file.read(), Renamed(agent, title)))
 
@@ -121,7 +121,7 @@ def import_file(file: BinaryIO, agent: str, title: str, target: Target) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @target_options
 def delete(session_id: UUID, yes: bool, target: Target) -> None:
-    """Erase a session with all its messages and summaries, for ever."""
+    """Delete a session with all its messages and summaries permanently."""
     if not yes:
         click.confirm(f"Erase session {session_id} with its whole history, for ever?", abort=True, err=True)
     asyncio.run(_delete(target, str(session_id)))
@@ -133,7 +133,7 @@ def delete(session_id: UUID, yes: bool, target: Target) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @target_options
 def redact(session_id: UUID, message: str, yes: bool, target: Target) -> None:
-    """Put a marker in the place of a message's text, for ever, and take away all that was made from it."""
+    """Replace a message's text by a marker permanently, and delete everything that was made from the text."""
     name = _name_of(message)
     if not yes:
         asked = f"Take away the text of message {name} of session {session_id} and all that was made from it, "
@@ -147,7 +147,7 @@ def redact(session_id: UUID, message: str, yes: bool, target: Target) -> None:
 @target_options
 @asynchronous
 async def show_context(session_id: UUID, preview: bool, target: Target) -> None:
-    """Show how full a session's window is, and what the next message will do to it."""
+    """Show how full a session's window is, and what the next message will trigger."""
     screen = Screen()
     async with open_client(target) as client:
         context = await client.context(str(session_id))
@@ -163,7 +163,7 @@ async def show_context(session_id: UUID, preview: bool, target: Target) -> None:
 @target_options
 @asynchronous
 async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Target) -> None:
-    """List the versions of a session's summary, newest first; print one, or what changed between two."""
+    """List the versions of a session's summary, newest first; print one version, or the changes between two."""
     screen = Screen()
     async with open_client(target) as client:
         screen.draw(await drawn_summaries(client, str(session_id), " ".join(versions), width=screen.width))
@@ -175,15 +175,15 @@ async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Ta
 @target_options
 @asynchronous
 async def restore(session_id: UUID, version: str, target: Target) -> None:
-    """Go back to VERSION (number or id, 0 for none) of a session's summary; no message is lost by it."""
+    """Restore VERSION (number or id, 0 for none) of a session's summary; no message is lost."""
     async with open_client(target) as client:
         Screen().say((await restore_version(client, str(session_id), version))[1])
 
 
 def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:
-    """Return a line for each session below a head. The title comes last and is cut to what is left of the line.
+    """Return a head and one line for each session. The title comes last and is cut to the end of the line.
 
-    A narrow screen shows days without their times, and long agent names cut, so that something of the title is left.
+    A narrow screen shows dates without times and shortened agent names, to leave room for the title.
     """
     is_wide = width >= WIDE
     agents = [one_line(session.agent, limit=MOST_OF_AGENT if is_wide else LEAST_OF_AGENT) for session in listed]
@@ -231,7 +231,7 @@ async def _message_id(client: ServiceClient, session_id: str, name: str) -> str:
 
 
 def _name_of(argument: str) -> str:
-    """Return an id as it is written everywhere, a position as `#12`. Raises InvalidInput for anything else."""
+    """Return an id in its canonical form, or a position as `#12`. Raises InvalidInput for anything else."""
     digits = argument.removeprefix("#")
     if digits.isascii() and digits.isdecimal() and 1 <= int(digits[: MOST_DIGITS + 1]) <= LARGEST_POSITION:
         return f"#{int(digits)}"

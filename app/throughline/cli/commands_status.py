@@ -1,4 +1,4 @@
-"""`throughline status`: the processes on this database, what waits, and what is held."""
+"""The command `throughline status`: the processes on this database, waiting work, and work in progress."""
 
 import json
 from pathlib import Path
@@ -18,11 +18,11 @@ from throughline.domain.errors import NoWorkerAvailable
 @click.pass_obj
 @asynchronous
 async def status(dependencies: CliDependencies, as_json: bool, data_dir: Path | None) -> None:
-    """Show the processes of the service, what waits and what is held.
+    """Show the processes of the service, waiting work and work in progress.
 
-    Reads the database that this machine is set up for, as `throughline db status` does, and writes nothing. Ends with
-    exit code 1 where there is no database, and where turns wait, or were left by a process that is gone, and no process
-    has lately said that it takes any.
+    Reads the database that this machine is configured for, as `throughline db status` does, and writes nothing. The
+    exit code is 1 if there is no database. It is also 1 if turns wait, or were left by a dead process, and no process
+    has recently reported that it takes turns.
     """
     found = await dependencies.service_status(LocalOptions(data_dir))
     if as_json:

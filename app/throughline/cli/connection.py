@@ -1,6 +1,6 @@
-"""Reaching a service: one that runs already, or one opened in this process for as long as the command takes.
+"""Connection of a command to a running service, or to one opened in this process for the command's duration.
 
-The commands that do so get where it is as a `Target`, and run in an event loop of their own.
+The commands get the service's location as a `Target`, and run in an event loop of their own.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Given = ParamSpec("Given")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which service to talk to; without an address the one of this process, made of `parts`."""
+    """The service to connect to. Without a URL, a service is opened in this process, made of `parts`."""
 
     dependencies: CliDependencies
     url: str | None
@@ -35,7 +35,7 @@ class Target:
 
     @property
     def options(self) -> str:
-        """The options that lead to the same service again, for hints."""
+        """The command-line options that lead to the same service again, for hints."""
         if self.url:
             return f" --url {self.url}"
         return f" --data-dir {self.data_dir}" if self.data_dir else ""
@@ -43,12 +43,12 @@ class Target:
 
 @asynccontextmanager
 async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
-    """Yield a client of the service that `target` names; one of this process answers messages if it `takes_turns`."""
+    """Yield a client of the service at `target`. A service in this process answers messages if `takes_turns`."""
     headers = {"User-Agent": "throughline-cli", "X-Client": "cli", **IDENTITY}
     if target.url is not None:
         if target.api_key:
             headers["Authorization"] = f"Bearer {target.api_key}"
-        # A proxy of the environment is right for a service elsewhere and wrong for one on this machine.
+        # The environment's proxy is used for a remote service, but not for one on this machine.
         remote = httpx.AsyncClient(
             base_url=target.url,
             headers=headers,
@@ -109,7 +109,7 @@ def target_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def asynchronous(command: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
-    """Make a command of a coroutine function: each call runs in an event loop of its own."""
+    """Turn a coroutine function into a command. Each call runs in an event loop of its own."""
 
     @wraps(command)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""Drawing how full a session's context is: plain functions from numbers to text, never wider than asked."""
+"""Drawings of how full a session's context is: pure functions from numbers to text of limited width."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,16 +14,13 @@ SMALLEST_BAR, LARGEST_BAR = 8, 40
 WIDE = 70  # columns from which on the bars have their long names
 INDENT = "  "
 FIRES = " ⚡"
-NEARLY_FULL = 0.75  # of what fires: from here on a bar is yellow
+NEARLY_FULL = 0.75  # share of `fires_at` from which on a bar is yellow
 OVER_WINDOW = "over 100%: as it stands now; the next message makes it fit first"
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One bar: `used` of `limit`, which is None or 0 where there is none. `mark` is a value on the same scale.
-
-    `fires_at` is the value from which the bar is red: the mark if there is one, else the limit.
-    """
+    """One bar: `used` of `limit`, which is None or 0 without a limit. `mark` is another value on the same scale."""
 
     label: str
     used: int
@@ -33,12 +30,12 @@ class Gauge:
 
     @property
     def fires_at(self) -> int:
-        """From where on something happens."""
+        """Value from which the bar is red: the mark if there is one, else the limit."""
         return self.mark or self.limit or 0
 
 
 def draw_context(context: ContextOut, *, width: int) -> Text:
-    """Return the whole picture: title, the bars N and K, the window bar, what happens next, the summaries."""
+    """Return the whole report: title, bars for N, K and the window, the next action, and the summaries."""
     window = f"window {context.context_window:,} tokens"
     head = f"Context of {one_line(context.agent, limit=64)} on {one_line(context.model, limit=100)} · {window}"
     style = "yellow" if context.next_action != "none" else ""
@@ -69,7 +66,7 @@ def draw_gauges(gauges: Iterable[Gauge], *, width: int) -> list[Text]:
 
 
 def draw_bar(gauge: Gauge, *, inner: int) -> Text:
-    """Return the bar alone, `inner` cells between brackets: never empty above 0, full only from the limit on."""
+    """Return the bar alone, with `inner` cells: at least one filled above 0, all filled only from the limit on."""
     filled = _filled_cells(gauge, inner)
     cells = Text(FULL * filled, style=_colour(gauge)) + Text(EMPTY * (inner - filled), style="dim")
     if gauge.mark and gauge.limit and gauge.mark < gauge.limit:
@@ -79,11 +76,11 @@ def draw_bar(gauge: Gauge, *, inner: int) -> Text:
 
 
 def percent(used: int, limit: int | None) -> str:
-    """Return `used` of `limit` in percent, a dash where there is no limit, capped where it stops telling anything."""
+    """Return `used` of `limit` in percent, a dash without a limit, and `>999%` beyond that."""
     if not limit:
         return "–"
     share = used * 100 / limit
-    return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # four places are what the column holds
+    return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # the column holds four characters
 
 
 def _line(gauge: Gauge, label: str, numbers: str, inner: int) -> Text:
@@ -153,7 +150,7 @@ def _window_details(context: ContextOut) -> list[str]:
 
 
 def _what_is_left_out(context: ContextOut) -> list[str]:
-    """Say how much less is shown than was said, and by what, where stages have made the prompt smaller."""
+    """Return a line on how far stages have reduced the prompt and which stage was last, if any has."""
     if context.last_rung is None or context.unreduced_tokens <= context.total_tokens:
         return []
     stage = one_line(context.last_rung, limit=30).replace("_", " ")
@@ -194,7 +191,7 @@ def _summary_in_use(context: ContextOut) -> str:
 
 
 def _resting(summariser: SummariserOut | None) -> list[str]:
-    """Say that the summary model failed, and when it is tried again; nothing while all is well."""
+    """Return a line that says that the summary model failed and when it is tried again, if it failed."""
     if summariser is None or summariser.state == "closed":
         return []
     failed = f"The summary model {one_line(summariser.model, limit=100)} failed several times in a row"

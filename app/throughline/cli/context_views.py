@@ -1,4 +1,4 @@
-"""Drawing the plan for a model call: plain functions, never wider than asked."""
+"""Drawing of the plan for a model call: pure functions that return text of limited width."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from throughline.cli.printable import joined, one_line, wrapped
 from throughline.wire.context import PreviewedMessage, PreviewOut
 
 MOST_ROWS = 24
-"""Lines of a preview below its head, so that all of it stays on one screen; the oldest are left out."""
+"""Most lines of a preview below its head, so that it fits on one screen. The oldest are left out."""
 
 STUBS = frozenset({"pruned", "pruned_aggressively"})
-"""What the service calls showing tool outputs as stubs, among what was done to a view."""
+"""The service's names for the stages that only replace tool outputs by stubs."""
 
 LESS_IS_SHOWN = "⚡ Older messages are left out or shortened."
 REASONS: Mapping[str, str] = {
@@ -24,7 +24,7 @@ REASONS: Mapping[str, str] = {
     "manual": "it was asked for",
     "overflow": "the provider calls the prompt too long",
 }
-"""What the service names as the cause of making room."""
+"""Texts for the causes of a compaction, by the service's names for them."""
 
 SHOWN_FORMS: Mapping[str, str] = {"summarised": "summarized"}
 HIDDEN = frozenset({"summarised", "trimmed", "left_out"})
@@ -32,7 +32,7 @@ HIDDEN = frozenset({"summarised", "trimmed", "left_out"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Messages in a row that are shown in the same way."""
+    """Consecutive messages that are shown in the same way."""
 
     first: int
     last: int
@@ -43,7 +43,7 @@ class Row:
 
 
 def draw_preview(preview: PreviewOut, *, width: int) -> Text:
-    """Return the plan: how big the prompt would be, what would happen first, and the messages with their forms."""
+    """Return the plan: the prompt's size, what would happen before the call, and the messages with their forms."""
     share = percent(preview.tokens, preview.window)
     what = "Before the summary" if preview.action == "compact" else "The next call"
     head = f"{what}: {preview.tokens:,} of {preview.window:,} tokens ({share})"
@@ -60,7 +60,7 @@ def draw_preview(preview: PreviewOut, *, width: int) -> Text:
 
 
 def span(first: int, last: int) -> str:
-    """Return positions as they are shown everywhere."""
+    """Return a range of positions as the command line shows it: `#12` or `#12-#20`."""
     return f"#{first}" if first == last else f"#{first}-#{last}"
 
 
@@ -94,7 +94,7 @@ def _action(preview: PreviewOut) -> str:
 
 
 def _reason(cause: str) -> str:
-    """Return what fired, in words; a cause of a newer service as it is named."""
+    """Return the text for a cause, or the name itself for a cause that only newer services have."""
     return REASONS.get(cause, one_line(cause, limit=20))
 
 

@@ -1,4 +1,4 @@
-"""What main hands to the command line: callables that start things, and the small values they take and give."""
+"""Dependencies of the command line, provided by `main.py`, and the values that they take and return."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -12,9 +12,9 @@ from throughline.domain.service_status import ServiceStatus
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """Where the data of this machine lies; None leaves it to the settings.
+    """Location of the data on this machine; None leaves it to the settings.
 
-    `takes_turns`: the command sends messages, so its process has to answer them.
+    `takes_turns`: the command sends messages, so its process must answer them.
     """
 
     data_dir: Path | None = None
@@ -23,7 +23,7 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How to serve; None leaves a value to the settings."""
+    """Options of `throughline serve`; None leaves a value to the settings."""
 
     host: str | None = None
     port: int | None = None
@@ -33,7 +33,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How to run a worker alone; None leaves a value to the settings."""
+    """Options of `throughline worker`; None leaves a value to the settings."""
 
     concurrency: int | None = None
     data_dir: Path | None = None
@@ -42,7 +42,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class SlackOptions:
-    """How to take part in Slack over Socket Mode; None leaves a value to the settings."""
+    """Options of `throughline slack`; None leaves a value to the settings."""
 
     data_dir: Path | None = None
     no_worker: bool = False
@@ -51,7 +51,7 @@ class SlackOptions:
 
 @dataclass(frozen=True, slots=True)
 class SlackUnlink:
-    """Whose link to a user ends: all who are the user named, or the one Slack user, of the team if that is named."""
+    """Whose link ends: all Slack users linked to `user`, or the one `slack_user`, of `team` if that is given."""
 
     user: str = ""
     slack_user: str = ""
@@ -60,7 +60,7 @@ class SlackUnlink:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseStatus:
-    """Which schema revision the database has (None: empty) and which one this version needs."""
+    """Schema revision of the database (None: empty) and the revision that this version needs."""
 
     current: str | None
     head: str
@@ -68,20 +68,20 @@ class DatabaseStatus:
 
 
 class KeyAdmin(Protocol):
-    """Creating, listing and revoking API keys, straight in the database."""
+    """Administration of API keys directly in the database."""
 
     async def create(self, new: NewKey) -> CreatedKey:
-        """Create a key for its user, who is created with it if new."""
+        """Create a key for a user, and the user as well if new."""
 
     async def list(self) -> Sequence[StoredKey]:
         """Return all keys."""
 
     async def revoke(self, prefix_or_id: str) -> bool:
-        """Revoke a key; False where there is none in force."""
+        """Revoke a key. Return False if there is no such key in force."""
 
 
 class LineReader(Protocol):
-    """Where lines come from. `is_terminal` tells whether a person types them."""
+    """Source of input lines. `is_terminal` is true if a person types them."""
 
     is_terminal: bool
 
@@ -91,13 +91,14 @@ class LineReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CliDependencies:
-    """The parts behind the commands.
+    """Dependencies of the commands.
 
-    `open_local_service` serves the REST application of this process over a unix socket for as long as the context
-    is open, and yields the socket's path. It must leave the signals to the command line. `slack_manifest` takes the
-    app's name and the address it is reached at ('': Socket Mode), `slack_link_code` the name of a user;
-    `slack_unlink` returns the Slack users it unlinked, as TEAM:USER.
-    `standard_input_lines` returns what a chat reads from.
+    - `open_local_service` serves the REST application in this process over a unix socket while the context is open.
+      It yields the socket's path, and must not install signal handlers.
+    - `slack_manifest` takes the app's name and its URL ('' for Socket Mode).
+    - `slack_link_code` takes the name of a user.
+    - `slack_unlink` returns the unlinked Slack users as TEAM:USER.
+    - `standard_input_lines` returns the reader for a chat.
     """
 
     serve: Callable[[ServeOptions], None]

@@ -1,4 +1,4 @@
-"""Drawing messages of the history and what a search found of them."""
+"""Drawing of messages of the history and of search results."""
 
 from rich.text import Text
 
@@ -10,14 +10,14 @@ PIN = "📌"
 
 
 def text_of(message: MessageOut) -> str:
-    """Return the text of a message; an image is shown as its kind."""
+    """Return the text of a message; an image is replaced by its type."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(str(block.get("text", f"[{block.get('type', 'block')}]")) for block in message.content)
 
 
 def draw_message(message: MessageOut) -> Text:
-    """Return a message with its position; what a tool gave is cut to a line."""
+    """Return a message with its position; a tool's result is cut to one line."""
     pinned = f"{PIN} " if message.pinned else ""
     style = "bold" if message.role == "user" else "cyan"
     head = Text(f"#{message.position} {pinned}{printable(_speaker(message))} ", style=style)
@@ -31,7 +31,7 @@ def draw_message(message: MessageOut) -> Text:
 
 
 def draw_hit(hit: HitOut, *, names_session: bool = False) -> Text:
-    """Return the position, who said it, and the snippet with its matches in bold."""
+    """Return a search result: the position, the author, and the snippet with its matches in bold."""
     where = f"{hit.session_id} " if names_session else ""
     head = f"{printable(where)}#{hit.message.position} {printable(_speaker(hit.message))} "
     return Text("").join([Text(head, style="cyan"), _snippet(hit)])
@@ -42,7 +42,10 @@ def _speaker(message: MessageOut) -> str:
 
 
 def _snippet(hit: HitOut) -> Text:
-    """Control characters are replaced one for one, so that the places of the matches stay right."""
+    """Return the snippet with its matches in bold.
+
+    Control characters are replaced one for one, so that the offsets of the matches stay valid.
+    """
     shown = Text(CONTROL.sub("\N{REPLACEMENT CHARACTER}", hit.snippet.replace("\n", " ")))
     for start, end in hit.highlights:
         shown.stylize("bold", start, end)

@@ -1,4 +1,4 @@
-"""Reading what the user types: with editing and history at a terminal, line by line from a pipe."""
+"""Reading of input lines: with editing and history at a terminal, line by line from a pipe."""
 
 import asyncio
 import sys
@@ -35,18 +35,16 @@ class TerminalLines:
 class PipedLines:
     """Lines of a file or pipe.
 
-    Each is read in a thread of its own that nobody waits for at the end: a pipe without news must stop neither the
-    event loop nor the way out.
+    Each line is read in a daemon thread: a pipe without input must block neither the event loop nor the program's exit.
     """
 
     is_terminal = False
 
     def __init__(self, source: TextIO) -> None:
-        """Read `source`."""
         self._source = source
 
     async def read(self) -> str | None:
-        """Return the next line without its end."""
+        """Return the next line without its line end, None at the end."""
         line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read_into, args=(self._source, line), daemon=True).start()
         text = await line
@@ -54,7 +52,7 @@ class PipedLines:
 
 
 def standard_input_lines() -> LineReader:
-    """Return the reader that fits the process's standard input and output."""
+    """Return the reader for standard input: with editing if standard input and output are terminals."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         return TerminalLines()
     return PipedLines(sys.stdin)
@@ -67,7 +65,7 @@ def _read_into(source: TextIO, line: asyncio.Future[str]) -> None:
         text = source.readline()
     except (OSError, ValueError) as error:
         failure = error
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits for the line any more
         line.get_loop().call_soon_threadsafe(_deliver, line, text, failure)
 
 
@@ -85,7 +83,7 @@ def _history_file() -> Path:
 
 
 def _open_history(path: Path) -> History:
-    """Return the history kept in `path`, for the user alone; where that cannot be written, one without a file."""
+    """Return a history stored in `path`, readable for the user alone. If that fails, keep it in memory only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)

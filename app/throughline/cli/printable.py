@@ -1,4 +1,4 @@
-"""Making values from elsewhere fit to print: no escape sequence in a message may reach the reader's terminal."""
+"""Conversion of foreign texts to printable ones: no escape sequence in a message may reach the terminal."""
 
 import re
 import textwrap
@@ -16,7 +16,7 @@ ESCAPE_SEQUENCE = re.compile(
     r"|[PX^_][^\x1b]*\x1b\\"  # device control strings
     r"|[ -/]*[0-~])"
 )
-# All but tab and line feed, DEL, the second control block, and every mark that changes the reading direction.
+# Control characters except tab and line feed, and marks that change the reading direction.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -32,16 +32,16 @@ def one_line(text: str, *, limit: int) -> str:
 
 
 def wrapped(text: str, *, width: int) -> list[str]:
-    """Return `text` in lines of at most `width` columns; a character may take two of them.
+    """Return `text` in lines of at most `width` columns; a character may take two columns.
 
-    Ids and options stay whole: a hyphen is no place to break.
+    Lines are not broken at hyphens, so that ids and options stay whole.
     """
     wider = cell_len(text) - len(text)
     return textwrap.wrap(text, max(width - wider, width // 2), break_on_hyphens=False)
 
 
 def joined(lines: Iterable[Text], *, width: int) -> Text:
-    """Return `lines` as one text, each cut with an ellipsis where it is wider than `width` columns."""
+    """Return `lines` as one text, each cut with an ellipsis if it is wider than `width` columns."""
     shown = list(lines)
     for line in shown:
         line.truncate(width, overflow="ellipsis")
@@ -49,8 +49,8 @@ def joined(lines: Iterable[Text], *, width: int) -> Text:
 
 
 def moment(time: datetime | None) -> str:
-    """Return a time as the reader's clock shows it, a dash where there is none or no clock could show it."""
+    """Return a time in the local time zone, a dash for None and for times that cannot be converted."""
     try:
         return "–" if time is None else time.astimezone().strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError):  # a year beyond those that a time zone can be looked up for
+    except (ValueError, OverflowError):  # a year for which there are no time zone data
         return "–"

@@ -1,4 +1,4 @@
-"""Reading what the service answers as the shapes of the wire."""
+"""Parsing of the service's replies as the shapes of `throughline.wire`."""
 
 import re
 from collections.abc import Sequence
@@ -12,33 +12,33 @@ from throughline.wire.shape import Shape
 Reply = TypeVar("Reply")
 Item = TypeVar("Item", covariant=True)  # noqa: PLC0105  # a page is read only
 Exported: TypeAlias = dict[str, object]
-"""A value as the service renders it, handed on as it is."""
+"""A value in the service's JSON form, passed on unchanged."""
 
 BEFORE_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ADAPTERS: dict[type[object], TypeAdapter[Any]] = {}  # built once per type: Any, since each has its own
+_ADAPTERS: dict[type[object], TypeAdapter[Any]] = {}  # built once per type; Any, because the types differ
 
 
 class Page(Protocol[Item]):
-    """A page of a list; without a cursor it is the last one."""
+    """A page of a list. The last page has no cursor."""
 
     @property
     def data(self) -> Sequence[Item]:
-        """Its items."""
+        """Items of the page."""
 
     @property
     def next_cursor(self) -> str | None:
-        """Where the next page begins."""
+        """Cursor of the next page, None on the last one."""
 
 
 class ExportedPage(Shape):
-    """A page of a list whose items are handed on as they are."""
+    """A page of a list whose items are passed on unchanged."""
 
     data: list[Exported]
     next_cursor: str | None
 
 
 def read_json(reply_type: type[Reply], text: str | bytes) -> Reply:
-    """Return `text` as a `reply_type`. Raises UnexpectedReply where it is something else."""
+    """Return `text` parsed as a `reply_type`. Raises UnexpectedReply if it has another form."""
     if reply_type not in _ADAPTERS:
         _ADAPTERS[reply_type] = TypeAdapter(reply_type)
     try:

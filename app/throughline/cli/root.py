@@ -1,4 +1,4 @@
-"""The root of the command line: puts the commands together and turns errors into one line and an exit code."""
+"""Root of the command line: it joins the commands and turns errors into one line and an exit code."""
 
 from typing import IO
 
@@ -15,10 +15,12 @@ from throughline.domain.errors import ThroughlineError
 
 
 class ThroughlineCli(click.Group):
-    """Shows our own errors as `Error: …` with exit code 1; click does the same for usage errors with 2."""
+    """Command group that prints the service's errors as `Error: …` with exit code 1.
+
+    click does the same for usage errors with exit code 2.
+    """
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the chosen command."""
         tolerate_any_character()
         try:
             return super().invoke(ctx)
@@ -27,10 +29,10 @@ class ThroughlineCli(click.Group):
 
 
 class _Told(click.ClickException):
-    """One of our errors, told as in a chat."""
+    """An error of the service, printed in the same way as in a chat."""
 
     def show(self, _file: IO[str] | None = None) -> None:
-        """Print it to standard error."""
+        """Print the error to standard error."""
         Screen().error(self.message)
 
 
@@ -42,4 +44,4 @@ throughline = click.version_option(package_name="throughline", prog_name="throug
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
 )
-"""The command line; called with the parts behind its commands as `obj`."""
+"""The command line. It is called with its dependencies (`CliDependencies`) as `obj`."""

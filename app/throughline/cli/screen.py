@@ -1,4 +1,4 @@
-"""Where the command line writes: results to standard output, notes and errors to standard error."""
+"""Output of the command line: results go to standard output, notes and errors to standard error."""
 
 import errno
 import io
@@ -17,17 +17,17 @@ WIDEST = 110
 
 
 class _PipeConsole(Console):
-    """A console whose reader may go away: an ordinary error then, not an exit out of the middle of a task."""
+    """Console that raises BrokenPipeError if its reader is gone, instead of exiting in the middle of a task."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError(errno.EPIPE, "The reader of the output is gone.")
 
 
 class Screen:
-    """Two consoles; every text handed in as `str` is made safe and never read as markup."""
+    """Standard output and standard error as consoles. Each `str` is made safe and never read as markup."""
 
     def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None, width: int | None = None) -> None:
-        """Write to `out` and `err`, by default the process's own."""
+        """Write to `out` and `err`, by default the process's standard streams."""
         self._is_terminal = (out or sys.stdout).isatty()
         if width is None and not self._is_terminal:
             width = WIDTH_WITHOUT_TERMINAL
@@ -37,28 +37,28 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many columns a drawing may take."""
+        """Largest width of a drawing in columns."""
         return min(self._out.width, WIDEST)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person looks at standard output."""
+        """Whether standard output is a terminal."""
         return self._is_terminal
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print a line of result, broken between words where a person's screen is too narrow for it."""
+        """Print a line of the result. At a terminal, a line that is too long is wrapped between words."""
         shown = printable(text)
         is_too_wide = self._is_terminal and cell_len(shown) > self._out.width
         lines = wrapped(shown, width=self._out.width) if is_too_wide else [shown]
         self.draw(Text("\n".join(lines), style=style))
 
     def draw(self, drawing: RenderableType) -> None:
-        """Print a table or a drawing; its texts must be safe already."""
+        """Print a table or a drawing, whose texts must be safe already."""
         self.end_line()
         self._out.print(drawing, soft_wrap=isinstance(drawing, Text))
 
     def write(self, text: str) -> None:
-        """Print a piece of an answer as it comes."""
+        """Print a piece of an answer as it arrives."""
         shown = printable(text)
         if shown:
             self._out.out(shown, end="", highlight=False)
@@ -66,13 +66,13 @@ class Screen:
             self._mid_line = not shown.endswith("\n")
 
     def end_line(self) -> None:
-        """Start a new line unless the last one is already ended."""
+        """Start a new line unless the output is at the start of one."""
         if self._mid_line:
             self._mid_line = False
             self._out.out("", highlight=False)
 
     def note(self, text: str, *, command: str = "") -> None:
-        """Print a remark beside the result, dim; `command` is for copying and stays on one line."""
+        """Print a dimmed remark to standard error. `command` is for copying and stays on one line."""
         whole = f"· {printable(text)} {printable(command)}".rstrip()
         if command and self._err.is_terminal and cell_len(whole) > self._err.width:
             self._send([*self._lines(f"· {printable(text)}"), f"  {printable(command)}"], style="dim")
@@ -80,11 +80,11 @@ class Screen:
             self._send(self._lines(whole), style="dim")
 
     def error(self, text: str) -> None:
-        """Print what went wrong, as one paragraph."""
+        """Print an error as one paragraph."""
         self._send(self._lines(f"Error: {' '.join(printable(text).split())}"), style="red")
 
     def _lines(self, text: str) -> list[str]:
-        """Break between words for a person; what goes into a file or pipe stays on one line."""
+        """Return the text wrapped for a terminal; for a file or pipe, it stays on one line."""
         return wrapped(text, width=self._err.width) if self._err.is_terminal else [text]
 
     def _send(self, lines: Iterable[str], *, style: str) -> None:
@@ -93,7 +93,7 @@ class Screen:
 
 
 def tolerate_any_character() -> None:
-    """Let a character that the terminal cannot show, or input that is no text, become a question mark, not an error."""
+    """Let standard streams replace characters that cannot be encoded or decoded, instead of raising an error."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

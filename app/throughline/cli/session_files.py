@@ -1,4 +1,4 @@
-"""A whole session as a file: written as JSON Lines, and read back from them or from OpenAI's message format."""
+"""A session as a file: exported as JSON Lines, imported from them or from OpenAI's message format."""
 
 import json
 import re
@@ -17,13 +17,13 @@ from throughline.wire.sessions import SessionOut
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
 
-# Escaped although JSON allows them: readers take some for line ends, terminals others for commands.
+# Escaped although JSON allows them: readers treat some as line ends, terminals treat others as commands.
 ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """What the new session is to have in place of what the file says; empty strings leave it."""
+    """Agent and title that replace those of the file in the new session; '' keeps the file's."""
 
     agent: str = ""
     title: str = ""
@@ -32,8 +32,8 @@ class Renamed:
 async def export_session(client: ServiceClient, session_id: str, output: Path | None) -> int:
     """Write the session to `output`, to standard output if None; return the number of messages.
 
-    The first line is the session, each further one a message; `type` says which. A file appears under its name only
-    when it is whole. Raises InvalidInput where it cannot be written.
+    The first line is the session, each further one a message; `type` says which. The file gets its name only when it is
+    complete. Raises InvalidInput if it cannot be written.
     """
     if output is None:
         return await _write(client, session_id, None)
@@ -50,7 +50,7 @@ async def export_session(client: ServiceClient, session_id: str, output: Path | 
 
 
 async def import_session(client: ServiceClient, content: bytes, renamed: Renamed) -> SessionOut:
-    """Make a session of a file's content. Raises InvalidInput for what is neither of the two formats."""
+    """Create a session from a file's content. Raises InvalidInput if it has neither of the two formats."""
     whole = _parsed(content)
     if _is_export(whole) or (whole is None and _begins_with_a_line(content)):
         return await client.import_session(content, kind=JSON_LINES, agent=renamed.agent, title=renamed.title)
@@ -78,7 +78,7 @@ def _line(kind: str, item: Mapping[str, object]) -> str:
 
 
 def _parsed(content: bytes) -> JsonValue:
-    """Return what the bytes hold as JSON, None where they hold something else."""
+    """Return the content parsed as JSON, None if it is not JSON."""
     try:
         value: JsonValue = json.loads(content)
     except (ValueError, RecursionError):
@@ -87,18 +87,21 @@ def _parsed(content: bytes) -> JsonValue:
 
 
 def _begins_with_a_line(content: bytes) -> bool:
-    """Whether the first line is an object by itself; what is wrong with the others the service tells best."""
+    """Return whether the first line is a JSON object by itself.
+
+    Errors in the other lines are left to the service, which explains them best.
+    """
     lines = content.lstrip().splitlines()
     return bool(lines) and isinstance(_parsed(lines[0]), dict)
 
 
 def _is_export(whole: JsonValue) -> bool:
-    """Whether it is the only line of an export: of a session without messages."""
+    """Return whether the value is an export of a session without messages, which is a single line."""
     return isinstance(whole, dict) and whole.get("type") == "session"
 
 
 def _conversation(whole: "dict[str, JsonValue] | list[JsonValue]", renamed: Renamed) -> dict[str, JsonValue]:
-    """Return the body for the service; a bare list is taken for the messages."""
+    """Return the request body for the service. A bare list counts as the messages."""
     body: dict[str, JsonValue] = {"messages": whole} if isinstance(whole, list) else dict(whole)
     if renamed.agent:
         body["agent"] = renamed.agent

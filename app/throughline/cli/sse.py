@@ -1,8 +1,8 @@
-"""Parser of server-sent events as the HTML standard describes them (section 9.2.6), fed with bytes as they come.
+"""Parser of server-sent events according to the HTML standard (section 9.2.6), fed with bytes as they arrive.
 
-The package httpx-sse (0.4.3) is not used: it makes an event without data of each heartbeat once an id was sent, loses
-the first event of a stream that begins with a byte order mark, and holds back an event whose last byte is a carriage
-return until the next chunk.
+The package httpx-sse (0.4.3) is not used. It turns each heartbeat into an event without data once an id was sent. It
+loses the first event of a stream that begins with a byte order mark. It holds back an event whose last byte is a
+carriage return until the next chunk.
 """
 
 import codecs
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from throughline.cli.failures import UnexpectedReply
 
 MAX_EVENT_BYTES = 100_000_000
-"""An answer and its tool results are 7 MB at most, and JSON may write one byte in six."""
+"""Largest event in bytes. An answer with tool results has at most 7 MB, and JSON may need six bytes for one."""
 
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event. `id` is the last event id in force when it was dispatched, empty where none was sent."""
+    """One event. `id` is the last event id received up to its dispatch, '' if none was sent."""
 
     data: str
     event: str = "message"
@@ -28,15 +28,14 @@ class ServerSentEvent:
 
 
 class SseParser:
-    """Turns a byte stream, cut anywhere, into events.
+    """Parser that turns a byte stream, split at any position, into events.
 
-    An event larger than the service's largest is refused, before it fills the memory. Comments and unknown fields are
-    skipped; an event that the stream's end cuts off is dropped, as the standard
-    demands. A line feed that follows a carriage return in the next chunk belongs to the same line end.
+    An event larger than MAX_EVENT_BYTES is refused before it fills the memory. Comments and unknown fields are skipped.
+    An event that the stream's end cuts off is dropped, as the standard demands. A line feed that follows a carriage
+    return in the next chunk belongs to the same line end.
     """
 
     def __init__(self) -> None:
-        """Start at the beginning of a stream."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._at_start = True
         self._after_return = False
@@ -47,7 +46,7 @@ class SseParser:
         self._id = ""
 
     def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
-        """Take the next bytes and yield the events they complete. Raises UnexpectedReply for one without end."""
+        """Parse the next bytes and yield the completed events. Raises UnexpectedReply if an event is too large."""
         self._held += len(chunk)
         if self._held > MAX_EVENT_BYTES:
             raise UnexpectedReply(f"An event of the stream is larger than any of this service's ({MAX_EVENT_BYTES:,}).")

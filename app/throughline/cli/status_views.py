@@ -1,4 +1,4 @@
-"""Drawing and writing out the state of a service: plain functions."""
+"""Drawing and JSON form of the service's state: pure functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ WARNING, BAD = "yellow", "bold red"
 
 
 def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
-    """Yield what is to be shown, from the processes to the side jobs; what needs a look is coloured."""
+    """Yield the drawings of the state, from processes to side jobs. Problems are coloured."""
     yield from _draw_processes(status)
     yield Text()
     yield Text(f"Turns in line: {_line(status.queued)}", style=BAD if status.is_stuck else "")
@@ -43,7 +43,7 @@ def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
 
 
 def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
-    """Return all of it as JSON: times in ISO 8601, ages in seconds; `held` begins with leases that are over."""
+    """Return the state as JSON: times in ISO 8601, ages in seconds. `held` begins with expired leases."""
     return {
         "database": status.database,
         "schema": status.schema,
@@ -66,7 +66,7 @@ def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its largest unit and the next one, whole: `47s`, `12m 5s`, `3h 20m`, `9d 4h`."""
+    """Return a duration in its largest unit and the next one, as integers: `47s`, `12m 5s`, `3h 20m`, `9d 4h`."""
     whole = max(int(seconds), 0)
     for unit, name, part, part_name in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s")):
         if whole >= unit:
@@ -75,7 +75,10 @@ def duration(seconds: float) -> str:
 
 
 def _shown(processes: Sequence[NotedProcess]) -> Sequence[NotedProcess]:
-    """Return the living and the last that fell silent: one that dies at every start leaves a row each time."""
+    """Return the living processes and the last few that fell silent.
+
+    The number of silent ones is limited, because a process that dies at every start leaves a row each time.
+    """
     silent = sorted((noted for noted in processes if noted.is_silent), key=lambda noted: noted.since_heartbeat_seconds)
     hidden = {noted.process.id for noted in silent[MOST_SILENT:]}
     return [noted for noted in processes if noted.process.id not in hidden]
@@ -102,7 +105,7 @@ def _processes(processes: Sequence[NotedProcess], *, is_mixed: bool) -> Table:
 
 
 def _state(noted: NotedProcess) -> tuple[str, str]:
-    """Return what to say of a process, and how to colour it."""
+    """Return the state of a process as text, and its colour."""
     if noted.is_silent:
         return "silent: it may be gone", BAD
     said = []
@@ -123,7 +126,7 @@ def _held(all_held: Sequence[HeldRuns], processes: dict[str, NotedProcess]) -> T
 
 
 def _held_state(held: HeldRuns, processes: Mapping[str, NotedProcess]) -> str:
-    """Return what to say of runs that a process holds."""
+    """Return the state of the runs that a process holds, as text."""
     said = [f"{held.expired} EXPIRED"] if held.expired else []
     noted = processes.get(held.worker)
     if noted is None:
@@ -146,7 +149,7 @@ def _work(all_work: Sequence[WorkLine]) -> Table:
 
 
 def _table(*heads: str) -> Table:
-    """Return an empty table; names and remarks are broken where the screen is narrow, numbers never."""
+    """Return an empty table. On a narrow screen, names and remarks are wrapped, numbers never."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for head in heads:
         is_long = head in {"Name", "Held by", "Kind", "State"}

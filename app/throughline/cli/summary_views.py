@@ -1,4 +1,4 @@
-"""Drawing the versions of a summary, the text of one, and what changed between two: plain functions."""
+"""Drawing of a summary's versions, the text of one, and the changes between two: pure functions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, Summ
 MOST_VERSIONS = 2
 _FROM = re.compile(r"from #?(\d{1,9})(?:\s+|\Z)", re.IGNORECASE)
 _NO_PLACE = re.compile(r"from(?:\s*\Z|\s+[-+#\d]\S*)", re.IGNORECASE)
-"""What is meant as a place and is none; "from now on" is a wish."""
+"""A `from` that should be followed by a position and is not. Text such as "from now on" is a wish instead."""
 
 PREPARED = "prepared"
-"""How the newest summary that waits for its use is named: it has no number yet."""
+"""Name of the newest prepared summary, which has no number yet."""
 
 UNCHANGED_AROUND = 1
-"""So many lines that did not change are shown on either side of what did."""
+"""Number of unchanged lines shown on either side of a change."""
 
 
 def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
@@ -43,7 +43,7 @@ def draw_version(version: SummaryVersionOut, *, width: int) -> Text:
 
 
 def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) -> Text:
-    """Return what one version says otherwise than another, line by line: `-` only in `old`, `+` only in `new`."""
+    """Return the differences of two versions by lines: `-` for lines only in `old`, `+` for lines only in `new`."""
     head = (
         f"{_name(old)} ({_place(old)}) → {_name(new)} ({_place(new)}): {old.token_count:,} → {new.token_count:,} tokens"
     )
@@ -58,7 +58,10 @@ def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) 
 
 
 def versions_named(argument: str) -> tuple[str, ...]:
-    """Return the versions that `argument` names: none, one or two numbers, ids or `prepared`. Raises InvalidInput."""
+    """Return the versions in `argument`: none, one or two, each a number, an id or `prepared`.
+
+    Raises InvalidInput for anything else.
+    """
     words = argument.split()
     if len(words) > MOST_VERSIONS:
         raise InvalidInput("Write one version to read it, or two to see what changed between them.")
@@ -66,7 +69,7 @@ def versions_named(argument: str) -> tuple[str, ...]:
 
 
 def version_named(argument: str) -> str:
-    """Return the number or the id that `argument` is, without the `v` of the list. Raises InvalidInput."""
+    """Return the version's number or id in `argument`, without the `v` of the list. Raises InvalidInput."""
     name = argument.removeprefix("v")
     if name.isascii() and (name.isdecimal() or _is_id(name)):
         return name
@@ -74,7 +77,7 @@ def version_named(argument: str) -> str:
 
 
 def wish_of(argument: str) -> JsonObject:
-    """Return what `from N` and the words behind it ask of a summary; empty where nothing is asked.
+    """Return the request fields for `from N` and the instructions after it; empty without either.
 
     Raises InvalidInput for a `from` without the number of a message.
     """
@@ -87,7 +90,7 @@ def wish_of(argument: str) -> JsonObject:
 
 
 def cost_line(cost: SummaryCostOut) -> str:
-    """Return the line that says what a summary will read and cost."""
+    """Return the line on what a summary will read and cost."""
     time = "" if cost.seconds is None else f", some {cost.seconds:.0f} seconds"
     return (
         f"{span(cost.from_position, cost.through_position)}, {counted(cost.message_count, 'message')}: about "
@@ -97,7 +100,7 @@ def cost_line(cost: SummaryCostOut) -> str:
 
 
 def spent_line(spent: SpentOut) -> str:
-    """Return the line that says what a summary has cost."""
+    """Return the line on what a summary has cost."""
     return (
         f"{counted(spent.calls, 'call')} of the summary model, {spent.input_tokens:,} tokens read and "
         f"{spent.output_tokens:,} written, {spent.seconds:.1f} seconds"
@@ -105,14 +108,14 @@ def spent_line(spent: SpentOut) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return the number with its noun."""
+    """Return the number with its noun, in the plural if needed."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def restored(version: SummaryVersionOut | None, session: SessionOut) -> str:
-    """Return the line that says what a restored version stands for, None for no summary.
+    """Return the line that confirms the restored version; None stands for no summary.
 
-    One that was in use has changed nothing.
+    A version that was in use already has changed nothing.
     """
     if version is None:
         return f"Without a summary now: none of {session.message_count} messages is summarized. Its versions are kept."
@@ -137,7 +140,10 @@ def _content(version: SummaryVersionOut) -> tuple[int, str]:
 
 
 def _version_line(version: SummaryVersionOut, first: int | None) -> Text:
-    """`first` is the oldest version that says the same: another one came about by going back to it."""
+    """Return the line for one version of a summary.
+
+    `first` is the oldest version with the same content: later ones are created by restoring it.
+    """
     number = "–" if version.version is None else f"v{version.version}"
     segments = f" in {version.stretches} segments" if version.stretches > 1 else ""
     model = f"  by {one_line(version.model, limit=40)}" if version.model else ""
@@ -150,7 +156,7 @@ def _version_line(version: SummaryVersionOut, first: int | None) -> Text:
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield mark, line and style of what changed, with a little around it; `…` where unchanged lines are left out."""
+    """Yield mark, line and style of changed lines and the lines around them; `…` replaces omitted lines."""
     groups = list(SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(UNCHANGED_AROUND))
     for number, group in enumerate(groups):
         if number:

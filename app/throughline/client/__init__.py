@@ -1,12 +1,13 @@
-"""Throughline from other programs of yours: messages in, answers and events out, over the database alone.
+"""Client of Throughline for other Python programs: it submits messages and reads answers and events.
 
+Example:
     async with connect(user="anna") as client:
         session = await client.new_session("assistant")
         run = await client.submit(session.id, "Hello!")
         print((await client.wait(run.id)).answer())
 
-No HTTP is spoken and no model loaded here: the turns are taken by any `throughline serve` or `throughline worker` on
-the same database. The names below are the whole interface.
+The client uses only the database: it needs no HTTP and loads no model. Any `throughline serve` or `throughline worker`
+on the same database runs the turns. The names below are the whole public interface.
 """
 
 from throughline.client.answer import Ended, NotAnswered

@@ -1,4 +1,4 @@
-"""How a run ended, as the caller wants to know it."""
+"""The end of a run, as `Client.wait` returns it."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,11 @@ AGAIN = "To ask again, submit the message with another idempotency key."
 
 
 class NotAnswered(PermanentError):
-    """A run whose answer was asked for has failed or was cancelled: `run` tells which, and why."""
+    """Error raised when the answer of a failed or cancelled run is requested; `run` is that run."""
 
     code = "not_answered"
 
     def __init__(self, detail: str, run: Run) -> None:
-        """Keep `detail` and the run as it ended."""
         super().__init__(detail)
         self.run = run
 
@@ -24,7 +23,7 @@ class NotAnswered(PermanentError):
 class Ended:
     """An ended run and its answer.
 
-    `message` is None where the run failed, or was cancelled before the model said anything; `run.status` tells which,
+    `message` is None if the run failed, or was cancelled before the model wrote anything. `run.status` says which,
     `run.error` why.
     """
 
@@ -33,7 +32,7 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """What was written, however the run ended: "" where nothing was, half an answer where it was cancelled."""
+        """The text that was written, however the run ended: '' if none, half an answer if the run was cancelled."""
         return "" if self.message is None else text_of(self.message.content)
 
     def answer(self) -> str:

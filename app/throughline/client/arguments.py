@@ -1,6 +1,6 @@
-"""What a program gives `Client`, read and checked: its values come from files, environments and other libraries.
+"""Validation of the arguments of `Client`, which may come from files, environments and other libraries.
 
-What is of another kind raises InvalidInput, with the argument's name.
+A value of the wrong kind raises InvalidInput with the argument's name.
 """
 
 import json
@@ -13,33 +13,33 @@ from throughline.domain.submission import OnBusy
 
 MOST_SHOWN = 80
 LARGEST_NUMBER = 2**31 - 2
-"""Of positions and events; the database keeps no larger one."""
+"""Largest position or event number that the database stores."""
 
 
 def read_session_id(given: SessionId | str) -> SessionId:
-    """Return the id that `given` stands for."""
+    """Return the session id in `given`, which may be text."""
     return SessionId(_uuid(given, field="session_id"))
 
 
 def read_run_id(given: RunId | str) -> RunId:
-    """Return the id that `given` stands for."""
+    """Return the run id in `given`, which may be text."""
     return RunId(_uuid(given, field="run_id"))
 
 
 def read_text(given: object, *, field: str) -> str:
-    """Return `given` where it is a str."""
+    """Return `given` if it is a str."""
     if isinstance(given, str):
         return given
     raise InvalidInput(f"{field} is {_shown(given)} ({type(given).__name__}); it has to be text, a str.", field=field)
 
 
 def read_optional_text(given: object, *, field: str) -> str | None:
-    """Return `given` where it is a str that says something, None for '' and None."""
+    """Return `given` if it is a str that is not empty, None for '' and None."""
     return None if given is None else read_text(given, field=field) or None
 
 
 def read_number(given: object, *, field: str) -> int:
-    """Return `given` where it is a number that an event or a message may have, or 0."""
+    """Return `given` if it is 0 or a possible number of an event or a message."""
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LARGEST_NUMBER:
         return given
     raise InvalidInput(
@@ -48,7 +48,7 @@ def read_number(given: object, *, field: str) -> int:
 
 
 def read_metadata(given: JsonObject | None) -> JsonObject:
-    """Return a copy of `given` where JSON can hold it, {} for None."""
+    """Return a copy of `given` if JSON can represent it, {} for None."""
     try:
         written = json.dumps(given or {}, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
@@ -62,7 +62,7 @@ def read_metadata(given: JsonObject | None) -> JsonObject:
 
 
 def read_on_busy(given: OnBusy | str) -> OnBusy:
-    """Return what is meant: it is compared by identity further in, where text would be none of them."""
+    """Return `given` as an OnBusy. Other code compares the value by identity, which text would never match."""
     try:
         return OnBusy(given)
     except ValueError:

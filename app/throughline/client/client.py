@@ -1,4 +1,4 @@
-"""What a program can do with conversations: open sessions, submit messages, follow, await and stop their runs."""
+"""Operations on conversations: open sessions, submit messages, and follow, await and cancel their runs."""
 
 import hashlib
 import json
@@ -35,15 +35,16 @@ PAGE = 200
 
 
 class Client:
-    """Acts as one user. Whatever belongs to somebody else is NotFound, as on every other way in.
+    """Client that acts as one user. Sessions and runs of other users raise NotFound, as in every interface.
 
-    Ids may be given as text, as they stand in an environment variable or a file; what is none raises InvalidInput.
+    Ids may be given as text, for example from an environment variable or a file. Text that is no id raises
+    InvalidInput.
     """
 
     def __init__(
         self, database: Database, following: Following, owner_id: UserId, *, user: str, limits: Limits
     ) -> None:
-        """Act in `database` as `user`, whose id is `owner_id`; `limits` say when waiting for a run is given up."""
+        """Act in `database` as `user`, whose id is `owner_id`. `limits` define how long calls wait for a run."""
         self._following = following
         self._database = database
         self._owner_id = owner_id
@@ -56,13 +57,13 @@ class Client:
         return Client(self._database, self._following, owner_id, user=user, limits=self._limits)
 
     async def get_session(self, session_id: SessionId | str) -> Session:
-        """Return the session as it stands. Raises NotFound."""
+        """Return the present state of the session. Raises NotFound."""
         return await self._database.sessions.get(self._owner_id, read_session_id(session_id))
 
     async def sessions(
         self, *, agent: str = "", title: str = "", include_archived: bool = False
     ) -> AsyncGenerator[Session]:
-        """Yield the user's sessions, the last used first: those with this agent, with `title` in their titles."""
+        """Yield the user's sessions, the last used first, filtered by agent and by a text in the title."""
         wanted, q = read_optional_text(agent, field="agent"), read_optional_text(title, field="title")
         cursor: str | None = None
         while True:
@@ -82,10 +83,11 @@ class Client:
         metadata: JsonObject | None = None,
         idempotency_key: str = "",
     ) -> Session:
-        """Open a session. Which agents there are is the workers' matter: with an unknown one its runs fail.
+        """Open a session. The agent's name is not checked here, because only workers know the agents.
 
-        `metadata` is for the program, which may know its session by it again. The same `idempotency_key` returns the
-        same session for 30 days from its making, archived or not. Raises IdempotencyKeyReused, InvalidInput.
+        Runs of an unknown agent fail. `metadata` is for the program, for example to recognize its session. The same
+        `idempotency_key` returns the same session for 30 days after its creation, archived or not. Raises
+        IdempotencyKeyReused, InvalidInput.
         """
         agent, title = read_text(agent, field="agent"), read_text(title, field="title")
         kept = read_metadata(metadata)
@@ -103,7 +105,7 @@ class Client:
         return (await self._database.sessions.create(new))[0]
 
     async def unarchive_session(self, session_id: SessionId | str) -> Session:
-        """Take the session out of the archive, where it takes no messages. Raises NotFound."""
+        """Take the session out of the archive, so that it accepts messages again. Raises NotFound."""
         change = SessionChange(archived=False)
         return await self._database.sessions.update(self._owner_id, read_session_id(session_id), change)
 
@@ -115,11 +117,12 @@ class Client:
         idempotency_key: str = "",
         on_busy: OnBusy | str = OnBusy.ENQUEUE,
     ) -> Run:
-        """Store a message as a run and return at once: a worker answers it, whatever becomes of this process.
+        """Store a message as a run and return at once. A worker answers it, whatever happens to this process.
 
-        The same `idempotency_key` again returns the same run, nothing is done twice; one that failed or was cancelled,
-        too, for 30 days: to ask again, take another key. `on_busy` may be given as text.
-        Raises NotFound, InvalidInput (an empty text, an archived session, an `on_busy` that is none), SessionBusy,
+        The same `idempotency_key` returns the same run for 30 days and executes nothing twice. This includes a run that
+        failed or was cancelled: to ask again, use another key. `on_busy` may be given as text.
+
+        Raises NotFound, InvalidInput (an empty text, an archived session, an unknown `on_busy`), SessionBusy,
         QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
         if is_blank(read_text(text, field="text")):
@@ -138,10 +141,10 @@ class Client:
         return (await self._database.runs.submit(submission, None)).run
 
     async def events(self, run_id: RunId | str, *, after: int = 0) -> AsyncGenerator[RunEvent]:
-        """Yield the run's events as they happen, from the one behind number `after` up to the last.
+        """Yield the run's events as they happen, from the one after number `after` up to the last.
 
-        Can be begun again anywhere, in any process: `after` is the `seq` of the last event seen. A `reset` says that
-        what was shown so far no longer counts. A database that is away is waited for, as by `wait`. Raises
+        A call can resume at any event, in any process: `after` is the `seq` of the last received event. After a `reset`
+        event, the text received so far is invalid. During a database outage the call waits, as `wait` does. Raises
         NoWorkerAvailable, NotFound, DatabaseUnavailable.
         """
         outage, seen, is_over = self._outage(), read_number(after, field="after"), False
@@ -153,12 +156,14 @@ class Client:
                 is_over = True
 
     async def wait(self, run_id: RunId | str) -> Ended:
-        """Return once the run has ended.
+        """Wait until the run has ended, and return the run with its answer.
 
-        A database that is away, as in a restart, is waited for, up to `Limits.database_away_timeout_seconds` (60 s);
-        then DatabaseUnavailable is raised. Raises NotFound where its session is deleted meanwhile, NoWorkerAvailable
-        where no worker was at work on any run for `Limits.no_worker_timeout_seconds` (30 s): behind the runs of others
-        one waits on. The message is kept then, and waiting may be begun again.
+        During a database outage, such as a restart, the call waits for up to `Limits.database_away_timeout_seconds` (60
+        s) and then raises DatabaseUnavailable. It raises NotFound if the session is deleted meanwhile.
+
+        It raises NoWorkerAvailable if no worker was active on any run for `Limits.no_worker_timeout_seconds` (30 s).
+        While workers are busy with runs of others, it goes on waiting. The message is kept in any case, and `wait` may
+        be called again.
         """
         outage = self._outage()
         while True:
@@ -166,15 +171,15 @@ class Client:
                 return await self._end(run_id)
 
     async def get_run(self, run_id: RunId | str) -> Run:
-        """Return the run as it stands. Raises NotFound."""
+        """Return the present state of the run. Raises NotFound."""
         return await self._database.runs.get_run(self._owner_id, read_run_id(run_id))
 
     async def cancel(self, run_id: RunId | str) -> Run:
-        """Ask the run to stop; what was written is kept. One that has ended stays as it is. Raises NotFound."""
+        """Ask the run to stop. Text written so far is kept; an ended run stays unchanged. Raises NotFound."""
         return await self._database.runs.request_cancel(self._owner_id, read_run_id(run_id))
 
     async def history(self, session_id: SessionId | str, *, after: int = 0) -> AsyncGenerator[Message]:
-        """Yield all stored messages of the session behind position `after`, oldest first. Raises NotFound."""
+        """Yield all stored messages of the session after position `after`, oldest first. Raises NotFound."""
         session_id, after = read_session_id(session_id), read_number(after, field="after")
         while True:
             query = MessageQuery(after=after, before=None, limit=PAGE, order="asc")
@@ -219,5 +224,5 @@ def _events(item: Followed) -> tuple[RunEvent, ...]:
 
 
 def _fingerprint(*asked: str) -> str:
-    """Hash what is asked for, so that a key that comes with something else is noticed."""
+    """Return a hash of the request, by which an idempotency key reused for another request is detected."""
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

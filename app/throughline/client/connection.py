@@ -1,4 +1,4 @@
-"""Connecting: the database that DATABASE_URL names, checked, for as long as the block is open."""
+"""Connecting a client: the database of DATABASE_URL is opened and checked."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -16,10 +16,13 @@ from throughline.settings import ClientSettings
 from throughline.turn.follow_run import HEARTBEAT_SECONDS, Following
 
 POOL_SIZE, LARGEST_POOL = 4, 200
-"""A script needs few: none is held while it waits for an answer."""
+"""Default and largest size of the pool. Few are enough: a wait for an answer holds no connection."""
 
 LEAST_HEARTBEAT_SECONDS = 0.1
-"""Between two heartbeats nobody looks whether a worker is at work; they come no later than waiting is given up."""
+"""Shortest interval between two checks of whether a worker is active, during a wait.
+
+The interval is `no_worker_timeout_seconds` if that is short, so that no check comes later than the timeout.
+"""
 
 
 @asynccontextmanager
@@ -33,10 +36,12 @@ async def connect(
 ) -> AsyncGenerator[Client]:
     """Yield a client that acts as `user`, who is created if new.
 
-    Without a `database_url` the environment's DATABASE_URL and DATABASE_DIRECT_URL say where the database is, and with
-    one nothing is read; `direct_url` is for one that is a pooler's. Up to `pool_size` connections are open, and one
-    that listens. Raises InvalidInput, SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable
-    where the addresses or the schema are not what this version needs: it is not upgraded from here.
+    Without `database_url`, the environment's DATABASE_URL and DATABASE_DIRECT_URL locate the database; with it, neither
+    is read. `direct_url` is needed if `database_url` leads to a pooler. Up to `pool_size` connections are open, and one
+    that listens for notifications.
+
+    Raises InvalidInput, SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable if the addresses
+    or the schema are not what this version needs. The client does not upgrade the schema.
     """
     if not 1 <= read_number(pool_size, field="pool_size") <= LARGEST_POOL:
         raise InvalidInput(f"pool_size is {pool_size}; a pool has 1 to {LARGEST_POOL}.", field="pool_size")

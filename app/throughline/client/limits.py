@@ -1,4 +1,4 @@
-"""What a program may set of how it waits and how much it queues; the service's settings are not read for it."""
+"""Limits that a program may set for waiting and queueing. The service's settings are not read for them."""
 
 import math
 from dataclasses import dataclass, fields
@@ -9,12 +9,15 @@ from throughline.domain.submission import Caps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Each but the last stands for the service's setting of the same name, and is by default what that is by default.
+    """Limits of a client. All but the last have the name and the default of a setting of the service.
 
-    For `database_away_timeout_seconds` `wait` and `events` go on while the database cannot be asked (a restart, a
-    failover); other calls raise DatabaseUnavailable at once, as a program may have something better to do.
-    The caps are judged where a message is accepted, so this program's hold for what it submits: give those that the
-    service is run with, where they were changed. Raises InvalidInput for what is not above zero.
+    During a database outage (a restart, a failover), `wait` and `events` keep trying for
+    `database_away_timeout_seconds`. Other calls raise DatabaseUnavailable at once, because the program may have
+    something better to do.
+
+    The limits on queued messages are checked by the process that accepts a message. For messages from this program, its
+    own limits therefore apply: give the service's values if its settings were changed. Raises InvalidInput for a value
+    that is not above 0.
     """
 
     max_queued_per_session: int = 10
@@ -24,7 +27,6 @@ class Limits:
     database_away_timeout_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        """Check each."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -32,7 +34,7 @@ class Limits:
 
     @property
     def caps(self) -> Caps:
-        """How many messages may wait."""
+        """Limits on the number of waiting messages."""
         return Caps(queued_per_session=self.max_queued_per_session, queued_per_owner=self.max_queued_per_owner)
 
 

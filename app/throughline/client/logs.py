@@ -1,4 +1,4 @@
-"""Where the log lines of the database's part go in other programs: what these print is theirs, cron mails it."""
+"""Output of the service's log lines in other programs, whose standard output must not be touched."""
 
 import sys
 from typing import Any
@@ -6,14 +6,15 @@ from typing import Any
 import structlog
 
 OURS = "throughline."
-"""How the names of our loggers begin: each is made with the name of its module."""
+"""Prefix of the service's logger names: each logger has the name of its module."""
 
 
 def log_to_standard_error() -> None:
-    """Send our warnings to standard error, unless the program has set structlog up itself; its lines stay as they are.
+    """Send the service's warnings to standard error, unless the program has configured structlog itself.
 
-    Structlog has one set-up for all, in which only the place that lines are written to can be told apart: it is made
-    anew for each logger, from what that was made with. A program that sets structlog up later replaces this.
+    The program's own log lines stay unchanged. Structlog has one configuration for all loggers, in which only the
+    output can differ between them: it is created for each logger, with that logger's arguments. A program that
+    configures structlog later replaces this configuration.
     """
     if structlog.is_configured():
         return
@@ -26,10 +27,10 @@ def log_to_standard_error() -> None:
 
 
 class _Warnings(structlog.PrintLogger):
-    """Writes what somebody has to know about."""
+    """Logger that writes warnings and errors only."""
 
     def debug(self, message: str) -> None:
-        """Leave it out."""
+        """Discard the message."""
 
     info = debug
 

@@ -1,8 +1,9 @@
-"""Summaries of messages kept elsewhere, for other programs of yours: no service, no session and no database is needed.
+"""Summaries of messages that other programs keep: no service, no session and no database is needed.
 
+Example:
     text = await summarize_messages([{"role": "user", "content": "…"}, …], model="openai:gpt-4o-mini")
 
-Apart from the rest of `throughline.client`, as it loads what calls the model.
+It is separate from the rest of `throughline.client`, because it imports the code that calls models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,13 +43,15 @@ async def summarize_messages(
     max_tokens: int = 1500,
     instructions: str = "",
 ) -> str:
-    """Return one text of at most `max_tokens` that stands for `existing_summary` and `messages` together.
+    """Return one text of at most `max_tokens` that summarizes `existing_summary` and `messages` together.
 
-    Messages are in OpenAI's format, or of the service's own type. They are counted from 1, which is what the text
-    cites (`[#3-#7]`); system messages are left out and not counted. What does not fit the model's window is read piece
-    by piece. `model` is named as in agent files, '' is the setting `default_llm`; keys and addresses are the service's.
-    Raises InvalidInput, SettingInvalid, SummaryRejected (no usable text, twice), NotWorthIt (no smaller than what it
-    stands for) and the ModelRejected and ModelUnavailable families, all of them ThroughlineErrors.
+    Messages are in OpenAI's format, or of the service's own type. They are numbered from 1, and the text cites these
+    numbers (`[#3-#7]`). System messages are skipped and not numbered. Messages that do not fit the model's window are
+    read piece by piece. `model` is named as in agent files; '' is the setting `default_llm`. Keys and addresses are the
+    service's.
+
+    Raises InvalidInput, SettingInvalid, SummaryRejected (no usable text in two attempts), NotWorthIt (the text is no
+    smaller than its sources) and the ModelRejected and ModelUnavailable families. All of them are ThroughlineErrors.
     """
     if not LEAST_TOKENS <= max_tokens <= MOST_TOKENS:
         raise InvalidInput(
@@ -65,7 +68,7 @@ async def summarize_messages(
 
 
 def _summariser(model: ChatModel, max_tokens: int, instructions: str) -> Summariser:
-    """Nothing is learned of the model here: it is taken to count as one that nobody has asked yet."""
+    """Return the summarizer. Its token counts use the factor of a model without measurements."""
     window = model.context_limit
     return Summariser(
         model=model,
@@ -79,7 +82,10 @@ def _summariser(model: ChatModel, max_tokens: int, instructions: str) -> Summari
 
 
 def _read(messages: Sequence[Said]) -> list[NewMessage]:
-    """Read what is in OpenAI's format, all of it at once: a result finds the name of its tool in the call."""
+    """Return the messages as NewMessage values.
+
+    Messages in OpenAI's format are read all at once, because a tool result takes its tool's name from the call.
+    """
     ours = [item for item in messages if isinstance(item, NewMessage)]
     if len(ours) == len(messages):
         return ours
@@ -97,7 +103,7 @@ def _read(messages: Sequence[Said]) -> list[NewMessage]:
 
 
 def numbered(position: int, said: NewMessage) -> Message:
-    """Return what was said as the message at `position` of no session."""
+    """Return a message as the one at `position`, belonging to no session."""
     content = clean_text(said.content) if isinstance(said.content, str) else said.content
     return Message(
         id=MessageId(UUID(int=position)),

@@ -1,4 +1,4 @@
-"""Waiting on while the database is away: after a restart it is back within seconds, with all that was waited for."""
+"""Waiting while the database is unavailable. After a restart it is back within seconds, with all its data."""
 
 import asyncio
 import random
@@ -11,25 +11,28 @@ from throughline.domain.errors import DatabaseUnavailable
 
 PAUSE_SECONDS = 1.0
 SAME_OUTAGE_SECONDS = 30.0
-"""Failures closer together are one outage: a try over a network that answers nothing takes nearly as long."""
+"""Failures that are less than this apart belong to one outage.
+
+A try over a network that answers nothing takes nearly as long.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 class Outage:
-    """Counts how long the database has been away, for one that waits."""
+    """Duration of the present outage of the database, as one waiting call sees it."""
 
     def __init__(self, longest_seconds: float, monotonic: Callable[[], float]) -> None:
-        """After `longest_seconds` an outage is no longer waited out; `monotonic` returns seconds."""
+        """Wait out an outage for `longest_seconds` at most. `monotonic` returns the time in seconds."""
         self._longest_seconds = longest_seconds
         self._monotonic = monotonic
         self._since = self._last = float("-inf")
 
     @asynccontextmanager
     async def outlasting(self) -> AsyncGenerator[None]:
-        """Try what is in the block; where the database is away, it ends when the next try is due.
+        """Run the block. If the database is unavailable in it, end when the next try is due.
 
-        Raises DatabaseUnavailable once the outage takes too long.
+        Raises DatabaseUnavailable once the outage has lasted too long.
         """
         try:
             yield
@@ -45,5 +48,5 @@ class Outage:
         if seconds_left <= 0:
             raise error
         log.info("the database is away, waiting goes on", seconds_left=seconds_left)
-        pause = PAUSE_SECONDS * (0.5 + random.random())  # noqa: S311  # spreads tries, guards no secret
+        pause = PAUSE_SECONDS * (0.5 + random.random())  # noqa: S311  # spreads retries, not for security
         await asyncio.sleep(min(pause, seconds_left))

@@ -1,1 +1,1 @@
-"""The engine: plain functions that decide what a prompt shows. Values in, values out; no I/O, no framework."""
+"""The context engine: plain functions that decide what a prompt shows, without I/O and without a framework."""

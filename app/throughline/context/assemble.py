@@ -1,4 +1,4 @@
-"""Putting a prompt together: one system message (prompt, summary, tool instructions) and the conversation after it."""
+"""Assembly of a prompt: one system message (prompt, summary, tool instructions), followed by the conversation."""
 
 from collections.abc import Sequence
 
@@ -22,22 +22,22 @@ def build_prompt_messages(
     summarized_count: int = 0,
     tool_instructions: str = "",
 ) -> Prompt:
-    """Return the prompt; `messages` already holds the user's text, which comes from nowhere else.
+    """Return the prompt. `messages` must already contain the user's message.
 
-    `summary` stands for the first `summarized_count` messages of the session.
+    `summary` covers the first `summarized_count` messages of the session.
     """
     system = build_system(system_prompt, summary, summarized_count, tool_instructions)
     return Prompt(system=system, messages=tuple(messages))
 
 
 def build_system(system_prompt: str, summary: str, summarized_count: int, tool_instructions: str = "") -> str:
-    """Return the text of the one system message, '' where there is nothing to say."""
+    """Return the text of the single system message; '' if all parts are empty."""
     parts = [system_prompt.strip(), delimit_summary(summary, summarized_count), tool_instructions.strip()]
     return "\n\n".join(part for part in parts if part)
 
 
 def delimit_summary(summary: str, summarized_count: int) -> str:
-    """Return the summary as the prompt shows it: titled, explained, fenced; '' for an empty one."""
+    """Return the summary as the prompt shows it, with title, explanation and delimiters; '' for an empty summary."""
     if not summary.strip():
         return ""
     text = f"[Context Summary - {summarized_count} previous messages]\n{summary.strip()}"

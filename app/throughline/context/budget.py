@@ -6,34 +6,37 @@ from throughline.context.policy import ContextPolicy, SummaryPolicy
 from throughline.domain.errors import PromptCannotFit
 
 MAX_RESERVE_SHARE = 4
-"""The reserve is at most a quarter of the window, so that a small window still holds a conversation."""
+"""Divisor of the window: the reserve is at most a quarter of it, so that a small window still holds a conversation."""
 
 MARK_CAP = 0.95
-"""No mark (threshold, target) lies above this share of the budget: it must be passed before the budget is."""
+"""Threshold and target are at most this share of the budget, so that they are exceeded before the budget is."""
 
 MAX_FIXED_SHARE = 0.70
-"""System prompt, tools and reserve together may take this share of the window; beyond it no conversation fits."""
+"""Most that system prompt, tools and reserve together may take of the window; beyond it no conversation fits."""
 
 MAX_SUMMARY_SHARE = 0.30
-"""A summary takes at most this share of the budget, whatever `summary.max_tokens` says."""
+"""Largest share of the budget that a summary may take, whatever `summary.max_tokens` says."""
 
 SUMMARY_SHARE, LEAST_SUMMARY_TOKENS, MOST_SUMMARY_TOKENS = 0.06, 1500, 8000
-"""What a summary may have where nobody says: a share of the window. Chosen: two pages in a small window; in one of
-128,000 tokens room for some 300 kept facts, which a prompt's cache pays for once."""
+"""Default size of a summary: a share of the window, with a lower and an upper limit.
+
+Chosen: two pages in a small window. In a window of 128,000 tokens there is room for about 300 kept facts, for which the
+provider's prompt cache charges once.
+"""
 
 TARGET_BELOW_THRESHOLD = 0.75
-"""A target at or above the threshold is lowered to this share of it: compacting must free a real part."""
+"""A target at or above the threshold is lowered to this share of it, because a compaction must free a real part."""
 
 RESULT_SHARE = 0.125
-"""A tool that can choose how much it returns returns this share of the budget, so that several results fit whole."""
+"""Share of the budget for one result of a tool that can choose its size, so that several results fit unshortened."""
 
 BYTES_PER_TOKEN = 6
-"""No text has more bytes per token on the whole; for holding a count against a cap in bytes."""
+"""Upper bound of a text's bytes per token on average, for comparing a token count with a limit in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The marks of one window, in the model's own tokens: target < threshold < budget = window - reserve."""
+    """Limits of one window in the model's own tokens: target < threshold < budget = window - reserve."""
 
     window_tokens: int
     reserve_tokens: int
@@ -43,7 +46,7 @@ class Budget:
 
 
 def make_budget(policy: ContextPolicy, window_tokens: int) -> Budget:
-    """Return the marks of `policy` in a window of `window_tokens`. Raises PromptCannotFit for a window below 1."""
+    """Return the limits of `policy` in a window of `window_tokens`. Raises PromptCannotFit for a window below 1."""
     if window_tokens < 1:
         raise PromptCannotFit(f"the window is {window_tokens} tokens: set `context.window` to what the model can take")
     reserve = min(policy.response_reserve, window_tokens // MAX_RESERVE_SHARE)
@@ -64,7 +67,7 @@ def make_budget(policy: ContextPolicy, window_tokens: int) -> Budget:
 def check_fits(budget: Budget, system_tokens: int, tools_tokens: int, *, factor: float = 1.0) -> None:
     """Raise PromptCannotFit if system prompt, tools and reserve leave no room for a conversation.
 
-    The counts are ours; `factor` turns them into the model's.
+    The counts are ours; multiplied by `factor` they are the model's.
     """
     fixed = int((system_tokens + tools_tokens) * factor) + budget.reserve_tokens
     allowed = int(MAX_FIXED_SHARE * budget.window_tokens)
@@ -77,13 +80,13 @@ def check_fits(budget: Budget, system_tokens: int, tools_tokens: int, *, factor:
 
 
 def result_limit(policy: ContextPolicy, budget: Budget, *, factor: float) -> int:
-    """Return how many tokens, by our count, a tool's result may have so that the view shows it without a cut."""
+    """Return the most tokens, by our count, of a tool result that the view shows unshortened."""
     share = int(RESULT_SHARE * budget.budget_tokens / factor)
     return max(1, min(share, policy.prune.max_output_bytes // BYTES_PER_TOKEN))
 
 
 def summary_limit(policy: SummaryPolicy, budget: Budget) -> int:
-    """Return how many tokens a summary may have: its own maximum, and never more than a share of the budget."""
+    """Return the most tokens that a summary may have: its own maximum, but never more than a share of the budget."""
     share = int(SUMMARY_SHARE * budget.window_tokens)
     most = policy.max_tokens or max(LEAST_SUMMARY_TOKENS, min(share, MOST_SUMMARY_TOKENS))
     return max(1, min(most, int(MAX_SUMMARY_SHARE * budget.budget_tokens)))

@@ -1,61 +1,67 @@
-"""Learning how a model's provider counts, so that our counts times a factor are never below its own.
+"""Calibration of our token counts to a provider's, so that our count times a factor is never below the provider's.
 
-What is kept per model is an upper envelope of the ratios seen: it follows a higher ratio at once and a lower one
-slowly, because the next prompt may again hold the kind of text that the provider counts higher.
+For each model an upper envelope of the observed ratios is kept. It follows a higher ratio at once and a lower one
+slowly, because the next prompt may again contain the kind of text that the provider counts higher.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 INITIAL_MARGIN = 0.15
-"""Margin for a model whose tokenizer we do not know, before it has reported any usage."""
+"""Margin for a model whose tokenizer is unknown, before it has reported any usage."""
 
 KNOWN_MARGIN = 0.03
-"""The same for a known tokenizer: only framing can differ."""
+"""Margin for a model whose tokenizer is known: only the framing of messages can differ."""
 
 LEARNED_MARGIN = 0.02
-"""Margin above the learned ratio that never goes away."""
+"""Permanent margin above the learned ratio."""
 
 YOUNG_MARGIN = 0.03
 """Further margin above the learned ratio, divided by the number of samples."""
 
 LOWEST_RATIO, HIGHEST_RATIO = 0.5, 4.0
-"""Ratios beyond these come from broken usage reports, not from tokenizers."""
+"""Limits of the ratio: values beyond them come from broken usage reports, not from tokenizers."""
 
 PRIOR_TOKENS = 32
-"""Weight of what was known before, in tokens: the framing of a tiny prompt must not pass for a ratio."""
+"""Weight of the prior ratio, in tokens, so that the framing of a tiny prompt does not distort the ratio."""
 
 DECAY = 0.1
-"""How much of the way down to a lower ratio one sample goes."""
+"""Share of the distance to a lower ratio by which one sample lowers the learned ratio."""
 
 YOUNG_SAMPLES = 4
-"""The first samples are followed down as fast as up: the system prompt's share falls quickly at a session's start."""
+"""Number of first samples that lower the ratio as fast as they raise it.
+
+The system prompt's share of the tokens falls quickly at the start of a session.
+"""
 
 BLIND_STEP = 1.3
 """Growth of the ratio after a refusal that names no number."""
 
 UNPROVEN_STEP = 1.5
-"""Most growth of a known ratio after one refusal: an error's number may be wrong, or a proxy's invention."""
+"""Largest growth of a known ratio after one refusal: the number in an error may be wrong or made up by a proxy."""
 
 HARDER_STEP = 1.05
-"""Least growth of the ratio after any refusal: the next prompt has to be smaller."""
+"""Smallest growth of the ratio after any refusal: the next prompt has to be smaller."""
 
 LEAST_WINDOW_SHARE = 0.5
-"""A learned window below this share of the configured one is a misread number or another model's."""
+"""A learned window below this share of the configured one is rejected: misread, or another model's."""
 
 LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.8, 1.25
-"""An error speaks of our prompt where its count lies between these shares of our own estimate."""
+"""Bounds within which an error's token count is taken to mean our prompt, relative to our own estimate."""
 
 WINDOW_GROWTH = 0.02
-"""Growth of a learned window with every accepted prompt: what was believed wrongly is forgotten in some 35 turns."""
+"""Growth of a learned window with every accepted prompt; a wrong one is forgotten after about 35 turns."""
 
 STEP = INITIAL_MARGIN - KNOWN_MARGIN
-"""Between the factors of `stepped`, which are 1.03, 1.15 and so on. See there."""
+"""Distance between the factors that `stepped` returns: 1.03, 1.15 and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What is known of a model's counting: `ratio` is its count by ours, `learned_window` what an error named."""
+    """Learned facts about a model's counting: `ratio` is its count divided by ours.
+
+    `learned_window` is the window that an error named.
+    """
 
     ratio: float
     samples: int
@@ -65,8 +71,8 @@ class Calibration:
 def learn(calibration: Calibration | None, *, ours: int, provider: int, configured_window: int) -> Calibration:
     """Return the calibration after a prompt of `ours` tokens by our count and `provider` by the provider's report.
 
-    A learned window grows back with every accepted prompt, and is forgotten once it has reached `configured_window`
-    or a prompt larger than it was accepted.
+    A learned window grows with every accepted prompt. It is forgotten once it reaches `configured_window`, or once a
+    larger prompt was accepted.
     """
     if ours <= 0 or provider <= 0:
         return calibration or Calibration(ratio=1.0, samples=0)
@@ -89,9 +95,9 @@ def learn_overflow(
 ) -> Calibration:
     """Return the calibration after the provider refused a prompt of `ours` tokens as too long.
 
-    `prompt_tokens` and `window_tokens` are what its error named. The ratio always grows, so that the next prompt is
-    smaller whatever the error said. A window is believed where it is plausible beside `configured_window` and the
-    error's count of the prompt agrees with ours; a refusal only shrinks it.
+    `prompt_tokens` and `window_tokens` are the numbers in its error. The ratio always grows, so that the next prompt is
+    smaller whatever the error said. A window is accepted if it is plausible compared with `configured_window` and the
+    error's count of the prompt agrees with ours. A refusal never enlarges the learned window.
     """
     known = calibration or Calibration(ratio=1.0, samples=0)
     named = window_tokens if _agrees(known, ours, prompt_tokens) else None
@@ -105,26 +111,26 @@ def learn_overflow(
 
 
 def trusted_window(calibration: Calibration | None, configured_window: int) -> int:
-    """Return the window to work with: the learned one where it is plausible, else the configured one."""
+    """Return the window to use: the learned one if it is plausible, else the configured one."""
     learned = None if calibration is None else calibration.learned_window
     return learned if learned is not None and _is_plausible(learned, configured_window) else configured_window
 
 
 def factor(calibration: Calibration | None, *, is_known_tokenizer: bool) -> float:
-    """Return what our counts are multiplied by before they are held against the model's window."""
+    """Return the factor by which our counts are multiplied before they are compared with the model's window."""
     if calibration is None or calibration.samples == 0:
         return 1 + (KNOWN_MARGIN if is_known_tokenizer else INITIAL_MARGIN)
     return calibration.ratio * (1 + LEARNED_MARGIN + YOUNG_MARGIN / calibration.samples)
 
 
 def stepped(by: float) -> float:
-    """Return a factor rounded up to the next step: what is asked for with it stays the same while it moves little."""
+    """Return a factor rounded up to the next step, so that requests made with it change only if it moves far."""
     first = 1 + KNOWN_MARGIN
     return round(first + math.ceil((by - first) / STEP - 1e-9) * STEP, 6)
 
 
 def scale(tokens: int, by: float) -> int:
-    """Return our count as the model's, rounded up."""
+    """Return our count converted to the model's, rounded up."""
     return math.ceil(tokens * by - 1e-9)
 
 
@@ -149,7 +155,7 @@ def _is_plausible(window: int, configured_window: int) -> bool:
 
 
 def _agrees(known: Calibration, ours: int, prompt_tokens: int | None) -> bool:
-    """Whether the error's count can be of our prompt; one that names none cannot disagree."""
+    """Return whether the error's count can mean our prompt; True if the error names no count."""
     if prompt_tokens is None:
         return True
     estimate = ours * known.ratio

@@ -1,4 +1,4 @@
-"""Where to cut a conversation, so that what lies before the cut can be summarised."""
+"""Choice of the position at which a conversation is cut; the messages before the cut can then be summarised."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ from throughline.domain.message import Message, Role
 
 @dataclass(frozen=True, slots=True)
 class CutTask:
-    """The stored messages after the cursor with their tokens, and what a cut among them has to achieve.
+    """The stored messages after the cursor, and what a cut among them has to achieve. All tokens are our own count.
 
-    All tokens are ours. `fixed_tokens` is the prompt without these messages and without the summary. `kept_elsewhere`
-    counts messages that come after the stored ones or stay shown whatever is cut. `running` is how many of the rows,
-    at the end, belong to the running turn. `kept_rows` are the indexes of rows that stay shown even where they are
-    summarised: pins, and the running turn's user message. `least_index`: rows before it are not shown anyhow and have
-    to be among those summarised; `is_more_before` where such rows are not even given. `target_tokens` is None where as
-    much as possible is to be cut; a turn is then cut in its middle only where the prompt would keep more than
-    `enough_tokens`.
+    - `fixed_tokens`: the prompt without these messages and without the summary.
+    - `kept_elsewhere`: the number of messages that come after these, or stay shown whatever is cut.
+    - `running`: how many of the rows, at the end, belong to the running turn.
+    - `kept_rows`: indexes of rows that stay shown even if summarised: pins and the running turn's user message.
+    - `least_index`: rows before it are hidden already and must be among those summarised.
+    - `is_more_before`: whether further hidden rows exist that were not loaded.
+    - `target_tokens`: the size to reach; None to cut as much as possible. A turn is then cut in its middle only if the
+      prompt would otherwise keep more than `enough_tokens`.
     """
 
     rows: Sequence[Message]
@@ -40,7 +41,7 @@ class CutTask:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A chosen cut: everything before `index` is to be summarised; `tokens_after` is the most the prompt then takes."""
+    """A chosen cut: everything before `index` is to be summarised. The prompt then takes at most `tokens_after`."""
 
     index: int
     through_position: int
@@ -49,10 +50,10 @@ class Cut:
 
 
 def choose_cut(task: CutTask) -> Cut | None:
-    """Return the cut that reaches the target with the fewest messages summarised, else the one that frees most.
+    """Return the cut that reaches the target with the fewest messages summarised, or else the one that frees most.
 
-    The start of a user turn is preferred; a turn is cut in its middle only where no such start reaches the target.
-    None where nothing can be cut.
+    A cut at the start of a user turn is preferred; a turn is cut in its middle only if no such start reaches the
+    target. None if nothing can be cut.
     """
     points, sums = _legal_points(task), _sums(task)
     starts = [point for point in points if point.is_turn_start]
@@ -74,7 +75,7 @@ def _farthest(task: CutTask, sums: "_Sums", starts: Sequence[CutPoint], inside: 
 
 
 def _nearest(cuts: Iterable[Cut], target_tokens: int) -> Cut | None:
-    """Return the first cut that reaches the target, the one that comes closest to it where none does."""
+    """Return the first cut that reaches the target, or the closest one if none does."""
     tried: list[Cut] = []
     for cut in cuts:
         if cut.tokens_after <= target_tokens:
@@ -84,7 +85,7 @@ def _nearest(cuts: Iterable[Cut], target_tokens: int) -> Cut | None:
 
 
 def least_tokens(task: CutTask) -> int:
-    """Return the tokens of the prompt after the last legal cut, with a summary as large as it may become."""
+    """Return the tokens of the prompt after the last legal cut, with a summary of the largest allowed size."""
     points = _legal_points(task)
     index = points[-1].index if points else 0
     left = sum(size for place, size in enumerate(task.row_tokens) if place >= index or place in task.kept_rows)
@@ -92,16 +93,16 @@ def least_tokens(task: CutTask) -> int:
 
 
 def cut_before(rows: Sequence[Message]) -> Cut:
-    """Return the least cut where older messages were not loaded: between those and the rows.
+    """Return the earliest possible cut if older messages were not loaded: between those and the rows.
 
-    Results at the start of the rows answer a call that was not loaded, and go with it.
+    Tool results at the start of the rows answer a call that was not loaded; they are cut off together with it.
     """
     index = next((index for index, row in enumerate(rows) if row.role is not Role.TOOL), 0)
     return Cut(index, rows[index].position - 1, tokens_after=0, freed_tokens=0)
 
 
 def _legal_points(task: CutTask) -> list[CutPoint]:
-    """Cuts between whole groups that keep enough recent messages and no open call of the running turn behind them."""
+    """Return the cuts between whole groups that keep enough recent messages and every open call of the running turn."""
     points = list(cut_points(task.rows))
     if task.may_cut_at_end and task.rows:
         points.append(CutPoint(len(task.rows), task.rows[-1].position, is_turn_start=True))
@@ -116,7 +117,11 @@ def _legal_points(task: CutTask) -> list[CutPoint]:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """For every index, the tokens of the rows before it: as shown, as read by a summariser, and of those kept."""
+    """Prefix sums over the rows: for every index, the tokens of the rows before it.
+
+    `shown` counts rows as the prompt shows them, `read` as a summary model reads them, `kept` only those that stay
+    shown.
+    """
 
     shown: Sequence[int]
     read: Sequence[int]
@@ -131,9 +136,9 @@ def _sums(task: CutTask) -> _Sums:
 
 
 def _cut_at(task: CutTask, point: CutPoint, sums: _Sums) -> Cut:
-    """The summary after the cut is taken to be as large as it may become; rows that are not shown are read too.
+    """Return the cut at `point` with its sizes, on the assumption that the summary becomes as large as it may.
 
-    None is adopted that is as large as what it replaces, unless both are small.
+    A summary is adopted only if it is smaller than what it replaces, unless both are small. Hidden rows are read, too.
     """
     index = point.index
     now = task.fixed_tokens + sums.shown[-1] + task.summary_tokens

@@ -1,4 +1,4 @@
-"""Which messages a compaction would replace, and whether replacing them is worth it."""
+"""Which messages a compaction would replace, and whether replacing them is worth its cost."""
 
 from dataclasses import replace
 
@@ -21,21 +21,23 @@ from throughline.context.policy import ContextPolicy
 from throughline.context.view import View
 
 WORTHWHILE_SHARE = 0.05
-"""An automatic compaction frees at least this share of the window, or the turn goes on without it."""
+"""Share of the window that an automatic compaction has to free; otherwise the turn continues without it."""
 
 LEAST_MESSAGES, MESSAGES_PART = 4, 3
-"""A compaction that N messages trigger replaces at least a third of N. The least is lower where N leaves fewer messages
-beside the newest ones, which stay: those alone may be N."""
+"""Least number of messages that a summary triggered by N messages covers: a third of N, and at least four.
+
+The limit is lower if N leaves fewer messages besides the newest ones: those always stay, and may alone number N.
+"""
 
 TOKENS_SHARE = 2 / 3
-"""One that K tokens trigger replaces at least this share of K: what stays counts again, and may be more than K."""
+"""Share of K that a summary triggered by K tokens has to cover: the messages that stay count again for the next."""
 
 HARDER_TARGET = 0.5
-"""After an overflow the target is this share of the usual one."""
+"""Target after an overflow, as a share of the usual target."""
 
 
 def row_tokens(view: View) -> tuple[int, ...]:
-    """Return the tokens of each row after the cursor as it is shown, 0 where it is not."""
+    """Return the tokens of each row after the cursor as it is shown, 0 for a hidden row."""
     shown = {
         message.position: tokens
         for message, tokens in zip(view.messages, view.counts, strict=True)
@@ -45,7 +47,7 @@ def row_tokens(view: View) -> tuple[int, ...]:
 
 
 def floor_tokens(view: View) -> int:
-    """Return what the prompt takes, by our count, once all is gone that may go, a summary of full size in its place."""
+    """Return our count of the smallest prompt: all that may be summarised is replaced by a summary of full size."""
     task = _cut_task(view, row_tokens(view), CompactionTrigger.MANUAL)
     return least_tokens(
         task if is_summarising(view.context_input) else replace(task, summary_limit=task.summary_tokens)
@@ -53,14 +55,14 @@ def floor_tokens(view: View) -> int:
 
 
 def frame_tokens(context_input: ContextInput) -> int:
-    """Return what stands around a summary's text."""
+    """Return the tokens of the delimiters and hints around a summary's text."""
     return context_input.count(
         build_system("", "…", context_input.summary_through_position, context_input.recall.summary)
     )
 
 
 def worthwhile_cut(view: View, trigger: CompactionTrigger) -> Cut | None:
-    """Return the cut that a compaction for `trigger` makes, None where it would free or replace too little."""
+    """Return the cut that a compaction for `trigger` makes; None if it would free or replace too little."""
     context_input = view.context_input
     rows = row_tokens(view)
     task = _cut_task(view, rows, trigger)
@@ -74,23 +76,23 @@ def worthwhile_cut(view: View, trigger: CompactionTrigger) -> Cut | None:
 
 
 def background_cut(view: View) -> Cut | None:
-    """Return the cut of a summary written in the background: all but the newest messages."""
+    """Return the cut for a summary written in the background: all but the newest messages."""
     return choose_cut(_cut_task(view, row_tokens(view), CompactionTrigger.MANUAL))
 
 
 def tokens_gone(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
-    """Return the tokens of the rows from `first` to before `end` that no prompt shows once they are summarised."""
+    """Return the tokens of the rows from `first` to before `end` that prompts omit once they are summarised."""
     kept = _kept_rows(view)
     return sum(tokens for index, tokens in enumerate(rows[first:end], first) if index not in kept)
 
 
 def summary_tokens(view: View) -> int:
-    """Return what the summary takes in the system message, its frame included."""
+    """Return the tokens of the summary in the system message, delimiters included."""
     return view.system_tokens - count_system(view.context_input.system_prompt.strip(), view.context_input.count)
 
 
 def generous_target_tokens(context_input: ContextInput) -> float:
-    """Return what a prompt may take, in the model's tokens, and leave some room below the threshold."""
+    """Return the largest prompt, in the model's tokens, that leaves some room below the threshold."""
     return max(ahead_tokens(context_input), context_input.budget.target_tokens)
 
 
@@ -142,7 +144,7 @@ def _target(context_input: ContextInput, trigger: CompactionTrigger) -> int | No
 
 
 def _is_worthwhile(view: View, trigger: CompactionTrigger, cut: Cut) -> bool:
-    """Whether the cut frees enough; what is not worth it now becomes so as the conversation grows."""
+    """Return whether the cut frees enough. A cut that is not worthwhile now becomes so as the conversation grows."""
     match trigger:
         case CompactionTrigger.THRESHOLD:
             return _frees_enough(view, cut)
@@ -153,9 +155,10 @@ def _is_worthwhile(view: View, trigger: CompactionTrigger, cut: Cut) -> bool:
 
 
 def _frees_enough(view: View, cut: Cut) -> bool:
-    """Whether the cut frees a real share of the window; less is worth it only after the prompt has grown by as much.
+    """Return whether the cut frees a sufficient share of the window.
 
-    A summary that was found to be no smaller than its messages has to wait for that, too.
+    The required share is larger until the prompt has grown since the last compaction. A summary that was found to be no
+    smaller than its messages also waits for that growth.
     """
     context_input = view.context_input
     freed = scale(cut.freed_tokens, context_input.factor) / context_input.budget.window_tokens
@@ -165,7 +168,10 @@ def _frees_enough(view: View, cut: Cut) -> bool:
 
 
 def replaces_enough(context_input: ContextInput, trigger: CompactionTrigger, first: int, end: int) -> bool:
-    """Whether the rows from `first` to before `end` are enough for a summary that N messages or K tokens trigger."""
+    """Return whether the rows from `first` to before `end` suffice for a summary that `trigger` asks for.
+
+    `trigger` is MESSAGES (N messages) or TOKENS (K tokens).
+    """
     if trigger is CompactionTrigger.MESSAGES:
         return end - first >= _least_messages(context_input.policy)
     tokens = sum(

@@ -1,4 +1,4 @@
-"""The triggers of a compaction; whether one is worth it is decided in `decide_compaction`."""
+"""The triggers of a compaction. Whether a triggered compaction is worthwhile is decided in `decide_compaction`."""
 
 from enum import StrEnum
 
@@ -8,19 +8,23 @@ from throughline.context.measure import tokens_of
 from throughline.context.policy import Adopt, Strategy
 
 GROWTH_SHARE = 0.20
-"""After a compaction that left little room the prompt has to grow by this share of the window before the threshold
-counts again, unless as much can be freed at once."""
+"""Share of the window that a prompt has to grow before the threshold counts again.
+
+It applies after a compaction that left little room, unless as much can be freed at once.
+"""
 
 AHEAD_SHARE = 0.10
-"""Adopting a prepared summary leaves at least this share of the window below the threshold: half of what writing one
-leaves, as it costs no turn any time and the next one is prepared at once."""
+"""Share of the window that must remain below the threshold after a prepared summary is adopted.
+
+It is half of what writing a summary leaves: adopting one costs no turn any time, and the next is prepared at once.
+"""
 
 SOFT_MARK_SHARE = 0.85
-"""A summary is prepared once the prompt has come this far on its way to the threshold."""
+"""Share of the threshold above which the next summary is prepared."""
 
 
 class CompactionTrigger(StrEnum):
-    """What triggers a compaction: threshold, N messages, K tokens, a user's wish, the provider's refusal."""
+    """What triggers a compaction: the threshold, N messages, K tokens, a user's request, the provider's refusal."""
 
     THRESHOLD = "threshold"
     MESSAGES = "messages"
@@ -30,10 +34,10 @@ class CompactionTrigger(StrEnum):
 
 
 def due_triggers(context_input: ContextInput, raw_tokens: int) -> tuple[CompactionTrigger, ...]:
-    """Return what may trigger a compaction of a prompt of `raw_tokens` by our count, the strongest first.
+    """Return the triggers that apply to a prompt of `raw_tokens` by our count, the strongest first.
 
-    Something unread (rows that neither the prompt shows nor a summary stands for) counts as the threshold. N and K
-    are looked at when a turn begins, not in its tool loop: a summary that only they ask for waits for the turn's end.
+    Messages that are neither in the prompt nor in a summary count as the threshold. N and K are checked when a turn
+    begins, not in its tool loop: a summary that only they trigger waits for the end of the turn.
     """
     if _has_to_read(context_input):
         return (CompactionTrigger.THRESHOLD,)
@@ -51,29 +55,32 @@ def due_triggers(context_input: ContextInput, raw_tokens: int) -> tuple[Compacti
 
 
 def is_near_threshold(context_input: ContextInput, raw_tokens: int) -> bool:
-    """Whether a summary should be ready soon: the prompt nears the threshold, and nothing says to wait."""
+    """Return whether a summary should be ready soon: the prompt is near the threshold and nothing delays a summary."""
     if _is_just_restored(context_input) or was_skipped(context_input):
         return False
     return scale(raw_tokens, context_input.factor) > SOFT_MARK_SHARE * context_input.budget.threshold_tokens
 
 
 def is_summarising(context_input: ContextInput) -> bool:
-    """Whether summaries are made without being asked for."""
+    """Return whether the agent's summaries are written automatically."""
     return context_input.policy.auto_summarize and context_input.policy.strategy is Strategy.SUMMARIZATION
 
 
 def is_reducing(context_input: ContextInput) -> bool:
-    """Whether anything is done at the threshold; without automatic summaries only the last ladder is left."""
+    """Return whether the agent does anything at the threshold.
+
+    With the strategy `summarization` but without automatic summaries, only the last stages reduce the prompt.
+    """
     return context_input.policy.strategy is not Strategy.SUMMARIZATION or context_input.policy.auto_summarize
 
 
 def ahead_tokens(context_input: ContextInput) -> float:
-    """Return what the prompt may take, in the model's tokens, once a prepared summary is adopted."""
+    """Return the largest prompt, in the model's tokens, that adopting a prepared summary should leave."""
     return context_input.budget.threshold_tokens - AHEAD_SHARE * context_input.budget.window_tokens
 
 
 def critical_tokens(context_input: ContextInput) -> int:
-    """Return the mark, by our count, above which the last ladder cuts what is shown."""
+    """Return the size of the prompt, by our count, above which the last stages cut it."""
     limit = unscale(context_input.budget.budget_tokens, context_input.factor)
     if context_input.cap_tokens is not None:
         limit = min(limit, context_input.cap_tokens)
@@ -84,7 +91,7 @@ def critical_tokens(context_input: ContextInput) -> int:
 
 
 def has_skipped(context_input: ContextInput) -> bool:
-    """Whether messages after the cursor are neither shown nor summarised: not loaded, or trimmed before."""
+    """Return whether messages after the cursor are neither shown nor summarised: not loaded, or trimmed before."""
     return bool(context_input.rows) and (
         context_input.has_gap
         or context_input.view_state.trimmed_through_position > context_input.summary_through_position
@@ -92,15 +99,16 @@ def has_skipped(context_input: ContextInput) -> bool:
 
 
 def summarised_through(context_input: ContextInput) -> int:
-    """Return the position that the newest summary reaches, prepared, adopted, or tried and not worth it."""
+    """Return the position that the newest summary reaches, prepared or adopted, or found not worth writing."""
     prepared = 0 if context_input.prepared is None else context_input.prepared.through_position
     return max(context_input.summary_through_position, prepared, context_input.view_state.skipped_through_position)
 
 
 def counted_from(context_input: ContextInput) -> int:
-    """Return the position after which N and K count: the summary in use, where they bring the next into use at once.
+    """Return the position after which N messages and K tokens are counted.
 
-    Else the newest, prepared or in use.
+    With `adopt: immediately` it is the end of the summary in use; else the end of the newest summary, prepared or in
+    use.
     """
     if context_input.policy.adopt is Adopt.IMMEDIATELY:
         return max(context_input.summary_through_position, context_input.view_state.skipped_through_position)
@@ -108,17 +116,17 @@ def counted_from(context_input: ContextInput) -> int:
 
 
 def messages_since_summary(context_input: ContextInput) -> int:
-    """Return how many messages N counts, those not loaded and the pending one included."""
+    """Return the number of messages that N limits, including messages that are not loaded and the pending one."""
     return _messages_since(context_input, counted_from(context_input))
 
 
 def tokens_since_summary(context_input: ContextInput) -> int:
-    """Return our count of the loaded messages that K counts, as stored, and of the pending one."""
+    """Return our count of the loaded messages that K limits, as they are stored, and of the pending one."""
     return _tokens_since(context_input, counted_from(context_input))
 
 
 def has_grown(context_input: ContextInput, raw_tokens: int) -> bool:
-    """Whether the prompt has grown by a real share of the window since the last compaction, or had room after it."""
+    """Return whether the prompt has grown by GROWTH_SHARE since the last compaction, or had enough room after it."""
     before = context_input.view_state.compacted_to_tokens
     if before is None or scale(before, context_input.factor) <= ahead_tokens(context_input):
         return True
@@ -126,13 +134,13 @@ def has_grown(context_input: ContextInput, raw_tokens: int) -> bool:
 
 
 def was_skipped(context_input: ContextInput) -> bool:
-    """Whether too little was said since a summary was found not to be worth it."""
+    """Return whether too few tokens were added since a summary was found not worth writing."""
     skipped = context_input.view_state.skipped_through_position
     return skipped > 0 and not _has_said_much(context_input, skipped)
 
 
 def count_trigger(context_input: ContextInput, since: int) -> CompactionTrigger | None:
-    """Return which of N messages and K tokens has come, counted from the position `since`."""
+    """Return MESSAGES or TOKENS if N messages or K tokens follow the position `since`; else None."""
     if _messages_since(context_input, since) >= context_input.policy.max_messages_before_summary:
         return CompactionTrigger.MESSAGES
     if (
@@ -144,7 +152,7 @@ def count_trigger(context_input: ContextInput, since: int) -> CompactionTrigger 
 
 
 def _has_to_read(context_input: ContextInput) -> bool:
-    """Whether a summary of what no prompt shows is due now, and not put off."""
+    """Return whether a summary of messages that no prompt shows is due now, and not postponed."""
     return (
         is_summarising(context_input)
         and has_skipped(context_input)
@@ -165,7 +173,7 @@ def _tokens_since(context_input: ContextInput, since: int) -> int:
 
 
 def _has_said_much(context_input: ContextInput, since: int) -> bool:
-    """Whether what was said after the position `since` takes a real share of the window."""
+    """Return whether the messages after the position `since` take at least GROWTH_SHARE of the window."""
     return (
         scale(_tokens_since(context_input, since), context_input.factor)
         >= GROWTH_SHARE * context_input.budget.window_tokens
@@ -173,6 +181,6 @@ def _has_said_much(context_input: ContextInput, since: int) -> bool:
 
 
 def _is_just_restored(context_input: ContextInput) -> bool:
-    """Whether a user went back to the summary in use, and too little was said since to write another one over it."""
+    """Return whether a user restored the summary in use, and too few tokens followed to write another one over it."""
     restored = context_input.view_state.restored_at_position
     return restored > 0 and is_summarising(context_input) and not _has_said_much(context_input, restored)

@@ -1,4 +1,4 @@
-"""What planning and fitting are given: one frozen value, made from what one query loaded."""
+"""Input of planning and fitting: one immutable value, made from the data of one query."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,17 @@ from throughline.domain.summary import Prepared
 
 @dataclass(frozen=True, slots=True)
 class ContextInput:
-    """All that planning and fitting need.
+    """Everything that planning and fitting need about one session and agent.
 
-    `summary` stands for the messages up to `summary_through_position` (the cursor). `history` holds other runs'
-    messages, oldest first, `own` this run's; of both, only what lies after the cursor is shown, and the run's user
-    message wherever it lies. `pinned` are pinned messages that are in neither. `user` is the user's message while it
-    is not stored yet. `tools_tokens`, `summary_tokens` and `count` are our counts, times `factor` they are the
-    model's. `model_key` names the model the view state must have been made for. `cap_tokens` (ours) is set after a
-    refusal: the prompt has to be smaller. `recall` tells the model how to look up what it is not shown.
+    - `summary` covers the messages up to `summary_through_position` (the cursor).
+    - `history` holds messages of other runs, oldest first, and `own` those of this run. Of both only messages after the
+      cursor are shown, and the run's user message in any case.
+    - `pinned`: pinned messages that are in neither of them.
+    - `user`: the user's message while it is not stored yet.
+    - `tools_tokens`, `summary_tokens` and `count` are our counts; multiplied by `factor` they are the model's.
+    - `model_key`: the model that the view state must have been made for.
+    - `cap_tokens` (our count): set after a refusal; the prompt must be smaller than this.
+    - `recall`: sentences that explain to the model how to look up hidden messages.
     """
 
     policy: ContextPolicy
@@ -50,7 +53,7 @@ class ContextInput:
 
     @property
     def has_gap(self) -> bool:
-        """Whether messages after the cursor were not loaded: no prompt shows them and no summary has them."""
+        """Whether messages after the cursor were not loaded, so that neither prompt nor summary contains them."""
         first = next(iter(self.rows[:1]), None)
         return first is not None and first.position > self.summary_through_position + 1
 
@@ -61,13 +64,13 @@ class ContextInput:
 
     @property
     def current_behind_cursor(self) -> Message | None:
-        """The running turn's user message where it is summarised already; it is shown nevertheless."""
+        """The running turn's user message if it is already summarised; the prompt shows it nevertheless."""
         current = self.current
         return current if current is not None and current.position <= self.summary_through_position else None
 
     @property
     def kept_early(self) -> tuple[Message, ...]:
-        """What is shown before all other messages, in order: pins from elsewhere and `current_behind_cursor`."""
+        """The messages shown before all others, in order: pins from outside `rows`, and `current_behind_cursor`."""
         behind = self.current_behind_cursor
         if behind is None:
             return tuple(sorted(self.pinned, key=lambda row: row.position))
@@ -76,7 +79,7 @@ class ContextInput:
 
 
 def after(messages: tuple[Message, ...], position: int) -> tuple[Message, ...]:
-    """Return the messages behind `position`; the same tuple where that is all of them."""
+    """Return the messages after `position`; the same tuple object if these are all."""
     if not messages or messages[0].position > position:
         return messages
     return tuple(message for message in messages if message.position > position)

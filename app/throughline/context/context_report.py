@@ -1,6 +1,6 @@
 """The values of the report on a session's context.
 
-They say how full it is, what the next turn will do about it, and which messages the summary stands for.
+The report says how full the context is, what the next turn will do about it, and which messages the summary covers.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from throughline.domain.summary import AdoptedSummary
 
 
 class NextAction(StrEnum):
-    """What the next turn will do with the context, for an empty message and answer.
+    """What the next turn will do with the context, assuming an empty message and an empty answer.
 
-    `compact` is anything that makes the prompt smaller before the call: pruning, a summary, the last ladder. `prepare`:
-    a summary will be due after the answer, and be written in the background.
+    `compact` stands for anything that makes the prompt smaller before the call: pruning, a summary, the last stages.
+    `prepare`: a summary will be due after the answer, and written in the background.
     """
 
     NONE = "none"
@@ -24,7 +24,7 @@ class NextAction(StrEnum):
 
 
 class FiringGauge(StrEnum):
-    """Which of the three gauges the next message makes fire."""
+    """Which of the three limits the next message will exceed."""
 
     MESSAGES = "messages"
     TOKENS = "tokens"
@@ -33,7 +33,10 @@ class FiringGauge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SummariserReport:
-    """The model asked first for a summary, and its breaker: `closed`, `open` for so many seconds, or `half_open`."""
+    """The model tried first for a summary, and its circuit breaker's state: `closed`, `open` or `half_open`.
+
+    `retry_after_seconds` says how long it stays open.
+    """
 
     model: str
     state: str
@@ -42,7 +45,7 @@ class SummariserReport:
 
 @dataclass(frozen=True, slots=True)
 class SummaryFailure:
-    """Why the last attempt at a summary failed; there is none once another one succeeded."""
+    """Why the last attempt at a summary failed; it is cleared once a later one succeeds."""
 
     reason: str
     failed_at: datetime
@@ -50,7 +53,7 @@ class SummaryFailure:
 
 @dataclass(frozen=True, slots=True)
 class SummaryFacts:
-    """What is known of a session's summaries: how many there were, the adopted one, who writes them."""
+    """Facts about a session's summaries for the report: their number, the adopted one, the models that write them."""
 
     agent: str
     model: str
@@ -76,12 +79,12 @@ class SummaryReport:
 class ContextReport:
     """The state of a session's context. Tokens are the model's: our counts times the factor.
 
-    `total_tokens` is what is sent of the conversation as it stands, before the next message makes room;
-    `unreduced_tokens` what the whole conversation since the summary would take, none of it pruned, shortened or left
-    out; where more than two windows of it lie there, only what is loaded is counted. `last_stage` names what last
-    changed what is shown, None where all is shown as it is stored. N and K count what stands behind
-    `counted_from_position`. Thresholds of messages and tokens are None where no
-    summary is written without being asked for.
+    - `total_tokens`: the prompt of the conversation as it stands, before the next message reduces it.
+    - `unreduced_tokens`: the same without any pruning, shortening or omission since the summary. If more than two
+      windows follow the summary, only loaded messages count.
+    - `last_stage`: the stage that last changed what is shown; None if all is shown as it is stored.
+    - `counted_from_position`: the position after which messages (N) and tokens (K) are counted.
+    - `messages_threshold`, `tokens_threshold`: None if no summary is written automatically.
     """
 
     agent: str

@@ -1,6 +1,6 @@
-"""The one decision about compaction: none, adopt the prepared summary, write one now, or write one in the background.
+"""The decision about compaction: none, adopt the prepared summary, write one now, or write one in the background.
 
-`plan` asks for it before every model call, and whoever executes it only looks at the decision's action.
+`plan` makes it before every model call; the code that carries it out only reads the decision's action.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from throughline.domain.summary import Prepared
 
 
 class CompactionAction(Enum):
-    """What is done about a further summary: nothing, or one of three ways to have it."""
+    """What is done about a new summary: nothing, or one of three ways to get one."""
 
     NONE = "none"
     ADOPT = "adopt"
@@ -50,7 +50,10 @@ class CompactionAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompactionAllowance:
-    """What a turn may still do: write a summary while it waits, and compact although the agent's hook cancelled it."""
+    """What a turn may still do about summaries.
+
+    `may_write`: it may write one while the user waits. `is_cancelled`: the agent's hook has cancelled a compaction.
+    """
 
     may_write: bool = True
     is_cancelled: bool = False
@@ -58,10 +61,10 @@ class CompactionAllowance:
 
 @dataclass(frozen=True, slots=True)
 class CompactionDecision:
-    """What is done now, what triggered it, and the messages the summary is for.
+    """What is done now, its trigger, and the messages that the new summary will cover.
 
-    `trigger` is None if no further summary is due now; a summary written ahead has none. `to_summarise` follows the
-    cursor without a gap. It is empty with `must_load_first`: the messages to summarise first lie between the cursor and
+    `trigger` is None if no new summary is due now; a summary written ahead of need has none. `to_summarise` follows the
+    cursor without a gap. With `must_load_first` it is empty: the messages to summarise first lie between the cursor and
     the loaded rows.
     """
 
@@ -73,7 +76,7 @@ class CompactionDecision:
 
     @property
     def is_now(self) -> bool:
-        """Whether this very call has a summary adopted or written."""
+        """Whether a summary is adopted or written before this model call."""
         return self.action in {CompactionAction.ADOPT, CompactionAction.WRITE_NOW}
 
 
@@ -83,7 +86,10 @@ ALL_ALLOWED, NOTHING_DUE = CompactionAllowance(), CompactionDecision()
 def decide_compaction(
     view: View, triggers: Sequence[CompactionTrigger], allowance: CompactionAllowance = ALL_ALLOWED
 ) -> CompactionDecision:
-    """Decide for the first of `triggers` that a further summary can be had for; a manual one works for any agent."""
+    """Return the decision for the first of `triggers` for which a new summary is possible and worthwhile.
+
+    A manual trigger works for every agent, the others only for agents that summarise automatically.
+    """
     for trigger in triggers:
         if trigger is CompactionTrigger.MANUAL or is_summarising(view.context_input):
             decision = _decide_for(view, trigger)
@@ -93,7 +99,7 @@ def decide_compaction(
 
 
 def decide_ahead(view: View) -> CompactionDecision:
-    """Decide whether a summary that is only near is written during a tool loop, whose later calls may need it."""
+    """Decide whether to write a summary in the background during a tool loop, because later calls may need it."""
     has_called = any(row.role is Role.TOOL for row in view.context_input.own)
     if has_called and background_trigger(view) is not None:
         return CompactionDecision(CompactionAction.WRITE_IN_BACKGROUND)
@@ -101,7 +107,7 @@ def decide_ahead(view: View) -> CompactionDecision:
 
 
 def _decide_for(view: View, trigger: CompactionTrigger) -> CompactionDecision:
-    """Return the decision for one trigger; NOTHING_DUE if a summary cannot be had, or is not worth it."""
+    """Return the decision for one trigger; NOTHING_DUE if a summary is impossible or not worthwhile."""
     context_input, prepared = view.context_input, view.context_input.prepared
     cut = worthwhile_cut(view, trigger)
     if prepared is not None and trigger is not CompactionTrigger.MANUAL and _should_adopt(view, prepared, trigger, cut):
@@ -118,10 +124,10 @@ def _decide_for(view: View, trigger: CompactionTrigger) -> CompactionDecision:
 
 
 def _must_wait(view: View, trigger: CompactionTrigger) -> bool:
-    """Whether the model call waits for the summary: it was asked for, or else the prompt would be cut.
+    """Return whether the model call waits for the summary: it was requested, or else the prompt would be cut.
 
-    No call waits for messages that have to be loaded first, also where the provider refused the prompt: to read them
-    takes longer than anybody should wait, and the newest ones fit without them.
+    No call waits for messages that have to be loaded first, even if the provider refused the prompt. Reading them takes
+    too long, and the newest messages fit without them.
     """
     if trigger is CompactionTrigger.MANUAL:
         return True
@@ -130,7 +136,7 @@ def _must_wait(view: View, trigger: CompactionTrigger) -> bool:
 
 
 def _allowed(view: View, decision: CompactionDecision, allowance: CompactionAllowance) -> CompactionDecision:
-    """Return the decision with no action where the turn may not take it."""
+    """Return the decision, without an action if the turn's allowance forbids it."""
     fits = scale(view.tokens, view.context_input.factor) <= view.context_input.budget.budget_tokens
     is_cancelled = decision.is_now and allowance.is_cancelled and fits
     is_too_late = decision.action is CompactionAction.WRITE_NOW and not allowance.may_write
@@ -138,9 +144,9 @@ def _allowed(view: View, decision: CompactionDecision, allowance: CompactionAllo
 
 
 def background_trigger(view: View) -> CompactionTrigger | None:
-    """Return why the next summary should be written in the background now, None where it need not or cannot be.
+    """Return why to write the next summary in the background now; None if it is not needed or not possible.
 
-    It stands for what may be cut beyond the newest summary, prepared or adopted.
+    The summary would cover the messages after the newest one, prepared or adopted.
     """
     context_input = view.context_input
     if not is_summarising(context_input) or context_input.policy.adopt is not Adopt.AT_THRESHOLD:
@@ -158,7 +164,10 @@ def background_trigger(view: View) -> CompactionTrigger | None:
 
 
 def _frees_enough(view: View, first: int, end: int) -> bool:
-    """Whether a summary of these rows is worth writing now; one more is worth it where the prepared one does little."""
+    """Return whether a summary of these rows in the background frees enough tokens.
+
+    More is required if the prepared summary would leave enough room when adopted.
+    """
     context_input = view.context_input
     freed = tokens_gone(view, row_tokens(view), first, end)
     has_room = context_input.prepared is not None and _leaves_room(
@@ -171,18 +180,17 @@ def _frees_enough(view: View, first: int, end: int) -> bool:
 
 
 def _should_adopt(view: View, prepared: Prepared, trigger: CompactionTrigger, cut: Cut | None) -> bool:
-    """Whether the prepared summary is to be used, though a `cut` of now would reach further.
+    """Return whether to use the prepared summary, although a new one up to `cut` would cover more messages.
 
-    It costs the turn no time: where it leaves little room, another one is written only if that frees a lot more.
+    Adopting costs the turn no time. If it leaves little room, a new summary is written only if it frees far more.
     """
     context_input, through = view.context_input, prepared.through_position
     if through <= context_input.summary_through_position or not _is_legal(context_input.rows, through):
         return False
     if trigger in {CompactionTrigger.MESSAGES, CompactionTrigger.TOKENS}:
         return True
-    if (
-        scale(view.tokens, context_input.factor) <= context_input.budget.threshold_tokens
-    ):  # room is not wanted: something is unread
+    # Below the threshold, the trigger is messages that are neither shown nor summarised.
+    if scale(view.tokens, context_input.factor) <= context_input.budget.threshold_tokens:
         return through >= hidden_through(context_input, view.state)
     after_tokens = _tokens_once_adopted(view, prepared)
     if _leaves_room(context_input, after_tokens):
@@ -194,12 +202,12 @@ def _should_adopt(view: View, prepared: Prepared, trigger: CompactionTrigger, cu
 
 
 def _leaves_room(context_input: ContextInput, after_tokens: int) -> bool:
-    """Whether a prompt of so many tokens, by our count, is well below the threshold."""
+    """Return whether a prompt of `after_tokens`, by our count, is well below the threshold."""
     return scale(after_tokens, context_input.factor) <= generous_target_tokens(context_input)
 
 
 def _tokens_once_adopted(view: View, prepared: Prepared) -> int:
-    """Return what the prompt would take, by our count, with the prepared summary."""
+    """Return our count of the prompt with the prepared summary in place of the messages it covers."""
     context_input = view.context_input
     end = sum(row.position <= prepared.through_position for row in context_input.rows)
     gone = tokens_gone(view, row_tokens(view), 0, end)

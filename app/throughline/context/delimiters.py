@@ -1,4 +1,4 @@
-"""Fencing text that is data: a tag around it, and no way for the text itself to close the tag."""
+"""Delimiters for text that is data: a tag around it, which the text itself cannot close."""
 
 import re
 from functools import cache
@@ -12,7 +12,7 @@ def delimited(tag: str, text: str) -> str:
 
 
 def undelimited(tag: str, text: str) -> str:
-    """Return what stands between `<tag>` and the last `</tag>` of `text`, '' where there is no such frame."""
+    """Return the text between `<tag>` and the last `</tag>` of `text`; '' without such tags."""
     _, _, inside = text.partition(f"<{tag}>\n")
     return inside.rpartition(f"\n</{tag}>")[0]
 
@@ -20,7 +20,7 @@ def undelimited(tag: str, text: str) -> str:
 def escaped(tag: str, text: str) -> str:
     """Return `text` with the angle bracket of every opening or closing `tag` in it written as `&lt;`.
 
-    Also of what only looks like one: with invisible characters in it, another bracket or letters of another script.
+    Imitations are escaped, too: tags with invisible characters, other brackets, or similar letters of other scripts.
     """
     return _tag_pattern(tag).sub(r"&lt;\1", text)
 

@@ -1,4 +1,4 @@
-"""What a user may ask of the context at rest: the report, and whether a summary is due."""
+"""Answers to a user about a session's context between turns: the report, and whether a summary is due."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import AdoptedSummary, Prepared
 
 NEXT_MESSAGE = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
-"""What the next message is taken to be before there is one: the words shown in the place of an empty one."""
+"""The message assumed to come next: its text is the placeholder for an empty one."""
 
 NOTHING_SAID = Message(
     id=MessageId(UUID(int=0)),
@@ -41,59 +41,56 @@ NOTHING_SAID = Message(
     source=Source.API,
     created_at=datetime.min.replace(tzinfo=UTC),
 )
-"""The same once it is stored, and its answer."""
+"""The same message once it is stored; also used for its assumed answer."""
 
 RECENT_ANSWERS = 10
-"""The next answer is expected to be as long as these were on average."""
+"""Number of latest answers whose average length is expected of the next answer."""
 
 
 def explain_context(context_input: ContextInput, facts: SummaryFacts) -> ContextReport:
-    """Return the report on a session at rest, or as it will be once the running turn is over."""
+    """Return the report on a session between turns, or as it will be after the running turn."""
     return explain_end(context_input, facts)[0]
 
 
 def explain_end(context_input: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
-    """Return the report of a turn's end and whether a summary is due, both from one plan."""
+    """Return the report at a turn's end and whether a summary is due, both from one plan."""
     plan = next_plan(context_input)
     return _report(plan, facts), plan.is_summary_due
 
 
 def next_plan(context_input: ContextInput) -> ContextPlan:
-    """Return what an empty message would set off once no turn runs: what its messages were is history then."""
+    """Return the plan for an empty message once no turn runs; the running turn's messages then count as history."""
     return plan_context(replace(context_input, history=context_input.rows, own=(), user=NEXT_MESSAGE))
 
 
 def is_making_room(plan: ContextPlan) -> bool:
-    """Whether anything is done to the prompt before the call."""
+    """Return whether the plan makes the prompt smaller before the call."""
     return bool(plan.decision.is_now or plan.fired or fit_view(plan.view).notes)
 
 
 def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
-    """Tell of the view as the plan found it, without the empty message that it was made for."""
+    """Return the report on the view as the plan found it, without the assumed empty message."""
     view = plan.opened
-    context_input, empty = replace(view.context_input, user=None), view.counts[view.current_index]
-    total = scale(view.tokens - empty, context_input.factor)
+    context, empty = replace(view.context_input, user=None), view.counts[view.current_index]
+    total = scale(view.tokens - empty, context.factor)
     (system, tools, summary), (action, gauge) = _fixed_tokens(view), _next_step(plan)
-    since, since_tokens = (
-        messages_since_summary(context_input),
-        scale(tokens_since_summary(context_input), context_input.factor),
-    )
-    most_messages, most_tokens = _thresholds(context_input)
+    since, since_tokens = messages_since_summary(context), scale(tokens_since_summary(context), context.factor)
+    most_messages, most_tokens = _thresholds(context)
     return ContextReport(
         agent=facts.agent,
         model=facts.model,
-        context_window=context_input.budget.window_tokens,
-        response_reserve=context_input.budget.reserve_tokens,
+        context_window=context.budget.window_tokens,
+        response_reserve=context.budget.reserve_tokens,
         system_tokens=system,
         tools_tokens=tools,
         summary_tokens=summary,
         message_tokens=max(total - system - tools - summary, 0),
         total_tokens=total,
-        unreduced_tokens=max(scale(view.unreduced_tokens - empty, context_input.factor), total),
-        last_stage=OLDEST_TRIMMED if context_input.has_gap else view.state.stage or None,
-        threshold_tokens=context_input.budget.threshold_tokens,
-        usage_percent=_percent(total, context_input.budget.window_tokens),
-        counted_from_position=counted_from(context_input),
+        unreduced_tokens=max(scale(view.unreduced_tokens - empty, context.factor), total),
+        last_stage=OLDEST_TRIMMED if context.has_gap else view.state.stage or None,
+        threshold_tokens=context.budget.threshold_tokens,
+        usage_percent=_percent(total, context.budget.window_tokens),
+        counted_from_position=counted_from(context),
         messages_since_summary=since,
         messages_threshold=most_messages,
         messages_percent=None if most_messages is None else _percent(since, most_messages),
@@ -107,21 +104,21 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         last_summary_at=None if facts.adopted is None else facts.adopted.created_at,
         estimated_response_tokens=_expected_answer(view),
         summary=_summary_report(facts.adopted),
-        prepared=_prepared_report(context_input.prepared),
+        prepared=_prepared_report(context.prepared),
         summariser=facts.summariser,
         summary_failure=facts.failure,
     )
 
 
 def _thresholds(context_input: ContextInput) -> tuple[int | None, int | None]:
-    """Return after how many messages and tokens a summary is due; None where none is written unasked."""
+    """Return the numbers of messages and tokens after which a summary is due; None without automatic summaries."""
     if not is_summarising(context_input):
         return None, None
     return context_input.policy.max_messages_before_summary, context_input.policy.max_tokens_before_summary
 
 
 def _fixed_tokens(view: View) -> tuple[int, int, int]:
-    """Return what system prompt, tools and summary take, in the model's tokens."""
+    """Return the tokens of system prompt, tools and summary, in the model's tokens."""
     context_input = view.context_input
     system = count_system(context_input.system_prompt.strip(), context_input.count)
     summary = view.system_tokens - system
@@ -133,7 +130,7 @@ def _fixed_tokens(view: View) -> tuple[int, int, int]:
 
 
 def _next_step(plan: ContextPlan) -> tuple[NextAction, FiringGauge | None]:
-    """Return what the plan's empty message and its empty answer set off, and which gauge makes them."""
+    """Return what the assumed empty message and answer trigger, and which limit causes it."""
     if is_making_room(plan):
         return NextAction.COMPACT, _gauge(plan.decision.trigger if plan.decision.is_now else None)
     later = _later(plan)
@@ -143,14 +140,14 @@ def _next_step(plan: ContextPlan) -> tuple[NextAction, FiringGauge | None]:
 
 
 def _gauge(trigger: CompactionTrigger | None) -> FiringGauge:
-    """What no count triggers the window does."""
+    """Return the limit that belongs to `trigger`; WINDOW if neither messages nor tokens were counted."""
     if trigger is CompactionTrigger.MESSAGES:
         return FiringGauge.MESSAGES
     return FiringGauge.TOKENS if trigger is CompactionTrigger.TOKENS else FiringGauge.WINDOW
 
 
 def _later(plan: ContextPlan) -> ContextInput | None:
-    """Return what there is once the plan's empty message has an empty answer, where a summary is due then."""
+    """Return the input after the assumed message and an empty answer, if a summary is due then; else None."""
     context_input = plan.view.context_input
     rows = context_input.rows
     last = rows[-1].position if rows else context_input.summary_through_position
@@ -168,7 +165,7 @@ def _later(plan: ContextPlan) -> ContextInput | None:
 
 
 def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
-    """A version that stands for no message (after a restore to the beginning) is no summary."""
+    """Return the report on an adopted summary; None if it covers no message (after a restore to the beginning)."""
     if version is None or version.through_position == 0:
         return None
     return SummaryReport(
@@ -195,7 +192,7 @@ def _prepared_report(prepared: Prepared | None) -> SummaryReport | None:
 
 
 def _expected_answer(view: View) -> int:
-    """The mean of the newest answers, the whole reserve where there is none yet."""
+    """Return the mean size of the newest answers; the whole reserve if there is none yet."""
     context_input = view.context_input
     answers = [
         tokens

@@ -1,7 +1,7 @@
-"""The last ladder: turns a conversation into a prompt that fits the budget, whatever is in it.
+"""The last stages: they turn any conversation into a prompt that fits the budget.
 
-Called before every model call. While everything fits, everything is shown as the view state says, so that each prompt
-begins with the one before; only then do the stages take something away, in their order, and leave room to go on in.
+Called before every model call. While the prompt fits, it shows what the view state says, so that each prompt begins
+with the bytes of the one before. Otherwise the stages shorten it in their order, and leave room for the next steps.
 """
 
 from dataclasses import dataclass, replace
@@ -20,22 +20,25 @@ from throughline.domain.errors import PromptCannotFit
 from throughline.domain.prompt import Prompt
 
 ROOM_SHARE = 0.20
-"""A stage that fires leaves room for this share of the window, where what it may take away allows it."""
+"""Share of the window that a stage tries to leave free once it runs, as far as the text it may remove allows."""
 
 LEAST_AIM_SHARE = 0.5
 GAP_WINDOWS = 1.0
-"""Where rows were not loaded, what is shown begins within so many windows: the edge then moves rarely."""
+"""If older messages were not loaded, the view begins within this many windows, so that its edge rarely moves."""
 
 SHARE_EACH = 0.25
-"""One message counts at most this share of the window there, as where rows are loaded: it can be shown shorter."""
+"""Most that one message counts in that measure, as a share of the window: it can be shown shortened.
+
+The query that loads messages uses the same limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedPrompt:
     """A prompt within the budget.
 
-    `raw_tokens` is our count of it, tools included; `tokens` is that times the factor. `notes` names the stages that
-    fired, in order; `view_state` is what they left, and `view` shows it.
+    `raw_tokens` is our count of the prompt, tools included; `tokens` is that count times the factor. `notes` names the
+    stages that ran, in order. `view` is the view after them.
     """
 
     prompt: Prompt
@@ -46,30 +49,30 @@ class FittedPrompt:
 
     @property
     def unreduced_tokens(self) -> int:
-        """What the whole conversation since the cursor would take, as it is stored; in the model's tokens."""
+        """The model's tokens of a prompt that would show all messages after the cursor as they are stored."""
         return scale(self.view.unreduced_tokens, self.view.context_input.factor)
 
     @property
     def shown(self) -> tuple[ShownMessage, ...]:
-        """What became of every loaded message."""
+        """The form in which every loaded message appears in this prompt."""
         return list_variants(self.view)
 
     @property
     def view_state(self) -> ViewState:
-        """What has been done to the view, to be kept with the session."""
+        """The view state after all stages, to be stored with the session."""
         return self.view.state
 
 
 def fit_prompt(context_input: ContextInput) -> FittedPrompt:
     """Return the prompt for one model call, valid for strict providers and never over the budget.
 
-    Raises PromptCannotFit only where system prompt and tools alone leave no room for a message.
+    Raises PromptCannotFit only if system prompt and tools alone leave no room for a message.
     """
     return fit_view(show(context_input, context_input.view_state))
 
 
 def fit_view(view: View) -> FittedPrompt:
-    """Do the same with a view that is made already."""
+    """Return the prompt for one model call from a view that is already made. See `fit_prompt`."""
     context_input, fired = view.context_input, []
     edge = hidden_through(context_input, view.state)
     if edge > max(view.state.trimmed_through_position, context_input.summary_through_position):
@@ -91,7 +94,7 @@ def fit_view(view: View) -> FittedPrompt:
 
 
 def _marks(context_input: ContextInput) -> tuple[Goal, int]:
-    """Return the goal and the mark above which the ladder is climbed, by our count."""
+    """Return the goal of the stages, and the token count above which they run, both by our count."""
     limit = unscale(context_input.budget.budget_tokens, context_input.factor)
     if context_input.cap_tokens is not None:
         limit = min(limit, context_input.cap_tokens)
@@ -123,7 +126,10 @@ def _stepped(view: View, goal: Goal, name: str, stage: Stage, fired: list[str]) 
 
 
 def _settled_edge(context_input: ContextInput, edge: int) -> int:
-    """Return how far back a view begins whose older rows were not loaded: not at the very edge, which moves on."""
+    """Return the position after which a view with unloaded older messages begins.
+
+    It is not the edge of what is loaded: that edge would move with every new message.
+    """
     room = unscale(int(GAP_WINDOWS * context_input.budget.window_tokens), context_input.factor)
     most_each = unscale(int(SHARE_EACH * context_input.budget.window_tokens), context_input.factor)
     last = context_input.current.position - 1 if context_input.current is not None else None

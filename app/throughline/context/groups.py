@@ -1,4 +1,4 @@
-"""Groups: a tool call and its results are one unit, everywhere. Where a conversation may be cut follows from them."""
+"""Groups: a tool call and its results are one unit. The positions where a conversation may be cut follow from them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ M = TypeVar("M", Message, PromptMessage)
 
 @dataclass(frozen=True, slots=True)
 class Group(Generic[M]):
-    """One message, with its results if it calls tools: one per call, in the calls' order, None where it is missing.
+    """One message and, if it calls tools, one result per call in the calls' order; None for a missing result.
 
     A tool message that answers no open call (an orphan, or a second answer) heads a group of its own.
     """
@@ -22,20 +22,20 @@ class Group(Generic[M]):
 
     @property
     def messages(self) -> tuple[M, ...]:
-        """The group's messages that exist, call first."""
+        """The existing messages of the group, the call first."""
         found = [self.head]
         found.extend(result for result in self.results if result is not None)
         return tuple(found)
 
     @property
     def is_complete(self) -> bool:
-        """Whether no call waits for its result."""
+        """Whether every call of the group has its result."""
         return None not in self.results
 
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """A place where a conversation may be cut: before the message at `index`, behind position `through_position`."""
+    """A position where a conversation may be cut: before the message at `index`, after position `through_position`."""
 
     index: int
     through_position: int
@@ -43,20 +43,20 @@ class CutPoint:
 
 
 class _OpenCalls:
-    """The calls that still wait for a result, each with the place of its message and its own place among its calls."""
+    """Tool calls without a result, by id: the index of the calling message and the call's index among its calls."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[int, int]]] = {}
 
     def open(self, calls: Sequence[ToolCall], place: int) -> None:
-        """Let the calls of the message at `place` wait; ids may come again in a session: the new calls take over."""
+        """Add the calls of the message at index `place`. A call whose id was used before replaces the earlier call."""
         for call in calls:
             self._waiting[call.id] = []
         for slot, call in enumerate(calls):
             self._waiting[call.id].append((place, slot))
 
     def answered_by(self, result: Message | PromptMessage) -> tuple[int, int] | None:
-        """Return the place and slot of the call that `result` answers, which waits no longer; None where none does."""
+        """Remove the call that `result` answers and return its message index and call index; None if there is none."""
         slots = self._waiting.get(result.tool_call_id or "")
         return slots.pop(0) if slots else None
 
@@ -64,8 +64,8 @@ class _OpenCalls:
 def group_messages(messages: Iterable[M]) -> tuple[Group[M], ...]:
     """Return the groups in the order of their first messages.
 
-    A late result joins the newest call with its id that still waits, even across other messages. Ids may come again
-    in a session: a new call with the same id takes over.
+    A late result joins the newest open call with its id, even across other messages. Ids may repeat in a session: a new
+    call with the same id replaces the earlier one.
     """
     heads: list[M] = []
     answers: list[list[M | None]] = []
@@ -84,9 +84,10 @@ def group_messages(messages: Iterable[M]) -> tuple[Group[M], ...]:
 
 
 def cut_points(messages: Sequence[Message]) -> tuple[CutPoint, ...]:
-    """Return every legal cut of stored messages (ordered by position), oldest first; the end is none.
+    """Return every legal cut of stored messages (ordered by position), oldest first; the end is not a cut.
 
-    A cut is legal where no group has messages on both sides: a late result holds together all that lies between.
+    A cut is legal if no group has messages on both sides. A late result therefore joins all messages between it and its
+    call.
     """
     last_result = _last_results(messages)
     points: list[CutPoint] = []
@@ -99,7 +100,7 @@ def cut_points(messages: Sequence[Message]) -> tuple[CutPoint, ...]:
 
 
 def _last_results(messages: Sequence[Message]) -> dict[int, int]:
-    """Return, for the index of each message whose calls were answered, that of the last answer."""
+    """Return the index of the last result for each calling message, by the calling message's index."""
     found: dict[int, int] = {}
     waiting = _OpenCalls()
     for index, message in enumerate(messages):
@@ -113,7 +114,7 @@ def _last_results(messages: Sequence[Message]) -> dict[int, int]:
 
 
 def settled_length(messages: Sequence[Message]) -> int:
-    """Return how many of the messages come before the first call that still waits for a result (all, if none does)."""
+    """Return how many messages come before the first call without a result; all of them if there is no such call."""
     waiting = {group.head.position for group in group_messages(messages) if not group.is_complete}
     return next((index for index, message in enumerate(messages) if message.position in waiting), len(messages))
 

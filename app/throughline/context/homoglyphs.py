@@ -1,4 +1,4 @@
-"""Characters that show nothing or look like others: what a text may use to pose as our own marks and tags."""
+"""Characters that are invisible or resemble others, with which a text could imitate our own marks and tags."""
 
 import re
 import unicodedata
@@ -8,10 +8,10 @@ INVISIBLE = (
     r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     r"\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
 )
-"""For a character class: what a reader, and mostly a model, does not see."""
+"""Characters, for a regular expression's character class, that readers and most models do not see."""
 
 BLANK = r" \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
-"""For a character class: what is as empty as a space and ends no line."""
+"""Characters, for a regular expression's character class, that are as empty as a space and end no line."""
 
 LINE_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 LEFT_ANGLES = r"<\uff1c\ufe64\u2039\u3008\u2329\u27e8\u276e\u2770\u02c2\u1438\u227a\u00ab\u300a\u226a"
@@ -20,7 +20,7 @@ HASHES = r"#\uff03\ufe5f\u266f"
 SLASHES = r"/\uff0f\u2044\u2215\u2571\u29f8"
 
 _NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]\uff3b\uff3d]")
-"""What ends a line, or the tag that a name stands in."""
+"""Characters that end a line, or the bracketed tag that contains a name."""
 
 _ALIKE = {
     "_": "＿﹍﹎﹏‗-‐‑‒–—",
@@ -32,12 +32,12 @@ _MATHEMATICAL = (*range(0xFF21, 0xFF5B), *range(0x1D400, 0x1D7CC), *range(0x24B6
 
 
 def as_label(name: str) -> str:
-    """Return a name that closes neither its line nor the tag in square brackets that it stands in."""
+    """Return a name without characters that would end its line or the square brackets around it."""
     return _NO_LABEL.sub("_", name)
 
 
 def word_alike(word: str) -> str:
-    """Return an expression, for `re.IGNORECASE`, that finds `word` also in letters that look like its own."""
+    """Return a regular expression, for `re.IGNORECASE`, that finds `word` also in similar letters of other scripts."""
     return rf"[{INVISIBLE}]*+".join(_letter(letter) for letter in word.casefold())
 
 
@@ -47,7 +47,7 @@ def _letter(letter: str) -> str:
 
 @cache
 def _styled() -> dict[str, str]:
-    """The bold, italic, wide and circled forms of each letter."""
+    """Return the bold, italic, wide and circled forms of each letter."""
     found: dict[str, str] = {}
     for code in _MATHEMATICAL:
         plain = unicodedata.normalize("NFKC", chr(code)).casefold()

@@ -1,7 +1,6 @@
-"""Counting what is no plain text: messages, tool schemas, images. All counts are ours, before any factor.
+"""Token counts of messages, tool schemas and images. All counts are ours, before the model's factor is applied.
 
-A count is made once, when a message is stored; `tokens_of` takes the stored one wherever it was made by the counter
-now in use.
+A message is counted once, when it is stored. `tokens_of` uses the stored count if the counter now in use made it.
 """
 
 import json
@@ -15,32 +14,36 @@ from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 Count: TypeAlias = Callable[[str], int]
 
 MESSAGE_TOKENS = 4
-"""Framing of one message: OpenAI's cookbook names 3 a message, its role is one more."""
+"""Tokens of one message's framing: OpenAI's cookbook names 3 per message, and one more for its role."""
 
 REPLY_TOKENS = 3
-"""Every prompt ends with the opening of the reply (the same source)."""
+"""Tokens of the reply's opening, with which every prompt ends (same source)."""
 
 CALL_TOKENS = 8
-"""Framing of one tool call beside its id, name and arguments: `{"type":"function","function":…}`, measured."""
+"""Tokens of a tool call's framing besides its id, name and arguments: `{"type":"function","function":…}`, measured."""
 
 TOOL_TOKENS = 12
-"""Framing of one tool's schema: the cookbook's 7 to 10 to open it, and the commas and braces our JSON does not show."""
+"""Tokens of one tool schema's framing.
+
+The cookbook's 7 to 10 open it; the rest are commas and braces that our JSON does not contain.
+"""
 
 TOOLS_TOKENS = 16
-"""Framing of the whole list of tools: the cookbook closes it with 12."""
+"""Tokens of the framing of the whole tool list: the cookbook closes it with 12."""
 
 IMAGE_TOKENS = 1600
-"""An image of unknown size: an estimate, neither the least nor the most that it may take.
+"""Tokens of an image of unknown size: an estimate, neither a minimum nor a maximum.
 
-It is Anthropic's most where larger images are scaled down to 1,568 pixels (~1,600), and above the most of OpenAI's
-models that count tiles of 170 (85 + 8 x 170 = 1,445). OpenAI's small models multiply: gpt-4.1-nano to some 3,800, and
-gpt-4o-mini reports 25,501 for 1,024 x 1,024 pixels; newer models of both scale down less. So what a provider reports of
-a prompt with images says nothing of its text. Detail `low` costs 85 at OpenAI, but not at others, which do not know it.
+It is Anthropic's maximum for models that scale images down to 1,568 pixels (~1,600), and above the maximum of OpenAI's
+models that count tiles of 170 (85 + 8 x 170 = 1,445). OpenAI's small models multiply: gpt-4.1-nano up to about 3,800;
+gpt-4o-mini reports 25,501 for 1,024 x 1,024 pixels. Newer models of both scale down less. A provider's report about a
+prompt with images therefore teaches nothing about its text. Detail `low` costs 85 at OpenAI, but other providers do not
+know it.
 """
 
 
 def count_message(message: NewMessage | Message | PromptMessage, count: Count) -> int:
-    """Return the tokens of a message: content, calls and framing; an image counts by its estimate, not its base64."""
+    """Return the tokens of a message: content, calls and framing. An image counts by an estimate, not by its base64."""
     tokens = MESSAGE_TOKENS + count_content(message.content, count)
     for call in message.tool_calls:
         tokens += count_call(call, count)
@@ -52,14 +55,14 @@ def count_message(message: NewMessage | Message | PromptMessage, count: Count) -
 
 
 def tokens_of(message: NewMessage | Message, counter_name: str, count: Count) -> int:
-    """Return the stored count of a message, or count it anew where another counter made the stored one."""
+    """Return the stored count of a message, or a new count if another counter made the stored one."""
     if message.counter == counter_name and message.token_count > 0:
         return message.token_count
     return count_message(message, count)
 
 
 def count_content(content: Content, count: Count) -> int:
-    """Return the tokens of a text or of all blocks."""
+    """Return the tokens of a text, or of all blocks together."""
     if isinstance(content, str):
         return count(content) if content else 0
     return sum(IMAGE_TOKENS if isinstance(block, ImageBlock) else count(block.text) for block in content)
@@ -71,23 +74,24 @@ def count_call(call: ToolCall, count: Count) -> int:
 
 
 def count_arguments(arguments: str, count: Count) -> int:
-    """Return the tokens of arguments as they are written or, where that is longer, as the object sent for them.
+    """Return the tokens of a call's arguments as written or, if that is longer, as the JSON object that is sent.
 
-    Longer are texts that are no JSON object, by their escapes, and numbers that Python writes out (`1e15`).
+    The object is longer if the text is no JSON object, because of its escapes, or has numbers that Python expands
+    (`1e15`).
     """
     sent = compact_object(arguments)
     return count(arguments) if len(sent) <= len(arguments) else max(count(arguments), count(sent))
 
 
 def count_tool_specs(specs: Sequence[ToolSpec], count: Count) -> int:
-    """Return the tokens the tools take in a prompt, 0 for none."""
+    """Return the tokens of the tools in a prompt, 0 without tools."""
     if not specs:
         return 0
     return TOOLS_TOKENS + sum(TOOL_TOKENS + count(_spec_text(spec)) for spec in specs)
 
 
 def count_system(text: str, count: Count) -> int:
-    """Return the tokens of the system message, 0 where none is sent."""
+    """Return the tokens of the system message, 0 if none is sent."""
     return MESSAGE_TOKENS + count(text) if text else 0
 
 

@@ -1,6 +1,6 @@
-"""The messages of a prompt, listed from the rows and the view state: pins from before, the note, the rest, what is new.
+"""The list of a prompt's messages, made from the rows and the view state by the class `MessageList`.
 
-`show` in `view.py` lists and puts the rest of the prompt around them. All tokens here are our own counts.
+`show` in `view.py` uses it and adds the rest of the prompt. All tokens here are our own counts.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from throughline.domain.prompt import PromptMessage
 
 
 def pinned_positions(context_input: ContextInput) -> frozenset[int]:
-    """Return the positions of all messages whose group holds a pinned one."""
+    """Return the positions of all messages whose group contains a pinned one."""
     rows = context_input.rows
     if not context_input.pinned and not any(row.pinned for row in rows):
         return frozenset()
@@ -30,17 +30,20 @@ def pinned_positions(context_input: ContextInput) -> frozenset[int]:
 
 
 def hidden_through(context_input: ContextInput, state: ViewState) -> int:
-    """Return the position up to which unpinned messages after the cursor are not shown; rows not loaded cannot be."""
+    """Return the position up to which unpinned messages after the cursor are hidden: trimmed, or not loaded."""
     rows = context_input.rows
     not_loaded = rows[0].position - 1 if rows and context_input.has_gap else 0
     return max(state.trimmed_through_position, not_loaded)
 
 
 class MessageList:
-    """Lists messages and counts in the order of a prompt: pins from before, the note, the rest, the pending text."""
+    """Builder of the messages and counts of a prompt, in order.
+
+    The order is: messages kept from before the edge, a note about hidden ones, the rest, the pending user message.
+    """
 
     def __init__(self, context_input: ContextInput, state: ViewState, pinned: frozenset[int]) -> None:
-        """Nothing is listed before `list_all`; `pinned` is of `pinned_positions`."""
+        """Create an empty list; `list_all` fills it. `pinned` comes from `pinned_positions`."""
         self.context_input = context_input
         self.state = state
         self.pinned = pinned
@@ -63,7 +66,7 @@ class MessageList:
             self._add_pending(self.context_input.user)
 
     def _divided(self, rows: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-        """Return the rows up to the edge, which are hidden unless they stay, and those behind it."""
+        """Return the rows up to the edge, which are hidden unless pinned or current, and the rows after it."""
         if self.edge <= self.context_input.summary_through_position:
             return (), rows
         hidden = tuple(row for row in rows if row.position <= self.edge)
@@ -83,7 +86,7 @@ class MessageList:
         return row.position in self.pinned or row is self._current_row
 
     def _add_with_ranges(self, rows: Iterable[Message]) -> None:
-        """Leave out what the ranges say; a folded range is one note at its place."""
+        """Add the rows without the left-out ranges; add one note for each folded range."""
         cursor = self.context_input.summary_through_position
         noted: set[int] = set()
         for row in rows:
@@ -139,7 +142,7 @@ class MessageList:
         return None if most is None else self._user_cuts.get(position, most)
 
     def _add_as_stored(self, rows: Iterable[Message]) -> None:
-        """Do what `_add` does where nothing is cut or pinned: by far the commonest case, and made fast for it."""
+        """Add rows as `_add` does, for the case that none is cut or pinned: by far the most frequent, so it is fast."""
         counter_name, pruned = self.context_input.counter_name, self.state.pruned_through_position
         most = self.context_input.policy.prune.max_output_bytes // 4
         messages, counts, as_stored = self.messages.append, self.counts.append, _stored.of
@@ -185,7 +188,11 @@ class MessageList:
         return message, count_message(message, self.context_input.count)
 
     def _stub(self, row: Message) -> tuple[PromptMessage, int]:
-        """The stubs of one tool count alike, as the widest of them: a replay then costs no counting."""
+        """Return the stub of a tool output and its token count.
+
+        All stubs of one tool have the count of the widest one, so that nothing has to be counted when a prompt is made
+        again.
+        """
         name, hint, counter_name = row.name or "tool", self.context_input.recall, self.context_input.counter_name
         kept = _stubs.find(row)
         if kept is not None and (kept.hint, kept.counter_name) == (hint, counter_name):
@@ -204,7 +211,7 @@ class MessageList:
         return count_message(row, self.context_input.count)
 
     def _cut(self, message: PromptMessage, tokens: int, level: int | None) -> tuple[PromptMessage, int]:
-        """Show the message in at most `level` tokens where that makes it smaller."""
+        """Return the message in at most `level` tokens, if that makes it smaller."""
         if level is None or tokens <= level:
             return message, tokens
         smaller = shrink_message(message, level, self.context_input.count)
@@ -219,12 +226,15 @@ def _as_stored(row: Message) -> PromptMessage:
 
 
 _stored = IdentityMemo(_as_stored)
-"""Rows as they are shown whole: the same message in every prompt, so that what is made of it stays the same, too."""
+"""Cache of rows as they are shown whole.
+
+Every prompt gets the same message object, so that values computed from it can be reused.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stub:
-    """A row's stub with its count, and what both were made with."""
+    """A row's stub with its token count, and the values that both depend on."""
 
     hint: RecallHints
     counter_name: str
@@ -233,7 +243,7 @@ class _Stub:
 
 
 _stubs: IdentityCache[Message, _Stub] = IdentityCache()
-"""Rows as they are shown pruned, for the same reason."""
+"""Cache of rows as they are shown pruned, so that every prompt gets the same message object."""
 
 
 def _position(row: Message) -> int:

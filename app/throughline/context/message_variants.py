@@ -1,4 +1,7 @@
-"""What became of every stored message: shown whole, pruned, truncated, folded, summarised, trimmed, and why."""
+"""How each stored message appears in a prompt (whole, pruned, truncated, folded, summarised, trimmed), and why.
+
+The preview shows it to users.
+"""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -23,7 +26,7 @@ class MessageVariant(StrEnum):
     SUMMARISED = "summarised"
     TRIMMED = "trimmed"
     LEFT_OUT = "left_out"
-    """Not sendable: a result without a call, a second result, an empty answer."""
+    """Cannot be sent: a result without a call, a second result, an empty answer."""
 
 
 REASONS = {
@@ -39,9 +42,9 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """How one stored message appears, and the tokens it takes by our count (0 where it is not shown).
+    """How one stored message appears in a prompt, and its tokens by our count (0 if it is not shown).
 
-    `score` is how important the strategy `importance` takes it to be, 0 to 1; None without that strategy or score.
+    `score` is its importance by the strategy `importance`, 0 to 1; None without that strategy or without a score.
     """
 
     position: int
@@ -52,17 +55,17 @@ class ShownMessage:
     score: float | None = None
 
     def summarised(self) -> "ShownMessage":
-        """Return the message as one that a summary is about to stand for."""
+        """Return the message as one that a summary is about to replace."""
         return replace(self, form=MessageVariant.SUMMARISED, tokens=0)
 
     @property
     def reason(self) -> str:
-        """Why it appears so."""
+        """Why the message appears in this form."""
         return "pinned: always shown" if self.pinned and self.form is MessageVariant.WHOLE else REASONS[self.form]
 
 
 def list_variants(view: View) -> tuple[ShownMessage, ...]:
-    """Return what became of every loaded message, in the order of positions; all before the cursor are summarised."""
+    """Return the form of every loaded message, in the order of positions; all before the cursor are summarised."""
     by_position = {
         message.position: (message, tokens)
         for message, tokens in zip(view.messages, view.counts, strict=True)
@@ -89,7 +92,7 @@ def _hidden_form(view: View, row: Message, edge: int) -> MessageVariant:
 
 
 def _form(view: View, row: Message, shown: PromptMessage) -> MessageVariant:
-    """Compare what is shown with what is stored; a placeholder for an empty text hides nothing."""
+    """Compare the shown message with the stored one; a placeholder for an empty text counts as whole."""
     arguments = [call.arguments for call in shown.tool_calls]
     is_same = row.role is Role.USER or arguments == [call.arguments for call in row.tool_calls]
     if is_same and (shown.content == row.content or shown.content == _sendable(row.content, shown.content)):
@@ -98,7 +101,7 @@ def _form(view: View, row: Message, shown: PromptMessage) -> MessageVariant:
 
 
 def _is_stub(view: View, row: Message) -> bool:
-    """Whether a stored tool output is shown as a stub."""
+    """Return whether a stored tool output is shown as a stub."""
     is_pruned = row.role is Role.TOOL and row.position <= view.state.pruned_through_position
     if not is_pruned or row.position in view.pinned:
         return False
@@ -106,7 +109,7 @@ def _is_stub(view: View, row: Message) -> bool:
 
 
 def _sendable(content: Content, placeholder: Content) -> Content:
-    """Return the content without its blank parts, which no provider takes; the placeholder where nothing is left."""
+    """Return the content without its blank parts, which no provider accepts; the placeholder if nothing remains."""
     if isinstance(content, str):
         return placeholder if is_blank(content) else content
     return tuple(block for block in content if isinstance(block, ImageBlock) or not is_blank(block.text)) or placeholder

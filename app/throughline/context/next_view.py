@@ -1,4 +1,4 @@
-"""The view right after a compaction: the new summary in it, the rest as it was, and where triggers count from."""
+"""The view and its state after a compaction, and the position from which triggers count again."""
 
 from dataclasses import replace
 
@@ -8,10 +8,9 @@ from throughline.context.view_state import ViewState, after_compaction
 
 
 def kept_state(view: View) -> ViewState:
-    """Return the state to keep with the session after a stage: the factor in force, and where growth counts from.
+    """Return the view state to store with the session after a stage, with the factor in force.
 
-    What made the prompt smaller than the last compaction, or stage of a strategy, left it also lowers where the next
-    one counts from.
+    If the prompt is now smaller than after the last compaction, growth is measured from the smaller size.
     """
     state, before = view.state, view.state.compacted_to_tokens
     smaller = None if before is None else min(before, view.tokens)
@@ -19,7 +18,7 @@ def kept_state(view: View) -> ViewState:
 
 
 def waiting_for_growth(view: View) -> View:
-    """Return the view after a summary that was not worth it: the triggers count from here."""
+    """Return the view after a summary that was not worth writing: the triggers count from the newest message on."""
     rows = view.context_input.rows
     newest = rows[-1].position if rows else view.state.skipped_through_position
     state = replace(view.state, compacted_to_tokens=view.tokens, skipped_through_position=newest)
@@ -27,6 +26,6 @@ def waiting_for_growth(view: View) -> View:
 
 
 def next_view(context_input: ContextInput) -> View:
-    """Return the view with a summary that was just adopted; its size is what the next growth is measured from."""
+    """Return the view with a newly adopted summary; its size becomes the base from which growth is measured."""
     view = show(context_input, after_compaction(context_input.view_state, 0))
     return replace(view, state=after_compaction(view.state, view.tokens))

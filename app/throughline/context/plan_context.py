@@ -1,7 +1,7 @@
-"""Deciding what is to happen before a model call: what is pruned, whether to compact, and what a summary stands for.
+"""The plan for a model call: what to prune, whether to compact, and which messages a new summary covers.
 
-Called with what one query loaded; `fit` then makes the prompt of it. The steps are one ladder: prune,
-prune more, compact by the agent's strategy, each only while the prompt is over the mark of that stage.
+It is called with the data of one query; `fit` then makes the prompt. The stages run in order: prune, prune more,
+compact by the agent's strategy. Each runs only while the prompt is over that stage's threshold.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,19 @@ from throughline.context.view_state import NEW_VIEW, ViewState, after_compaction
 from throughline.domain.message import Message
 
 FACTOR_BAND = 0.01
-"""The factor in force stays while the learned one is at most so much below it, and never while it is above it."""
+"""How far the learned factor may be below the factor in force before it replaces it.
+
+If it is above, it does so at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
-    """What is to happen before the model is called.
+    """What is to be done before the model is called.
 
-    `tokens` is the prompt as it stands after pruning, in the model's tokens; `tokens_before` what it was. `opened` is
-    the view as it was found; `fired` names what was done to it, and `view` is what it is now.
+    `tokens_before` and `tokens` are the prompt before and after pruning, in the model's tokens; `raw_tokens` is the
+    latter by our count. `opened` is the view before any stage and `view` the view after them; `fired` names the stages
+    that ran.
     """
 
     tokens_before: int
@@ -49,12 +53,12 @@ class ContextPlan:
 
     @property
     def view_state(self) -> ViewState:
-        """What has been done to the view so far."""
+        """The view state after the planned stages."""
         return self.view.state
 
     @property
     def is_summary_due(self) -> bool:
-        """Whether a summary written in the background would save a later call from waiting for it."""
+        """Whether a summary written in the background now would save a later call from waiting for it."""
         if self.decision.trigger is not None:
             return self.decision.action is not CompactionAction.ADOPT
         return background_trigger(self.view) is not None
@@ -71,9 +75,9 @@ def plan_context(
     forced: CompactionTrigger | None = None,
     allowance: CompactionAllowance = ALL_ALLOWED,
 ) -> ContextPlan:
-    """Measure the conversation, prune it, and decide about a further summary as far as `allowance` goes.
+    """Measure the conversation, prune it, and decide about a new summary within `allowance`.
 
-    `forced` (manual or overflow) compacts whatever the triggers say, a manual one as much as it may.
+    `forced` (manual or overflow) compacts regardless of the triggers; manual summarises as many messages as possible.
     """
     context_input = in_force(context_input)
     opened = show(context_input, context_input.view_state)
@@ -99,10 +103,10 @@ def plan_context(
 def in_force(context_input: ContextInput) -> ContextInput:
     """Return the input with the view state and the factor that are in force.
 
-    A state made for another model is begun anew: that model's provider has cached nothing, and its window differs.
-    One without a model was left by a restore; it holds for whichever model comes, as long as its summary is in use.
-    What was done to a summary ends with it, also where a wish or another process has put a further one in its place.
-    Between stages the factor stays what it was as long as it errs on the safe side, and by little.
+    - A state made for another model is replaced by a new one: that model's provider has cached nothing, and its window
+      differs. A state without a model comes from a restore; it holds for any model while its summary is in use.
+    - Changes to a summary's display end with that summary, also if a request or another process has replaced it.
+    - Between stages the factor stays as it was, as long as it errs on the safe side and by little.
     """
     state, cursor = context_input.view_state, context_input.summary_through_position
     if state.model != context_input.model_key:
@@ -119,10 +123,10 @@ def in_force(context_input: ContextInput) -> ContextInput:
 
 
 def backlog(messages: Sequence[Message], through_position: int | None = None) -> tuple[Message, ...]:
-    """Return the part of a page of stored messages that can be summarised: all before its last legal cut.
+    """Return the messages of a page that can be summarised: all before the page's last legal cut.
 
-    For `must_load_first`: `messages` is the page that follows the cursor, `through_position` the plan's, which is not
-    passed. Empty where the page is one single group.
+    It serves decisions with `must_load_first`. `messages` is the page that follows the cursor; `through_position` is
+    the plan's, beyond which nothing is returned. Empty if the page is one single group.
     """
     points = cut_points(messages)
     if through_position is not None:

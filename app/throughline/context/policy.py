@@ -1,7 +1,7 @@
-"""The context policy: what an agent's YAML says about its window, as one frozen value.
+"""The context policy: an agent's settings for its context window, as one immutable value.
 
-Here alone stand a setting's default, what it may be, its unit, and why it is so; agent files and the service's
-settings are checked against it. "Chosen" says that nothing but judgement stands behind a number.
+Each setting's default, range, unit and reason stand only here. Agent files and the service's settings are validated
+against it. "Chosen" marks a number that rests on judgement alone.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Annotated
 
 
 class Strategy(StrEnum):
-    """How a conversation that outgrew its window is made to fit."""
+    """How a conversation over its threshold is made to fit the window."""
 
     SUMMARIZATION = "summarization"
     TRUNCATION = "truncation"
@@ -18,21 +18,21 @@ class Strategy(StrEnum):
 
 
 class Adopt(StrEnum):
-    """When a summary takes the place of verbatim history."""
+    """When a summary replaces the messages that it covers."""
 
     AT_THRESHOLD = "at_threshold"
     IMMEDIATELY = "immediately"
 
 
 class SummaryKind(StrEnum):
-    """What a summary is made of: the model's narrative and kept facts, or the narrative alone."""
+    """What a summary contains: the model's narrative together with kept facts, or the narrative alone."""
 
     HYBRID = "hybrid"
     LLM = "llm"
 
 
 class SummaryShape(StrEnum):
-    """How a summary grows: one text written anew each time, or segments whose neighbours are merged level by level."""
+    """How a summary grows: one text rewritten each time, or segments whose neighbours are merged level by level."""
 
     ROLLING = "rolling"
     TIERED = "tiered"
@@ -40,7 +40,7 @@ class SummaryShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a number may be, written into its annotation: above `gt` or at least `ge`, below `lt` or at most `le`."""
+    """Allowed range of a number, as an annotation: above `gt` or at least `ge`, below `lt` or at most `le`."""
 
     gt: float | None = None
     ge: float | None = None
@@ -50,99 +50,128 @@ class Range:
 
 WINDOW_SHARE = Range(gt=0, lt=1)
 MAX_WISH = 4_000
-"""Characters of what a summary should keep, of agent, session and request each: they are told together and whole."""
+"""Most characters of each text that says what a summary should keep: the agent's, the session's and the request's.
+
+All three are sent to the summary model together and in full.
+"""
 
 SCORE = Range(ge=0, le=1)
 TOOL_OUTPUTS = Range(ge=0, le=1_000_000)
 MESSAGES = Range(ge=2, le=10_000)
-"""At least one exchange; far more messages than any window holds is a slip of the pen."""
+"""At least one exchange. More messages than any window holds are taken for a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrunePolicy:
-    """When old tool outputs are shown as stubs, and how many stay whole; each mark lies above the one before it."""
+    """When old tool outputs are replaced by stubs, and how many stay whole; each threshold is above the one before."""
 
     start: Annotated[float, WINDOW_SHARE] = 0.70
-    """Share of the window above which tool outputs become stubs. Below the usage threshold, so that a prune, which
-    costs no model call, is tried before a compaction; how far below is chosen."""
+    """Share of the window above which tool outputs become stubs.
+
+    It is below the usage threshold, so that a prune, which costs no model call, is tried before a compaction. How far
+    below is chosen.
+    """
 
     aggressive: Annotated[float, WINDOW_SHARE] = 0.85
-    """Share of the window above which fewer outputs stay whole. Chosen: between the usage threshold and the next
-    mark, for what a compaction has not brought down."""
+    """Share of the window above which fewer outputs stay whole.
+
+    Chosen: between the usage threshold and `critical`, for prompts that a compaction has not made smaller.
+    """
 
     critical: Annotated[float, WINDOW_SHARE] = 0.95
-    """Share of the window above which the prompt is made to fit at any cost. The rest is for what a count, which is
-    an estimate, may be off."""
+    """Share of the window above which the prompt is made to fit at any cost.
+
+    The rest of the window covers the error of our token counts, which are estimates.
+    """
 
     keep_last: Annotated[int, TOOL_OUTPUTS] = 5
-    """Newest tool outputs that stay whole at `start`, beside those that no call has seen yet. Chosen: the work of a few
-    steps."""
+    """Number of newest tool outputs that stay whole at `start`, besides outputs that no model call has seen yet.
+
+    Chosen: the work of a few steps.
+    """
 
     keep_last_aggressive: Annotated[int, TOOL_OUTPUTS] = 2
-    """Newest tool outputs that stay whole at `aggressive`. Chosen: what the next step most likely reads, no more."""
+    """Number of newest tool outputs that stay whole at `aggressive`.
+
+    Chosen: only those that the next step most likely needs.
+    """
 
     min_freed: Annotated[float, Range(ge=0, lt=1)] = 0.10
-    """Share of the window that a prune has to free, or it is not done: it changes the prompt's beginning, for which
-    the provider's cache pays. Chosen: one prune then pays for itself within a few calls."""
+    """Share of the window that a prune has to free; otherwise it is not done.
+
+    A prune changes the beginning of the prompt and thereby invalidates the provider's prompt cache. Chosen: a prune
+    pays for itself within a few calls.
+    """
 
     max_output_bytes: Annotated[int, Range(ge=1_000, le=100_000_000)] = 50_000
-    """Bytes (UTF-8) beyond which one tool output is shown by its head and tail, however empty the window. At four
-    bytes a token a tenth of a window of 128,000 tokens."""
+    """Size in bytes (UTF-8) above which one tool output is shown by its head and tail, however empty the window is.
+
+    At four bytes a token it is a tenth of a window of 128,000 tokens.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPolicy:
-    """How summaries are written."""
+    """How summaries are written, by which model, and how long they may be."""
 
     model: str = ""
-    """The model that writes them, with the precedence (agent, `context_summary_model`, `default_llm`) applied; empty:
-    the agent's own, which needs no further key."""
+    """The model that writes summaries; empty for the agent's own model, which needs no further key.
+
+    The precedence of the agent's file, `context_summary_model` and `default_llm` is already applied.
+    """
 
     base_url: str | None = None
-    """The server `model` lives at, None for its provider's own."""
+    """The server that offers `model`; None for the provider's own."""
 
     api_key_env: str | None = None
-    """The name of the environment variable with the key for that server."""
+    """The name of the environment variable with the API key for that server."""
 
     kind: SummaryKind = SummaryKind.HYBRID
-    """Hybrid, because a number or an instruction that is written anew in each summary is sooner or later lost."""
+    """Hybrid, because a number or an instruction that is rewritten in each summary is lost sooner or later."""
 
     shape: SummaryShape = SummaryShape.TIERED
-    """Tiered, because a fact is then written anew log4(n) times in n segments, and not n times."""
+    """Tiered, because a fact is then rewritten only log4(n) times in n segments instead of n times."""
 
     style: str = ""
-    """A word on tone for the summariser, such as "terse"."""
+    """The tone of the summary, for example "terse"."""
 
     max_tokens: Annotated[int | None, Range(ge=200, le=100_000)] = None
-    """The most tokens of a summary; None: 6 % of the window, between 1,500 and 8,000 (`budget.summary_limit`). A small
-    window allows less (`budget.MAX_SUMMARY_SHARE`). In less than 200 there is room for no fact beside the text."""
+    """Most tokens of a summary; None for 6 % of the window, at least 1,500 and at most 8,000 (`budget.summary_limit`).
+
+    A small window allows less (`budget.MAX_SUMMARY_SHARE`). Below 200 tokens there is no room for facts besides the
+    text.
+    """
 
     instructions: str = ""
     """What a summary has to keep, in the operator's words."""
 
     timeout_seconds: Annotated[float, Range(gt=0, le=600)] = 10.0
-    """Seconds that a turn waits for summaries altogether, of which a summary model with another behind it has 70 %.
-    Chosen: about as long as somebody waits for an answer to begin; a turn whose summary is late goes on without it. One
-    that is asked for, or written ahead, has 60."""
+    """Seconds that one turn waits for all its summaries together.
+
+    A summary model that has a fallback gets 70 % of them. Chosen: about as long as a user waits for an answer to begin;
+    after that the turn continues without the summary. A summary on demand or in the background has 60 seconds.
+    """
 
     chunk_messages: Annotated[int | None, MESSAGES] = None
-    """The most messages one segment stands for; None: as many as fit the summary model's window, which asks it least
-    often."""
+    """Most messages that one summary segment covers; None for as many as fit the summary model's window.
+
+    None needs the fewest model calls.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ImportanceWeights:
-    """What the strategy `importance` takes messages to be worth, 0 to 1; those of lower scores leave the view first.
+    """Scores of messages in the strategy `importance`, from 0 to 1; messages with low scores are left out first.
 
-    A tool call and its results have one score. Chosen, in this order: what was asked and found out cannot be had again,
-    what was only acknowledged says nothing. Pinned messages have no score, they always stay.
+    A tool call and its results have one score. Pinned messages have none: they always stay. Chosen, in this order:
+    questions and findings cannot be recovered, whereas mere acknowledgements carry no information.
     """
 
     user: Annotated[float, SCORE] = 1.0
     tool_use: Annotated[float, SCORE] = 1.0
 
     referenced: Annotated[float, SCORE] = 0.9
-    """Answers with a name, number or path that the newest messages use again."""
+    """Answers that contain a name, number or path which the newest messages use again."""
 
     long_answer: Annotated[float, SCORE] = 0.6
     """Answers of 200 characters or more."""
@@ -150,7 +179,7 @@ class ImportanceWeights:
     short_answer: Annotated[float, SCORE] = 0.4
 
     acknowledgement: Annotated[float, SCORE] = 0.1
-    """Messages of at most 24 characters, the user's among them."""
+    """Messages of at most 24 characters, the user's included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,56 +187,76 @@ class ContextPolicy:
     """All context settings of an agent, with the precedence (agent, setting, default) already applied."""
 
     strategy: Strategy = Strategy.SUMMARIZATION
-    """Summarization, because it alone keeps what was said long ago in sight."""
+    """Summarization, because it alone keeps the content of old messages in the prompt."""
 
     auto_summarize: bool = True
-    """Whether summaries are written without being asked for; the default, as nobody is there to ask."""
+    """Whether summaries are written without a request. True by default, because nobody would make the request."""
 
     usage_threshold: Annotated[float, Range(gt=0.1, le=0.95)] = 0.8
-    """Share of the window above which a conversation is compacted. Chosen: a fifth of the window is left for the turn
-    that comes to lie above it, its tool outputs and its answer."""
+    """Share of the window above which a conversation is compacted.
+
+    Chosen: a fifth of the window is left for the turn that exceeds the threshold, its tool outputs and its answer.
+    """
 
     target: Annotated[float, Range(ge=0.05, le=0.9)] = 0.5
-    """Share of the window to compact to, below `usage_threshold`. Chosen: the next compaction is three tenths of the
-    window away, and half of it still shows messages as they were said."""
+    """Share of the window that a compaction aims at, below `usage_threshold`.
+
+    Chosen: the next compaction is then three tenths of the window away, and half of the window still shows messages
+    verbatim.
+    """
 
     target_tokens: Annotated[int | None, Range(ge=64, le=1_000_000_000)] = None
-    """The same in the model's tokens instead of a share; None: `target` holds."""
+    """The compaction's target in the model's tokens instead of a share; None: `target` applies."""
 
     max_messages_before_summary: Annotated[int, Range(ge=1, le=1_000_000)] = 30
-    """N: messages since the newest summary after which the next is due. Chosen: fifteen exchanges, few enough for one
-    summary to tell."""
+    """N: the number of messages since the newest summary after which the next is due.
+
+    Chosen: fifteen exchanges, few enough for one summary to report.
+    """
 
     max_tokens_before_summary: Annotated[int, Range(ge=1, le=1_000_000_000)] = 128_000
-    """K: the same in the model's tokens. The window of many summary models: one of them reads that much at once."""
+    """K: the number of the model's tokens since the newest summary after which the next is due.
+
+    It is the window of many summary models, which can read that much in one request.
+    """
 
     adopt: Adopt = Adopt.AT_THRESHOLD
-    """At the threshold, because a summary that takes the place of messages which still fit loses their words, and
-    costs the provider's prompt cache, for nothing."""
+    """At the threshold: before it, a summary would replace messages that still fit.
+
+    That would lose their wording and invalidate the provider's prompt cache for nothing.
+    """
 
     min_recent_messages: Annotated[int, Range(ge=1, le=10_000)] = 6
-    """Newest messages that are never summarised. Chosen: three exchanges, which "as I just said" refers to."""
+    """Number of newest messages that are never summarised.
+
+    Chosen: three exchanges, to which phrases like "as I just said" refer.
+    """
 
     response_reserve: Annotated[int, Range(ge=16, le=10_000_000)] = 4096
-    """Tokens kept free for the answer, at most a quarter of the window. Chosen: some 3,000 words, a long answer."""
+    """Tokens reserved for the answer, at most a quarter of the window. Chosen: about 3,000 words, a long answer."""
 
     window: Annotated[int | None, Range(ge=1024, le=1_000_000_000)] = None
-    """Tokens of the window; None: the model's own."""
+    """Tokens of the context window; None for the model's own."""
 
     prune: PrunePolicy = field(default_factory=PrunePolicy)
     summary: SummaryPolicy = field(default_factory=SummaryPolicy)
     importance: ImportanceWeights = field(default_factory=ImportanceWeights)
 
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret
-    """What counts tokens. tiktoken, because its vocabularies come with the service and fit the most models; written in
-    an agent's file it becomes that of the agent's model."""
+    """Name of the token counter.
+
+    tiktoken, because its vocabularies are shipped with the service and fit the most models. In an agent's file the
+    default is the counter of the agent's model.
+    """
 
     pre_compact: str = ""
-    """The hook asked before each compaction, as `module:function`, '' for none."""
+    """The hook called before each compaction, as `module:function`; '' for none."""
 
     keep_recent: Annotated[int, MESSAGES] = 20
-    """Newest messages that the strategy `truncation` keeps. Chosen: ten exchanges."""
+    """Number of newest messages that the strategy `truncation` keeps. Chosen: ten exchanges."""
 
     min_score_threshold: Annotated[float, SCORE] = 0.3
-    """Score (0 to 1) below which the strategy `importance` leaves a message out at once. Between a mere
-    acknowledgement (0.1) and a short answer (0.4)."""
+    """Score (0 to 1) below which the strategy `importance` leaves a message out at once.
+
+    It lies between an acknowledgement (0.1) and a short answer (0.4).
+    """

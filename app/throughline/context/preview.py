@@ -1,4 +1,4 @@
-"""The plan for the next model call, as a user may ask for it before sending: nothing is changed by looking."""
+"""The preview: the plan for the next model call, which a user may request before sending. It changes nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from throughline.context.view import View
 
 
 class Action(StrEnum):
-    """The strongest thing that would happen before the call."""
+    """The strongest action that would happen before the call."""
 
     NONE = "none"
     PRUNE = "prune"
@@ -30,7 +30,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentToSummarise:
-    """Messages that would be summarized before the model is called."""
+    """The range of messages that would be summarised before the model is called."""
 
     from_position: int
     through_position: int
@@ -62,10 +62,10 @@ class Preview:
 
 
 def preview_call(context_input: ContextInput) -> Preview:
-    """Return the plan for the first call of the next turn; `context_input.user` is the text to be sent.
+    """Return the plan for the first model call of the next turn; `context_input.user` is the text to be sent.
 
-    Where a summary would have to be written first, sizes and messages are those before it; a prepared one is taken as
-    adopted.
+    If a summary would have to be written first, sizes and messages are those before it. A prepared summary is assumed
+    to be adopted.
     """
     plan = _done_now(plan_context(context_input))
     fitted = fit_view(_once_adopted(plan))
@@ -90,12 +90,13 @@ def preview_call(context_input: ContextInput) -> Preview:
 
 
 def _scored(context_input: ContextInput, view: View, messages: Iterable[ShownMessage]) -> tuple[ShownMessage, ...]:
-    """Return the messages with their sizes in the model's tokens and, where the strategy has some, their scores."""
+    """Return the messages with their sizes in the model's tokens and, with the strategy `importance`, their scores."""
     scores, messages = score_messages(context_input) if _has_scores(context_input) else {}, list(messages)
     sums = [
         scale(tokens, view.context_input.factor) for tokens in accumulate((one.tokens for one in messages), initial=0)
     ]
-    sizes = [after - before for before, after in pairwise(sums)]  # each rounded alone, they would exceed the prompt
+    # Rounded one by one, the sizes would add up to more than the prompt.
+    sizes = [after - before for before, after in pairwise(sums)]
     return tuple(
         replace(one, tokens=tokens, score=scores.get(one.position)) for one, tokens in zip(messages, sizes, strict=True)
     )
@@ -106,7 +107,7 @@ def _has_scores(context_input: ContextInput) -> bool:
 
 
 def _done_now(plan: ContextPlan) -> ContextPlan:
-    """Return the plan without a summary that is left to the background."""
+    """Return the plan without a summary that would be written in the background."""
     if plan.decision.is_now:
         return plan
     return replace(plan, decision=NOTHING_DUE)
@@ -147,7 +148,7 @@ def _to_summarise(plan: ContextPlan, context_input: ContextInput) -> SegmentToSu
 
 
 def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[ShownMessage]:
-    """Mark what the planned summary will stand for; pins and the text being answered are shown all the same."""
+    """Mark the messages that the planned summary will cover; pins and the text being answered stay shown."""
     through, current = plan.decision.through_position, plan.view.context_input.current
     if plan.decision.trigger is None or through is None:
         return list(messages)

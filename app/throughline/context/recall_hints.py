@@ -1,4 +1,4 @@
-"""What the prompt tells the model about looking up what it is not shown, by the recall tools that its agent has."""
+"""Sentences in the prompt that explain to the model how to look up hidden messages with the agent's recall tools."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 SEARCH, READ, OUTPUT = "search_history", "read_history", "read_output"
 RECALL_TOOLS = (SEARCH, READ, OUTPUT)
 TAG = "quoted_history"
-"""What frames the messages in a recall tool's result; one inside them is escaped."""
+"""The tag around messages in a recall tool's result; the same tag inside a message is escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class RecallHints:
     summary: str = ""
 
     def for_output(self, position: int) -> str:
-        """Return how the output at `position` is shown, with a space before it."""
+        """Return the sentence on how to see the output at `position`, with a leading space."""
         return self.output.format(position=position)
 
     def for_span(self, first: int, last: int) -> str:
-        """Return how the messages are shown, with a space before it."""
+        """Return the sentence on how to see the messages `first` to `last`, with a leading space."""
         return self.span.format(first=first, last=last)
 
 

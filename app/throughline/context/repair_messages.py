@@ -1,7 +1,7 @@
-"""Making any sequence of messages valid for strict providers, in the view only: what is stored stays as it is.
+"""Repair of any message sequence for strict providers, in the view only; the stored messages do not change.
 
-Afterwards every tool call has exactly one result right after it, no result lacks its call, no message is empty, ids
-are unique and the first message is the user's. A valid sequence comes back unchanged.
+Afterwards every tool call has exactly one result directly after it, no result lacks its call, no message is empty, ids
+are unique, and the first message is the user's. A valid sequence is returned unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ OPENING = "[The conversation goes on from earlier messages.]"
 
 
 def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -> tuple[PromptMessage, ...]:
-    """Return the messages in a form every provider takes; order, positions and untouched messages are kept."""
+    """Return the messages in a form that every provider accepts; order, positions and valid messages are kept."""
     if is_valid(messages):
         return tuple(messages)
     used: dict[str, int] = {}
@@ -32,7 +32,10 @@ def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -
 
 
 def is_valid(messages: Sequence[PromptMessage]) -> bool:
-    """Whether a strict provider takes the messages as they are. One pass, made for the common case that it does."""
+    """Return whether a strict provider accepts the messages as they are.
+
+    One pass, fast for the usual case that it does.
+    """
     if messages and messages[0].role is not Role.USER:
         return False
     used: set[str] = set()
@@ -41,7 +44,7 @@ def is_valid(messages: Sequence[PromptMessage]) -> bool:
         role, content = message.role, message.content
         is_unlocked = message.tool_call_id is None and not (waiting or message.tool_calls)
         if is_unlocked and role is not Role.TOOL and type(content) is str and content[:1].isalnum():
-            continue  # a text with no calls or results about it, as by far most are
+            continue  # plain text outside tool calls: by far the most frequent case
         is_taken = _is_next_result(message, waiting) if role is Role.TOOL else _opens(message, waiting, used)
         if not is_taken:
             return False
@@ -49,12 +52,12 @@ def is_valid(messages: Sequence[PromptMessage]) -> bool:
 
 
 def _is_next_result(message: PromptMessage, waiting: list[str]) -> bool:
-    """Take the next call off those that wait; whether the message answers it."""
+    """Remove the first open call and return whether `message` answers it."""
     return bool(waiting) and waiting.pop(0) == message.tool_call_id and _has_content(message.content)
 
 
 def _opens(message: PromptMessage, waiting: list[str], used: set[str]) -> bool:
-    """Let the message's calls wait for their results; whether it may stand here."""
+    """Add the message's calls to `waiting`, and return whether the message is valid at this position."""
     if waiting or not _is_plain_or_call(message):
         return False
     waiting.extend(call.id for call in message.tool_calls)
@@ -69,14 +72,14 @@ def _is_plain_or_call(message: PromptMessage) -> bool:
 
 
 def _are_new(ids: list[str], used: set[str]) -> bool:
-    """Note the ids as used; False where one is empty or was used before."""
+    """Record the ids as used; return False if one is empty or was used before."""
     before = len(used)
     used.update(ids)
     return len(used) - before == len(ids) and "" not in ids
 
 
 def _has_content(content: Content) -> bool:
-    """Whether there is something to see, and no blank block beside it."""
+    """Return whether the content has visible text or images, and no blank block."""
     if isinstance(content, str):
         return content[:1].isalnum() or not is_blank(content)
     return bool(content) and all(isinstance(block, ImageBlock) or not is_blank(block.text) for block in content)
@@ -96,9 +99,9 @@ def _repair_group(group: Group[PromptMessage], used: dict[str, int]) -> list[Pro
 
 
 def _repair_calls(group: Group[PromptMessage], used: dict[str, int]) -> list[PromptMessage]:
-    """Return the call and one result for each of its calls, under ids that were not used before.
+    """Return the calling message and one result for each of its calls, under ids that were not used before.
 
-    `used` holds these, each with the last number that was put behind it.
+    `used` holds the used ids, each with the last number that was appended to it.
     """
     head = group.head
     calls = tuple(_with_unique_id(call, used) for call in head.tool_calls)
@@ -130,14 +133,17 @@ def _plain(message: PromptMessage, content: Content) -> PromptMessage:
 def _changed(
     message: PromptMessage, content: Content, calls: tuple[ToolCall, ...], call_id: str | None
 ) -> PromptMessage:
-    """Return the message with these values; the very same object where it has them, so that its count stands."""
+    """Return the message with these values.
+
+    It is the same object if it already has them, so that its token count stays valid.
+    """
     if (message.content, message.tool_calls, message.tool_call_id) == (content, calls, call_id):
         return message
     return replace(message, content=content, tool_calls=calls, tool_call_id=call_id)
 
 
 def _content_or(content: Content, placeholder: str) -> Content:
-    """Return the content without blank blocks, or the placeholder where nothing is left."""
+    """Return the content without blank blocks, or the placeholder if nothing remains."""
     if isinstance(content, str):
         return placeholder if is_blank(content) else content
     kept = tuple(block for block in content if isinstance(block, ImageBlock) or not is_blank(block.text))

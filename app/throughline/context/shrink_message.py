@@ -1,4 +1,4 @@
-"""Making one prompt message smaller: its text and its calls' arguments middle-out, images left out, all visibly."""
+"""Shortening of one prompt message: text and call arguments lose their middle, images are left out, all with marks."""
 
 import json
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from throughline.domain.message import Block, Content, ImageBlock, TextBlock, To
 from throughline.domain.prompt import PromptMessage
 
 IMAGE_SHARE = 0.5
-"""Images that fit this share of a message's room stay in it, the first ones first."""
+"""Share of a message's tokens that its images may take; images beyond it are left out, the first ones stay."""
 
 ARGUMENT_SHARES = (0.8, 0.4, 0.1)
-"""Tries for cutting arguments: as a JSON string they may take more tokens than as plain text."""
+"""Shares tried when arguments are cut: inside a JSON string they may take more tokens than as plain text."""
 
 NO_ARGUMENTS = "{}"
 NOTHING = "[…]"
 
 
 def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> PromptMessage:
-    """Return the message in about `max_tokens`: exact for text, at least the framing and names for calls."""
+    """Return the message in about `max_tokens`: exact for text; calls keep at least their framing and names."""
     bare = replace(message, content="", tool_calls=tuple(replace(call, arguments="") for call in message.tool_calls))
     room = max(max_tokens - count_message(bare, count), 0)
     sizes = [
@@ -40,7 +40,7 @@ def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> Pro
 
 
 def cap_output(content: Content, max_bytes: int, position: int) -> Content:
-    """Return a tool's output with each text of it in at most `max_bytes`; the same object where it is small enough."""
+    """Return a tool's output with each of its texts in at most `max_bytes`; the same object if it is small enough."""
     label = f" of message #{position}"
     if isinstance(content, str):
         return cut_to_bytes(content, max_bytes, label)
@@ -51,7 +51,7 @@ def cap_output(content: Content, max_bytes: int, position: int) -> Content:
 
 
 def fair_level(sizes: Sequence[int], room: int) -> int:
-    """Return the largest level at which all sizes, none counted above it, fit the room together."""
+    """Return the largest level such that the sizes fit `room` together when each is cut to that level."""
     left = room
     ordered = sorted(sizes)
     for index, size in enumerate(ordered):
@@ -73,7 +73,10 @@ def _content_size(content: Content, count: Count) -> int:
 
 
 def _shrink_content(content: Content, max_tokens: int, count: Count, label: str) -> Content:
-    """A text is cut; of blocks, the first images that fit stay, and all texts are joined and cut."""
+    """Return the content in at most `max_tokens`. A text is cut; of blocks, the first images that fit stay.
+
+    The texts of all blocks are joined and cut.
+    """
     if isinstance(content, str):
         return truncate_middle(content, max_tokens, count, label) or NOTHING
     images = [block for block in content if isinstance(block, ImageBlock)]
@@ -87,7 +90,7 @@ def _shrink_content(content: Content, max_tokens: int, count: Count, label: str)
 
 
 def _shrink_arguments(call: ToolCall, max_tokens: int, count: Count) -> str:
-    """Return a JSON object that shows head and tail of the arguments, or an empty one."""
+    """Return a JSON object that holds head and tail of the arguments, or an empty one if none fits."""
     for share in ARGUMENT_SHARES:
         cut = truncate_middle(call.arguments, int(max_tokens * share), count)
         arguments = json.dumps({"_truncated": cut}, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""The short texts that stand in a prompt for what is not shown: stubs of tool outputs, notes for what is left out.
+"""Short texts that a prompt shows in place of hidden content: stubs of tool outputs, notes about hidden messages.
 
-Each depends on positions and sizes alone, so that it stays the same from prompt to prompt.
+Each depends only on positions and sizes, so that it stays the same from prompt to prompt.
 """
 
 from throughline.context.recall_hints import RecallHints
@@ -8,13 +8,13 @@ from throughline.domain.message import Content, ImageBlock, Message, text_of
 
 NAME_CHARACTERS = 48
 STUB_WORTH_TOKENS = 80
-"""An output below this is shown whole for ever: a stub takes about half of it."""
+"""A tool output with fewer tokens is never replaced by a stub: the stub would take about half as many."""
 
 _WIDEST = 9_999_999
 
 
 def stub(row: Message, recall: RecallHints) -> str:
-    """Return what is shown for an old tool output: tool, size and position, and how to see it again."""
+    """Return the text shown for an old tool output: tool, size, position, and how to see the output again."""
     return _stub_text(row.name or "tool", row.position, _size(row.content), recall)
 
 
@@ -24,18 +24,18 @@ def widest_stub(name: str, recall: RecallHints) -> str:
 
 
 def trim_note(first: int, last: int, recall: RecallHints) -> str:
-    """Return what stands for the messages `first` to `last` where all of them, or some, are not shown."""
+    """Return the note for the messages `first` to `last`, of which all or some are hidden."""
     return f"[Earlier messages {span(first, last)} are not shown here.{recall.for_span(first, last)}]"
 
 
 def left_out_note(first: int, last: int, number: int, recall: RecallHints) -> str:
-    """Return what stands for `number` messages somewhere between `first` and `last`."""
+    """Return the note for `number` hidden messages somewhere between `first` and `last`."""
     hint = recall.for_span(first, last)
     return f"[{number} less important messages between {span(first, last)} are not shown here.{hint}]"
 
 
 def fold_note(first: int, last: int, recall: RecallHints) -> str:
-    """Return what stands for a run of tool calls and their results."""
+    """Return the note for a sequence of tool calls and their results."""
     return (
         f"[Steps {span(first, last)} of this turn are folded: {last - first + 1} messages, tool calls and their "
         f"results.{recall.for_span(first, last)}]"
@@ -43,7 +43,7 @@ def fold_note(first: int, last: int, recall: RecallHints) -> str:
 
 
 def span(first: int, last: int) -> str:
-    """Return positions as they are cited."""
+    """Return a range of positions in the form of a citation, such as `#3-#7`."""
     return f"#{first}" if first == last else f"#{first}-#{last}"
 
 
@@ -53,7 +53,7 @@ def _stub_text(name: str, position: int, size: int, recall: RecallHints) -> str:
 
 
 def _size(content: Content) -> int:
-    """Characters of text; an image is named by the length of its address, which is what is stored of it."""
+    """Return the characters of the text; an image counts by the length of its URL, all that is stored of it."""
     if isinstance(content, str):
         return len(content)
     return len(text_of(content)) + sum(len(block.url) for block in content if isinstance(block, ImageBlock))

@@ -1,9 +1,9 @@
-"""Showing the head and the tail of one big text, with a visible mark in the middle saying how much is missing."""
+"""Truncation of one long text to its head and tail, with a mark between them that says how much is missing."""
 
 from collections.abc import Callable
 
 MAX_CHARACTERS_PER_TOKEN = 32
-"""A text with more characters per allowed token than this is not counted whole first: it would take seconds."""
+"""A text with more characters per allowed token is not counted as a whole first: that would take seconds."""
 
 FIRST_GUESS_CHARACTERS_PER_TOKEN = 3
 GOOD_ENOUGH = 0.9
@@ -14,8 +14,8 @@ HEAD_SHARE = 0.6
 def truncate_middle(text: str, max_tokens: int, count: Callable[[str], int], label: str = "") -> str:
     """Return `text`, or its head and tail around a mark, in at most `max_tokens`.
 
-    `label` names the text in the mark, for example ` of #12`. A text never becomes longer than it was, and `count` is
-    called at most about ten times, on pieces in proportion to `max_tokens`. Where not even the mark fits: ''.
+    `label` names the text in the mark, for example ` of #12`. The result is never longer than `text`. `count` is called
+    at most about ten times, on pieces in proportion to `max_tokens`. Returns '' if not even the mark fits.
     """
     if max_tokens <= 0:
         return ""
@@ -34,7 +34,7 @@ def cut_middle(text: str, keep: int, label: str = "") -> str:
 
 
 def cut_to_bytes(text: str, max_bytes: int, label: str = "") -> str:
-    """Return `text`, or its head and tail in `max_bytes` of UTF-8 (the mark comes on top)."""
+    """Return `text`, or its head and tail in `max_bytes` of UTF-8; the mark comes on top of that."""
     if len(text) * 4 <= max_bytes:
         return text
     data = text.encode("utf-8", "replace")
@@ -47,12 +47,12 @@ def cut_to_bytes(text: str, max_bytes: int, label: str = "") -> str:
 
 
 def mark(characters: int, label: str = "") -> str:
-    """Return the text that stands where something was left out."""
+    """Return the text that marks an omission."""
     return f"\n[… {characters:,} characters{label} left out …]\n"
 
 
 def _search(text: str, max_tokens: int, count: Callable[[str], int], label: str) -> str:
-    """Look for the largest cut that fits: in proportion while that leads inward, else by halves."""
+    """Search for the largest cut that fits, first by proportion, then by bisection."""
     best, fits, too_much = "", 0, len(text)
     keep = min(len(text) - 1, max_tokens * FIRST_GUESS_CHARACTERS_PER_TOKEN)
     for _ in range(MAX_TRIES):

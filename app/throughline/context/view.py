@@ -1,7 +1,7 @@
-"""The view: what a prompt shows, made from the rows and the view state by one function, and always in the same way.
+"""The view: what a prompt shows, made from the stored messages and the view state by the function `show`.
 
-The stages choose a further view state; nothing but `show` turns one into messages. So what a stage did stays done,
-and a prompt made again from the same rows has the same bytes. All tokens here are our own counts.
+The stages of a compaction only choose a new view state; `show` alone turns it into messages. So the effect of a stage
+lasts, and a prompt made again from the same rows has the same bytes. All tokens here are our own counts.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from throughline.domain.prompt import Prompt, PromptMessage
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A prompt with its counts: `counts` runs beside `messages`.
+    """The content of a prompt with its token counts; `counts[i]` belongs to `messages[i]`.
 
-    `current` is the user's message that is being answered, as it is shown (None at rest). `pinned` holds the
-    positions that no stage may touch but the last ones.
+    `current` is the user's message that this turn answers, in the form the prompt shows; None between turns. `pinned`
+    holds the positions of messages that only the last stages may change.
     """
 
     context_input: ContextInput
@@ -39,12 +39,12 @@ class View:
 
     @property
     def fixed_tokens(self) -> int:
-        """The tokens of all but the messages."""
+        """The tokens of everything in the prompt except the messages."""
         return self.system_tokens + self.context_input.tools_tokens + REPLY_TOKENS
 
     @property
     def message_tokens(self) -> int:
-        """The tokens of the messages, notes included."""
+        """The tokens of the messages, including notes about hidden ones."""
         return sum(self.counts)
 
     @property
@@ -54,7 +54,7 @@ class View:
 
     @property
     def unreduced_tokens(self) -> int:
-        """The tokens of a prompt that shows all rows as they are stored: the whole conversation since the cursor."""
+        """The tokens of a prompt that would show all messages after the cursor as they are stored."""
         context_input = self.context_input
         said = (
             *context_input.kept_early,
@@ -65,7 +65,7 @@ class View:
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt itself."""
+        """The prompt to send to the model."""
         return build_prompt_messages(
             self.context_input.system_prompt,
             self.messages,
@@ -76,7 +76,7 @@ class View:
 
     @property
     def current_index(self) -> int:
-        """Where the user's current message stands; at rest, where the last group begins: it is what is answered."""
+        """The index of the user's current message; between turns, the index of the last group's first message."""
         if self.current is not None:
             return next(index for index, message in enumerate(self.messages) if message is self.current)
         heads = [index for index, message in enumerate(self.messages) if message.role is not Role.TOOL]
@@ -84,7 +84,10 @@ class View:
 
 
 def show(context_input: ContextInput, state: ViewState) -> View:
-    """Return the prompt that `state` makes of the rows, valid for strict providers; nothing is fitted here."""
+    """Return the view that `state` makes of the stored messages, valid for strict providers.
+
+    Nothing is fitted to the budget here.
+    """
     summary = _summary_text(context_input, state)
     instructions = _tool_instructions(context_input, summary)
     system = build_system(context_input.system_prompt, summary, context_input.summary_through_position, instructions)
@@ -108,7 +111,7 @@ def show(context_input: ContextInput, state: ViewState) -> View:
 
 
 def _tool_instructions(context_input: ContextInput, summary: str) -> str:
-    """Return how to look up what the summary stands for; without one, nothing has to be looked up."""
+    """Return how to look up messages behind the summary; '' without a summary, as nothing is hidden then."""
     return context_input.recall.summary if summary.strip() else ""
 
 
@@ -119,7 +122,7 @@ def _summary_text(context_input: ContextInput, state: ViewState) -> str:
 
 
 def _repaired(listing: MessageList) -> tuple[list[PromptMessage], list[int], PromptMessage | None]:
-    """Repair the messages; only those that changed are counted anew."""
+    """Repair the messages for strict providers; count anew only those that changed."""
     known = {id(message): tokens for message, tokens in zip(listing.messages, listing.counts, strict=True)}
     opening, count = NOTHING if listing.state.without_notes else OPENING, listing.context_input.count
     repaired = repair_messages(listing.messages, opening)
@@ -128,7 +131,10 @@ def _repaired(listing: MessageList) -> tuple[list[PromptMessage], list[int], Pro
 
 
 def _current_in(repaired: Sequence[PromptMessage], current: PromptMessage | None) -> PromptMessage | None:
-    """The user's message may have got a placeholder for its text: it is found by its place then."""
+    """Return the user's current message among the repaired ones.
+
+    Repairing may have given it a placeholder for an empty text; it is then found by its position.
+    """
     if current is None:
         return None
     for message in reversed(repaired):

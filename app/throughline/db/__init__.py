@@ -1,1 +1,1 @@
-"""PostgreSQL: tables, connections, and repositories by intent. Database sessions never leave this package."""
+"""PostgreSQL: tables, connections and repositories. Database connections are used only inside this package."""

@@ -1,4 +1,4 @@
-"""The database as the rest of the service sees it: repositories by intent, and the notifier."""
+"""The database as the rest of the service uses it: one repository per kind of data, and the notifier."""
 
 from dataclasses import dataclass, field, replace
 
@@ -35,22 +35,20 @@ from throughline.db.users.users import UserRepository
 from throughline.domain.submission import Caps
 
 LEASE_ANSWER_SECONDS = 2.0
-"""A beat without an answer is tried again, on a new connection, well before the lease (10 s by default) runs out."""
+"""Time limit for a heartbeat's answer, so that it is retried well before the lease (10 s by default) expires."""
 
 IDLE_SECONDS = 60.0
-"""Nobody uses such a connection while no turn is open, or nobody asks, and what stands between us and the database may
-forget it."""
+"""Idle time after which a lease or life-sign connection is replaced, since network devices may have dropped it."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """Where the database is and how much of it this process may use; see DatabaseUrls for the two addresses.
+    """The database's URLs and this process's share of its resources; see DatabaseUrls for the two URLs.
 
-    On top of `pool_size` come the connection that listens, the one that a process beats by and readiness asks by and,
-    once a lease is held, the one that renews leases.
-    `loaded_rows_bytes` bounds the memory for rows of conversations that are kept for their next turn.
+    In addition to `pool_size` there are a connection that listens, one for process heartbeats and readiness, and, once
+    a lease is held, one that renews leases. `loaded_rows_bytes` limits the cache of message rows.
     """
 
     url: str
@@ -63,19 +61,19 @@ class DatabaseConfig:
 
     @property
     def urls(self) -> DatabaseUrls:
-        """Both addresses."""
+        """Both database URLs."""
         return DatabaseUrls(self.url, self.direct_url)
 
 
 class Database:
-    """Owns the pool and the connections beside it; a repository for each kind of thing that is stored.
+    """Owner of the pool and the other connections, with a repository for each kind of stored data.
 
-    Leases are renewed past the pool: where slow requests take all of it, other processes would take the runs over.
-    Whether this process is there, and ready, is not told by how busy it is either.
+    Leases are renewed outside the pool: if slow requests used all of it, other processes would take over the runs.
+    Process heartbeats and readiness use a connection of their own too, so that load does not affect them.
     """
 
     def __init__(self, config: DatabaseConfig) -> None:
-        """Put the repositories together; `open` also connects and checks."""
+        """Create the repositories; `open` also connects and checks."""
         self._config = config
         self._pool, self._lease_pool, self._life_pool = _make_pools(config)
         self._transactions = Transactions(self._pool)
@@ -105,9 +103,9 @@ class Database:
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
-        """Connect, check that the server and its schema can be used, and listen for notifications.
+        """Connect, check server and schema, and listen for notifications.
 
-        Whoever starts on a schema newer than this version is refused. Raises DatabaseUnavailable, DatabaseUnusable.
+        Raises DatabaseUnavailable, and DatabaseUnusable, also if the schema is newer than this version.
         """
         database = cls(config)
         try:
@@ -119,11 +117,11 @@ class Database:
         return database
 
     def open_slack(self, agent: str) -> SlackDatabase:
-        """Return what the Slack door works on; `agent` answers there."""
+        """Return the repositories of the Slack interface; `agent` answers messages there."""
         return slack_database(self._transactions, self._leases, self.notifier, InboxConfig(agent, self._config.caps))
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
-        """See db/memories/vector_table.py; before this, `memory_vectors` may not be used."""
+        """Create the vector table (db/memories/vector_table.py), which must precede any use of `memory_vectors`."""
         await prepare_vectors(self._config.urls.for_sessions, may_create=may_create)
 
     async def close(self) -> None:
@@ -140,7 +138,7 @@ class Database:
 
 
 def _make_pools(config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool, ConnectionPool]:
-    """Return the pool that requests and turns share, and those of leases and of signs of life: in no pooler's line."""
+    """Return the pool for requests and turns, and the direct connections for leases and for heartbeats of processes."""
     shared = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
     of_leases = replace(shared, size=1, answer_seconds=LEASE_ANSWER_SECONDS, idle_seconds=IDLE_SECONDS)
     of_life = replace(shared, size=1, idle_seconds=IDLE_SECONDS)

@@ -1,9 +1,9 @@
-"""Leases by the database's clock, the same for every table of claimed work.
+"""Leases by the database's clock, shared by all tables of claimed work.
 
-Such a table has `id`, `worker`, `lease_until` (null while nobody holds the row), `claim_id`, `fence` and `attempt`. A
-claim raises the fence, and every write of a holder names its own: a process that wakes up late changes nothing. A claim
-tried again because its answer was lost finds by its `claim_id` what it claimed before. Which row comes next differs
-from table to table, so each writes its own claim with CLAIMED in it.
+Such a table has `id`, `worker`, `lease_until` (null while unclaimed), `claim_id`, `fence` and `attempt`. A claim
+increases the fence, and every write of a holder checks it, so a process that wakes up late changes nothing. A claim
+that is retried after a lost answer finds its earlier claim by `claim_id`. How the next row is chosen differs between
+tables and is part of their own statements.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,19 +16,19 @@ from throughline.domain.run import LeaseRenewal
 
 CLAIMED = """fence = fence + 1, attempt = attempt + cast(claim_id is distinct from :claim_id as integer),
         claim_id = :claim_id, worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)"""
-"""What a claim sets."""
+"""SET clause of a claim."""
 
 HELD = "id = :id and fence = :fence and lease_until is not null"
-"""The condition under which a holder writes to its row."""
+"""Condition under which a holder may write to its row."""
 
 RELEASED = "worker = null, lease_until = null"
-"""What ends a lease."""
+"""SET clause that ends a lease."""
 
 
 def renewal(table: str, cancel_requested: str = "false") -> Statement:
-    """Return the statement that `renew_leases` runs for a table; `cancel_requested` is an expression over its row `r`.
+    """Return the renewal statement for a table; `cancel_requested` is an expression over its row `r`.
 
-    No row is waited for: one lock held by a process that was stopped would keep all leases from being renewed.
+    Locked rows are skipped: waiting for a lock of a stopped process would keep all leases from being renewed.
     """
     return sql(
         """
@@ -54,7 +54,7 @@ def renewal(table: str, cancel_requested: str = "false") -> Statement:
 async def renew_leases(
     tx: Statements, statement: Statement, leases: Collection[RowLease], lease_seconds: float
 ) -> Mapping[RowLease, LeaseRenewal]:
-    """Extend the leases that are still ours, and return what was found of each; lost ones are left out."""
+    """Extend the leases that are still valid and return the result for each; lost leases are left out."""
     rows = await tx.fetch(
         statement,
         ids=[lease.id for lease in leases],

@@ -1,4 +1,4 @@
-"""Opening the database: the server that is configured, else the embedded one, kept alive meanwhile."""
+"""Opening the database: the configured server, or else the embedded one, which is kept alive meanwhile."""
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,9 +16,9 @@ from throughline.postgres_server import EmbeddedConfig, EmbeddedServer, choose_d
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLocation:
-    """Where the database is: at `url`, or, where that is empty, embedded with its files in `data_dir`.
+    """The database's location: the server at `url`, or, if that is empty, embedded with its files in `data_dir`.
 
-    With a `direct_url`, `url` is a pooler's: see DatabaseUrls.
+    With a `direct_url`, `url` is a connection pooler's: see DatabaseUrls.
     """
 
     url: str = ""
@@ -27,7 +27,7 @@ class DatabaseLocation:
 
     @property
     def told(self) -> str:
-        """Where it is, for people: without role and password. Raises DatabaseUnusable."""
+        """The location as display text, without role and password. Raises DatabaseUnusable."""
         if not self.url:
             return f"embedded, in {choose_data_dir(self.data_dir)}"
         address = DatabaseUrls(self.url, self.direct_url).session_address()
@@ -36,9 +36,9 @@ class DatabaseLocation:
 
 @asynccontextmanager
 async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
-    """Yield the database's addresses, which were checked.
+    """Yield the database's URLs after checking them.
 
-    Raises DatabaseUnusable, DatabaseUnavailable (which names host and port).
+    Raises DatabaseUnusable, or DatabaseUnavailable, which names host and port.
     """
     if where.url:
         urls = DatabaseUrls(where.url, where.direct_url)
@@ -52,10 +52,10 @@ async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
 
 @asynccontextmanager
 async def open_direct_address(where: DatabaseLocation, *, may_create: bool = True) -> AsyncGenerator[str]:
-    """Yield where to connect for a session of one's own, which alone was checked: no pooler has to be there.
+    """Yield the URL for connections that need a session of their own; only this URL is checked, not a pooler's.
 
-    Raises DatabaseUnavailable (which names host and port), and DatabaseUnusable, also where an embedded database would
-    have to be made and `may_create` is False.
+    Raises DatabaseUnavailable, which names host and port. Raises DatabaseUnusable, also if an embedded database would
+    have to be created and `may_create` is False.
     """
     if where.url:
         urls = DatabaseUrls(where.url, where.direct_url)
@@ -74,7 +74,7 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
 
 @contextmanager
 def _named(address: Address) -> Generator[None]:
-    """Have what cannot be reached inside the block say where it should be."""
+    """Add host and port to DatabaseUnavailable errors raised inside the block."""
     try:
         yield
     except DatabaseUnavailable as error:
@@ -84,7 +84,7 @@ def _named(address: Address) -> Generator[None]:
 
 @asynccontextmanager
 async def _embedded(where: DatabaseLocation) -> AsyncGenerator[str]:
-    """Keep the embedded server alive inside the block; yields its address."""
+    """Run the embedded server inside the block; yield its URL."""
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
     try:
         async with running_concurrently(server.watch(), "watch the embedded server"):
@@ -95,7 +95,10 @@ async def _embedded(where: DatabaseLocation) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def open_database(where: DatabaseLocation, config: DatabaseConfig, *, migrate: bool) -> AsyncGenerator[Database]:
-    """Yield the open database, brought to the newest schema first if `migrate`; its addresses are filled in here."""
+    """Yield the open database, upgraded to the newest schema first if `migrate`.
+
+    The URLs in `config` are replaced by those of `where`.
+    """
     async with open_address(where) as urls:
         if migrate:
             await upgrade(urls.for_sessions)

@@ -1,6 +1,6 @@
-"""Which processes there are: each writes its own row again and again, and takes it away when it ends.
+"""The table of running processes: each process updates its row regularly and deletes it when it ends.
 
-By the database's clock: those of the machines may differ.
+All times are by the database's clock, because machines' clocks may differ.
 """
 
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from throughline.domain.process import Process, ProcessState
 
 HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 15.0
-"""A process whose last beat is older may be gone: it has missed two."""
+"""Age of a process's last heartbeat from which it may be dead: two heartbeats were missed."""
 
 _BEAT = sql("""
     insert into processes as p (
@@ -32,14 +32,14 @@ _COUNT_CLAIMING = sql("""
 
 
 class ProcessRepository:
-    """Beats, and how many take turns."""
+    """Heartbeats of processes, and the number of processes that take turns."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`, which should be those of no request: a process under load is not gone."""
+        """Use `transactions`, which should not share the requests' pool: a busy process must not look dead."""
         self._transactions = transactions
 
     async def beat(self, process: Process, state: ProcessState, *, up_seconds: float) -> None:
-        """Note that the process is there and what it has in hand."""
+        """Store a heartbeat: that the process is alive, and its current work."""
         await self._transactions.fetch(
             _BEAT,
             id=process.id,
@@ -51,10 +51,10 @@ class ProcessRepository:
         )
 
     async def forget(self, process_id: ProcessId) -> None:
-        """Take the process's row away."""
+        """Delete the process's row."""
         await self._transactions.fetch(_FORGET, id=process_id)
 
     async def count_claiming(self) -> int:
-        """Return how many processes take turns now, by what each of them last said."""
+        """Return how many processes take turns now, according to their last heartbeats."""
         rows = await self._transactions.fetch(_COUNT_CLAIMING, silent_seconds=SILENT_SECONDS)
         return int(rows[0]["claiming"])

@@ -1,4 +1,4 @@
-"""Whether turns can be stored now: the right server, the right schema, and room to write."""
+"""Readiness: whether turns can be stored now, given the server, the schema and free disk space."""
 
 import asyncio
 import time
@@ -27,10 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 class ReadinessCheck:
-    """Asks the server, and writes a little: past the pool of requests, for one that is full is load and no outage."""
+    """A check that queries the server and writes one row, outside the request pool, whose load is no outage."""
 
     def __init__(self, transactions: Transactions, requests: Transactions) -> None:
-        """Ask through `transactions`; `requests` are those that may have met with a full disk."""
+        """Check through `transactions`; `requests` may have seen a full disk lately."""
         self._transactions = transactions
         self._requests = requests
         self._asking: asyncio.Task[str] | None = None
@@ -39,8 +39,8 @@ class ReadinessCheck:
     async def check(self) -> str:
         """Return the schema's revision if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable.
 
-        It is this version's or a newer one: what runs goes on while others are upgraded, for migrations only add.
-        Anybody may ask, without a key: whoever does while an answer is awaited is told that one.
+        The revision is this version's or a newer one: running processes continue during an upgrade, since migrations
+        only add. Callers need no key, so concurrent callers share one check.
         """
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask(), name="check readiness")
@@ -50,7 +50,7 @@ class ReadinessCheck:
     def _answered(self, asked: asyncio.Task[str]) -> None:
         self._asking = None
         if not asked.cancelled():
-            asked.exception()  # those who waited for it may all be gone
+            asked.exception()  # retrieved, since all callers may be gone
 
     async def _ask(self) -> str:
         server = (await self._transactions.fetch(_SERVER))[0]
@@ -67,9 +67,9 @@ class ReadinessCheck:
         return revision
 
     async def _check_writes(self) -> None:
-        """Write a little, at most once in WRITE_CHECK_SECONDS: a server whose disk is full still reads.
+        """Write one row, at most once per WRITE_CHECK_SECONDS, since a server with a full disk can still read.
 
-        So little may find room where a message does not: what others met with lately counts too.
+        A single row may still fit when a message does not, so recent DatabaseFull errors of requests count too.
         """
         if self._requests.was_full(FULL_SECONDS) or self._transactions.was_full(FULL_SECONDS):
             raise DatabaseUnavailable("The database had no room left a moment ago.", delay_seconds=FULL_SECONDS)

@@ -1,4 +1,4 @@
-"""Reads what operators are shown of the service as a whole. Nothing is written, and no schema is changed."""
+"""Reads the state of the whole service for operators. Writes nothing and changes no schema."""
 
 from collections.abc import Sequence
 
@@ -61,9 +61,9 @@ READ = PoolConfig(size=1, timeout_seconds=5.0)
 
 
 async def read_service_status(url: str) -> ServiceStatus:
-    """Return what stands in the database at `url`, all of it at one moment.
+    """Return the service's state from the database at `url`, as one consistent snapshot.
 
-    Raises DatabaseUnavailable, and DatabaseUnusable where the schema is another than this version's.
+    Raises DatabaseUnavailable, and DatabaseUnusable if the schema's revision is not this version's.
     """
     schema = await _check_schema(url)
     pool = ConnectionPool(parse_address(url), READ)

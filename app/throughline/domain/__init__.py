@@ -1,1 +1,1 @@
-"""The words of the service: values every layer above shares. No I/O, no clock, no randomness."""
+"""The service's domain types: values that every layer above shares. No I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""The arguments of a tool call: the JSON text that a model wrote, and the object it stands for."""
+"""Arguments of tool calls: the JSON text that a model wrote, and the JSON object that it encodes."""
 
 import functools
 import json
@@ -9,30 +9,40 @@ from typing import NoReturn
 from throughline.domain.text import clean_text
 
 RAW_ARGUMENTS = "_raw"
-"""Key under which arguments that are no JSON object are sent again."""
+"""Key of the object that wraps arguments which are not a JSON object, when they are sent to a provider again."""
 
 MOST_NESTED = 100
-"""Chosen: far more than any tool's arguments have, and far less than what the encoders of providers' clients can do."""
+"""Deepest allowed nesting of arguments. Chosen: far deeper than tools need.
+
+Encoders of providers' clients can handle far more.
+"""
 
 SHORT_CHARACTERS, KEPT_SHORT = 500, 4096
-"""Arguments up to so many characters, most there are, are read once for so many of them: a view counts them anew."""
+"""Longest arguments whose compact form is cached, and the size of that cache.
+
+Most arguments are that short, and every view of a session counts them again.
+"""
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class SentArguments:
-    """Arguments as they are sent again: `value` where a provider takes an object, `text` where it takes JSON text."""
+    """The arguments of a tool call as they are sent to a provider again.
+
+    `value` is for providers that take an object, `text` for those that take JSON text.
+    """
 
     value: dict[str, object]
     text: str
 
 
 def send_again(arguments: str) -> SentArguments:
-    """Return what is sent for the arguments a model wrote: that very text where it is a JSON object.
+    """Return what to send to a provider for the arguments a model wrote.
 
-    Text that is none travels inside an object: some providers take nothing else, and the model still sees what it
-    wrote. What no provider takes is cleaned out of its strings.
+    A JSON object is sent as the very text that the model wrote. Other text is wrapped in an object, under
+    RAW_ARGUMENTS: some providers accept nothing else, and the model still sees what it wrote. Characters that no
+    provider accepts are replaced in all strings.
     """
     value = _object_in(arguments)
     if value is None:
@@ -46,12 +56,12 @@ def send_again(arguments: str) -> SentArguments:
 
 
 def is_json_object(arguments: str) -> bool:
-    """Whether the arguments are a JSON object that every provider takes back; none at all are an empty one."""
+    """Whether the arguments are a JSON object that every provider accepts; empty text counts as an empty object."""
     return _object_in(arguments) is not None
 
 
 def compact_object(arguments: str) -> str:
-    """Return the object that is sent for the arguments as JSON text without blanks between its parts."""
+    """Return the object that is sent for the arguments as JSON text without whitespace between tokens."""
     return _compact_short(arguments) if len(arguments) <= SHORT_CHARACTERS else _compact(arguments)
 
 
@@ -67,10 +77,10 @@ def _compact_short(arguments: str) -> str:
 
 
 def _object_in(arguments: str) -> dict[str, object] | None:
-    """NaN and Infinity are refused, and numbers that are read as such (1e999): no provider takes them back.
+    """Return the JSON object that the text encodes, None if it is not one that every provider accepts.
 
-    So is what is nested deeper than MOST_NESTED: a parser's own limit would depend on how deep the caller stands, and
-    with it what is sent.
+    NaN, Infinity and numbers that overflow to infinity (1e999) are refused, since no provider takes them back. Nesting
+    deeper than MOST_NESTED is refused: the parser's own limit depends on the caller's stack depth.
     """
     if _nesting(arguments) > MOST_NESTED:
         return None
@@ -83,7 +93,10 @@ def _object_in(arguments: str) -> dict[str, object] | None:
 
 
 def _nesting(text: str) -> int:
-    """Return how deep brackets are nested at most; those in strings, and closing ones without opening, are none."""
+    """Return the greatest nesting depth of brackets outside strings; 0 if the text has too few brackets to matter.
+
+    Closing brackets without an opening one are ignored.
+    """
     if text.count("[") + text.count("{") <= MOST_NESTED:
         return 0
     depth = deepest = 0

@@ -1,17 +1,17 @@
-"""How a layer asks for the time; the real clock is handed in from the top, tests hand in their own."""
+"""The interface through which all layers read the time. `assembly/` passes the real clock, tests pass their own."""
 
 from datetime import datetime
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time and waiting."""
+    """Wall-clock time, monotonic time and sleeping."""
 
     def now(self) -> datetime:
         """Return the current time, timezone-aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Return seconds that never run backwards, for measuring durations."""
+        """Return seconds of a clock that never goes backwards, for measuring durations."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds` of this clock."""
+        """Sleep for `seconds` of this clock."""

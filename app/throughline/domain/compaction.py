@@ -1,4 +1,4 @@
-"""How an attempt to compact a conversation ended: within a turn, on demand, or ahead of a turn."""
+"""Results of attempts to compact a conversation: within a turn, on demand, or in advance of a turn."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,11 +7,11 @@ from throughline.domain.session import Session
 
 
 class CompactionOutcome(StrEnum):
-    """The closed set of outcomes, as they stand on the wire, in metrics and in logs.
+    """Outcomes of a compaction, as they appear in events, metrics and logs.
 
-    `ADOPTED`: a summary came into use. `PREPARED`: one was written ahead. `PRUNED` and `FITTED`: the prompt was made
-    smaller without one. `SKIPPED`: nothing was due, it was not worth it, or another was first. `CANCELLED`: by the
-    agent's hook.
+    `ADOPTED`: a summary came into use. `PREPARED`: a summary was written for later use. `PRUNED` and `FITTED`: the
+    prompt was made smaller without a summary. `SKIPPED`: no summary was due or worth it, or another writer was first.
+    `CANCELLED`: the agent's hook cancelled it.
     """
 
     ADOPTED = "adopted"
@@ -25,7 +25,7 @@ class CompactionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was paid to summary models: calls, the tokens they read and wrote, and the seconds they took together."""
+    """The cost of calls of summary models: number of calls, tokens read and written, and total seconds."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -35,10 +35,10 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The outcome, and the session to go on with; `detail` says why no more was achieved.
+    """The outcome of a compaction, and the session to continue with; `detail` says why no more was achieved.
 
-    The tokens are those of the prompt before and after, in the model's count. `is_stale`: the stored session is another
-    by now; load it again. Another attempt is of no use before `delay_seconds`.
+    The token numbers are the prompt's size before and after, as the model counts. With `is_stale` the stored session
+    has changed meanwhile and must be loaded again. Another attempt is useless before `delay_seconds` have passed.
     """
 
     outcome: CompactionOutcome
@@ -52,5 +52,5 @@ class CompactionResult:
 
     @property
     def is_not_worth_it(self) -> bool:
-        """Whether a summary would have been no smaller than what it replaces: it is tried again after more growth."""
+        """Whether the summary would be no smaller than the messages it replaces; retried after more growth."""
         return self.outcome is CompactionOutcome.SKIPPED and not self.is_stale

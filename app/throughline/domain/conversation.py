@@ -1,4 +1,4 @@
-"""A session as a model call, report or summary sees it: what is loaded of it, and what the run under way has added."""
+"""A loaded session for a model call, a report or a summary: its messages, including those of the current run."""
 
 from dataclasses import dataclass, replace
 
@@ -9,15 +9,15 @@ from throughline.domain.summary import AdoptedSummary, Prepared
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What one query loads of a session, and what a run adds to it.
+    """The part of a session that one query loads, and the messages that the current run adds to it.
 
-    `history` are the newest messages after the cursor from other runs, oldest first; those before them were left out
-    where they are too many. `own` are the rows of the run under way, whatever their size. `pinned` are the pinned
-    messages of other runs that are in neither, oldest first: behind the cursor, or left out. `prepared` is the newest
-    prepared summary that builds on the session's present version, `adopted` what the session's version was when it was
-    loaded, each None where there is none.
-    `resumed_calls` are the tool calls that a dead process left without a result, by their place in the run (the `step`
-    of an OpenCall): whether they ran is unknown.
+    `history` are the newest messages of other runs after the cursor, oldest first; older ones are left out if there are
+    too many. `own` are all messages of the current run, whatever their size. `pinned` are pinned messages of other runs
+    that are not in `history`, oldest first. `prepared` is the newest prepared summary that builds on the session's
+    current summary version. `adopted` is the adopted version at loading. Both are None if there is no such summary.
+
+    `resumed_calls` are tool calls without a result that a crashed process left; whether they ran is unknown. Each is
+    named by its step in the run (`OpenCall.step`).
     """
 
     session: Session
@@ -29,5 +29,5 @@ class Conversation:
     resumed_calls: frozenset[str] = frozenset()
 
     def with_own(self, *messages: Message) -> "Conversation":
-        """Return the conversation with further rows of this run."""
+        """Return the conversation with further messages of the current run."""
         return replace(self, own=(*self.own, *messages))

@@ -1,4 +1,4 @@
-"""Embeddings: texts as vectors, near each other where they mean the same."""
+"""Embeddings: vectors for texts; texts of similar meaning get vectors that are close to each other."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
@@ -6,18 +6,18 @@ from typing import Protocol, TypeAlias
 Vector: TypeAlias = tuple[float, ...]
 
 MAX_DIMENSIONS = 16_000
-"""What pgvector stores at most."""
+"""The most dimensions that pgvector can store."""
 
 
 class Embedder(Protocol):
-    """Makes vectors out of texts. Those of one `model` and one length can be compared, and no others."""
+    """An embedding model. Only vectors of the same `model` and the same length can be compared."""
 
     @property
     def model(self) -> str:
         """The model's full name, `provider:model`; vectors are stored under it."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
-        """Return a vector for each text, in their order, all of one length.
+        """Return one vector for each text, in the order of the texts, all of one length.
 
-        What a model cannot read of a long text is left out. Raises what models raise, see domain/errors.py.
+        Text beyond the model's input limit is ignored. Raises the errors of models, see domain/errors.py.
         """

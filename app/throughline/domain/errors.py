@@ -1,4 +1,4 @@
-"""The error tree. Each error is temporary (trying again may help, after `delay_seconds`) or permanent.
+"""The service's exceptions. Each error is temporary (retry after `delay_seconds`) or permanent (a retry cannot help).
 
 ThroughlineError
 ├── PermanentError
@@ -14,198 +14,194 @@ ThroughlineError
     └── ModelUnavailable
         └── ModelRateLimited · ModelTimeout · AnswerIncomplete
 
-`code` is the stable name of the error on the wire. The text says what is wrong, with the value, and what to do; it
-never holds a secret, another user's text or our inside.
+`code` is the error's stable name in the API. The text says what is wrong, with the value, and what to do. It never
+contains a secret, another user's text or internals of the service.
 """
 
 import traceback
 from typing import ClassVar
 
 MOST_PLACES = 40
-"""Enough to reach our own lines above those of the libraries that an error came through."""
+"""Stack frames kept for the log: enough to reach the service's own lines above those of libraries."""
 
 
 class ThroughlineError(Exception):
-    """Root of every error this service raises on purpose."""
+    """Base class of every error that this service raises on purpose."""
 
     code: ClassVar[str] = "internal_error"
 
     def __init__(self, detail: str) -> None:
-        """Keep `detail`, the sentence for the reader."""
+        """Keep `detail`, the sentence that is shown to users."""
         super().__init__(detail)
         self.detail = detail
 
 
 class PermanentError(ThroughlineError):
-    """Trying the same again cannot help."""
+    """An error that a retry of the same operation cannot avoid."""
 
 
 class TemporaryError(ThroughlineError):
-    """Trying again may help, after `delay_seconds` where known."""
+    """An error that a retry may avoid, after `delay_seconds` if known."""
 
     def __init__(self, detail: str, *, delay_seconds: float | None = None) -> None:
-        """Keep `detail` and how long the other side asked us to wait."""
+        """Keep `detail` and the delay that the other system asked for."""
         super().__init__(detail)
         self.delay_seconds = delay_seconds
 
 
 class InvalidInput(PermanentError):
-    """A request's value is not acceptable; `field` names where it stands."""
+    """A request has an unacceptable value; `field` is the dotted name of the request's field."""
 
     code = "invalid_input"
 
     def __init__(self, detail: str, *, field: str = "") -> None:
-        """Keep `detail` and the dotted name of the field."""
         super().__init__(detail)
         self.field = field
 
 
 class NotFound(PermanentError):
-    """The thing does not exist, or belongs to somebody else: the two are told in the same words."""
+    """The object does not exist or belongs to another user; both cases have the same text."""
 
     code = "not_found"
 
 
 class NotAuthenticated(PermanentError):
-    """No key, an unknown key or a revoked key."""
+    """The request has no API key, an unknown key or a revoked key."""
 
     code = "not_authenticated"
 
 
 class NotAllowed(PermanentError):
-    """The key is known but lacks the scope."""
+    """The API key is valid but lacks the required scope."""
 
     code = "not_allowed"
 
 
 class IdempotencyKeyReused(PermanentError):
-    """The idempotency key was used before with another body."""
+    """The idempotency key was used before with a different request body."""
 
     code = "idempotency_key_reused"
 
 
 class SessionBusy(PermanentError):
-    """A turn of this session is running and the caller asked to be rejected; `run_id` names it."""
+    """The session has an unfinished turn, run `run_id`, so the request was rejected."""
 
     code = "session_busy"
 
     def __init__(self, detail: str, *, run_id: str) -> None:
-        """Keep `detail` and the id of the running run."""
         super().__init__(detail)
         self.run_id = run_id
 
 
 class QueueFull(PermanentError):
-    """The session already has as many waiting messages as it may have: `limit`, which the setting `cap` names."""
+    """The session has the maximum number of waiting messages: `limit`, set by the setting `cap`."""
 
     code = "queue_full"
 
     def __init__(self, detail: str, *, cap: str, limit: int) -> None:
-        """Keep `detail`, the name of the cap and its number."""
         super().__init__(detail)
         self.cap = cap
         self.limit = limit
 
 
 class OwnerQueueFull(QueueFull):
-    """The owner's sessions together have as many waiting messages as they may have."""
+    """The owner's sessions together have the maximum number of waiting messages."""
 
     code = "owner_queue_full"
 
 
 class SummaryConflict(PermanentError):
-    """Another writer changed the session's summary first; nothing of ours was stored."""
+    """Another writer changed the session's summary first; this write stored nothing."""
 
     code = "summary_conflict"
 
 
 class SummaryInProgress(PermanentError):
-    """A summary of this session is being written on demand already; `summary_request_id` names it."""
+    """A summary of this session is already being written on demand; `summary_request_id` names that request."""
 
     code = "summary_in_progress"
 
     def __init__(self, detail: str, *, summary_request_id: str) -> None:
-        """Keep `detail` and what names the one under way."""
         super().__init__(detail)
         self.summary_request_id = summary_request_id
 
 
 class LeaseLost(PermanentError):
-    """The run is no longer ours: its fence moved on or it ended. Stop at once and write nothing."""
+    """This process no longer holds the run: its fence has changed or it has ended. Stop and write nothing more."""
 
     code = "lease_lost"
 
 
 class SettingInvalid(PermanentError):
-    """A setting is missing, malformed or contradicts another one."""
+    """A setting is missing or malformed, or contradicts another setting."""
 
     code = "setting_invalid"
 
 
 class AgentInvalid(PermanentError):
-    """An agent definition cannot be used: file, field, value and what is allowed are in the text."""
+    """An agent definition cannot be used; the text names file, field, value and the allowed values."""
 
     code = "agent_invalid"
 
 
 class PromptCannotFit(PermanentError):
-    """System prompt, tools and reserve leave no room for a conversation in the model's window."""
+    """System prompt, tools and reserve fill the model's window and leave no space for a conversation."""
 
     code = "prompt_cannot_fit"
 
 
 class DatabaseUnusable(PermanentError):
-    """The database cannot serve us as it is: too old, wrong schema revision, no permission, bad address."""
+    """The database cannot be used as it is: too old, wrong schema revision, no permission, or bad address."""
 
     code = "database_unusable"
 
 
 class DatabaseUnavailable(TemporaryError):
-    """The database did not answer, or its connections are all in use."""
+    """The database did not answer, or all its connections are in use."""
 
     code = "database_unavailable"
 
 
 class DatabaseBusy(DatabaseUnavailable):
-    """The database is there and did not do this in time: the same again may take as long again."""
+    """The database is reachable but did not finish the statement in time; a retry may take as long."""
 
 
 class DatabaseFull(DatabaseUnavailable):
-    """The database has no disk, memory or connection left for what was asked of it."""
+    """The database has no disk space, memory or connection left for the operation."""
 
 
 class ClaimingFailed(PermanentError):
-    """The claim loop of a process has ended by itself: it takes no more turns, and has to be started anew."""
+    """The claim loop of this process has crashed: the process takes no more turns and must be restarted."""
 
     code = "claiming_broke"
 
 
 class NoWorkerAvailable(TemporaryError):
-    """No worker took the run in time; the message is stored and will be answered."""
+    """No worker took the run in time; the message is stored and will be answered later."""
 
     code = "no_worker_available"
 
 
 class TurnLimitReached(TemporaryError):
-    """All open turns of this process are taken, or all that may be taken by what is no turn; nothing was done."""
+    """The process has no free slot, or the share of slots for work other than turns is used up. Nothing was done."""
 
     code = "turns_taken"
 
 
 class SummaryLimitReached(TemporaryError):
-    """The owner has as many summaries on demand under way as one user may have; nothing was done."""
+    """The user has the maximum number of on-demand summaries under way. Nothing was done."""
 
     code = "owner_summaries_taken"
 
 
 class ModelRejected(PermanentError):
-    """The model provider refused the request; trying the same again cannot help."""
+    """The model provider rejected the request; the same request would be rejected again."""
 
     code = "model_rejected"
 
 
 class ModelAuthenticationFailed(ModelRejected):
-    """The provider does not accept our key, or the key may not use this model."""
+    """The provider does not accept the API key, or the key may not use this model."""
 
     code = "model_authentication_failed"
 
@@ -217,7 +213,7 @@ class ModelQuotaExhausted(ModelRejected):
 
 
 class ModelInvalidRequest(ModelRejected):
-    """The provider calls the request malformed, or does not know the model."""
+    """The provider says the request is malformed, or does not know the model."""
 
     code = "model_invalid_request"
 
@@ -229,63 +225,65 @@ class ModelRefused(ModelRejected):
 
 
 class AnswerTooLong(ModelRejected):
-    """The model went on past what an answer may have."""
+    """The model's answer exceeded the allowed size."""
 
     code = "answer_too_long"
 
 
 class ContextOverflow(ModelRejected):
-    """The provider says the prompt is longer than its window.
+    """The provider says the prompt is longer than the model's window.
 
-    `window_tokens` and `prompt_tokens` are what the provider named, None where it named nothing plausible.
+    `window_tokens` and `prompt_tokens` are the numbers that the provider gave, None if it gave none that are plausible.
     """
 
     code = "context_overflow"
 
     def __init__(self, detail: str, *, window_tokens: int | None = None, prompt_tokens: int | None = None) -> None:
-        """Keep `detail` and the provider's numbers."""
         super().__init__(detail)
         self.window_tokens = window_tokens
         self.prompt_tokens = prompt_tokens
 
 
 class ModelUnavailable(TemporaryError):
-    """The provider failed for a passing reason: overload, server error, broken connection."""
+    """The provider failed temporarily: overload, server error or broken connection."""
 
     code = "model_unavailable"
 
 
 class ModelRateLimited(ModelUnavailable):
-    """The provider asks us to slow down."""
+    """The provider's rate limit was exceeded."""
 
     code = "model_rate_limited"
 
 
 class ModelTimeout(ModelUnavailable):
-    """The provider sent nothing for too long."""
+    """The provider sent no data for longer than the time limit."""
 
     code = "model_timeout"
 
 
 class AnswerIncomplete(ModelUnavailable):
-    """The answer ended without a finish reason, or came back empty: it is not an answer."""
+    """The model's answer is empty or ended without a finish reason, so it is not usable."""
 
     code = "answer_incomplete"
 
 
 class RunAbandoned(PermanentError):
-    """The run was started several times and no process lived to finish it; it is not tried again."""
+    """The run was attempted the maximum number of times, and each time its process died; it is not tried again."""
 
     code = "run_abandoned"
 
 
 class TurnTimeout(PermanentError):
-    """The turn used up its deadline before there was an answer."""
+    """The turn reached its deadline before it had an answer."""
 
     code = "turn_timeout"
 
 
 def places_of(error: BaseException) -> str:
-    """Return the lines the error went through, for the log: its text stays out, it may hold a user's words."""
+    """Return the functions and lines of the error's traceback, innermost first, for the log.
+
+    The error's text is left out, because it may contain a user's words.
+    """
     frames = traceback.extract_tb(error.__traceback__)[-MOST_PLACES:]
     return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))

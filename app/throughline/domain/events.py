@@ -1,7 +1,7 @@
-"""Run events: what a reader of a run sees, numbered by sequence within the run.
+"""Run events: the progress of a run as its readers see it, numbered within the run.
 
-Events are values with the messages and the run they tell of; storage keeps those by id (`db/runs/event_rows.py`), and
-each door renders them its own way.
+Events are values that hold whole messages and runs. Storage keeps only their ids (`db/runs/event_rows.py`), and each
+interface renders events in its own format.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,14 @@ from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
 
 STAND_IN_END = 999_999_999
-"""The number of a last event that was made from stored messages: a reader that saw it has seen all there is."""
+"""Sequence number of the last event when events are reconstructed from stored messages.
+
+A reader that has seen this number has seen all events of the run.
+"""
 
 
 class EventType(StrEnum):
-    """The closed set of event names, as they are stored and as they stand on the wire."""
+    """The event names, as they are stored and sent to clients."""
 
     RUN_STARTED = "run.started"
     COMPACTION_STARTED = "context.compaction.started"
@@ -35,7 +38,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """An attempt of the run has begun; `run` as it was then."""
+    """The start of an attempt of the run; `run` is the run at that moment."""
 
     type: ClassVar[EventType] = EventType.RUN_STARTED
     run: Run
@@ -43,7 +46,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:
-    """What readers were shown of the run does not count any more: attempt number `attempt` begins anew."""
+    """The instruction to discard the run's earlier events, because attempt number `attempt` starts anew."""
 
     type: ClassVar[EventType] = EventType.RESET
     attempt: int
@@ -51,7 +54,7 @@ class AnswerReset:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStarted:
-    """Room is being made, for `cause`; the prompt has `tokens` (the model's) as it stands."""
+    """The start of a compaction, triggered by `cause`; `tokens` is the prompt's size as the model counts."""
 
     type: ClassVar[EventType] = EventType.COMPACTION_STARTED
     cause: str
@@ -60,10 +63,10 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFinished:
-    """What reducing the context came to.
+    """The result of a compaction.
 
-    `detail` says why no more was achieved. `fired` are the stages that changed the view, in order. Tokens are the
-    model's. `through_position` is the position that the summary in use reaches.
+    `detail` says why no more was achieved. `fired` are the stages that changed the view, in order. Token numbers are
+    the model's. `through_position` is the last position that the adopted summary covers.
     """
 
     type: ClassVar[EventType] = EventType.COMPACTION_FINISHED
@@ -78,7 +81,7 @@ class CompactionFinished:
 
 @dataclass(frozen=True, slots=True)
 class MessageDelta:
-    """A further piece of the answer's text."""
+    """The next piece of the answer's text."""
 
     type: ClassVar[EventType] = EventType.MESSAGE_DELTA
     text: str
@@ -86,7 +89,7 @@ class MessageDelta:
 
 @dataclass(frozen=True, slots=True)
 class MessageCompleted:
-    """A message of the model is whole and stored."""
+    """The notice that a model's message is complete and stored."""
 
     type: ClassVar[EventType] = EventType.MESSAGE_COMPLETED
     message: Message
@@ -94,7 +97,7 @@ class MessageCompleted:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """The model asks for a tool call."""
+    """The model's request for a tool call."""
 
     type: ClassVar[EventType] = EventType.TOOL_CALL
     call: ToolCall
@@ -102,7 +105,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswered:
-    """The result of a tool call is stored, as `message`."""
+    """The notice that a tool call's result is stored, as `message`."""
 
     type: ClassVar[EventType] = EventType.TOOL_RESULT
     message: Message
@@ -110,19 +113,19 @@ class ToolAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event of a run: `run` with its final status, and its answer if it has one."""
+    """The last event of a run: the run with its final status, and its answer if there is one."""
 
     run: Run
     answer: Message | None = None
 
     @property
     def type(self) -> EventType:
-        """The name of this end."""
+        """The event name that matches the run's final status."""
         return end_type(self.run.status)
 
 
 def end_type(status: RunStatus) -> EventType:
-    """Return the name of a run's last event, where it ends with this status."""
+    """Return the name of the last event of a run that ended with this status."""
     match status:
         case RunStatus.SUCCEEDED:
             return EventType.RUN_COMPLETED
@@ -147,7 +150,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event before it is stored, with its sequence number within the run."""
+    """An event that is not stored yet, with its sequence number within the run."""
 
     seq: int
     event: Event
@@ -155,7 +158,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """One event of a run; `seq` starts at 1 and has no gaps."""
+    """A numbered event of a run; `seq` starts at 1 and has no gaps."""
 
     run_id: RunId
     seq: int
@@ -163,7 +166,6 @@ class RunEvent:
 
     @property
     def type(self) -> EventType:
-        """The event's name."""
         return self.event.type
 
     @property
@@ -173,6 +175,6 @@ class RunEvent:
 
 
 def ending(run: Run, answer: Message | None) -> tuple[Event, ...]:
-    """Return the events with which a run that has ended as `run` says ends: its answer, if it has one, and the end."""
+    """Return the closing events of an ended run: the completed answer, if there is one, and the end."""
     ended = RunEnded(run, answer)
     return (ended,) if answer is None else (MessageCompleted(answer), ended)

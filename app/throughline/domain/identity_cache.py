@@ -1,4 +1,4 @@
-"""What is made of a value that never changes, kept beside it for as long as the value itself."""
+"""Caches for data derived from immutable values; each entry lives as long as the value it was derived from."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -10,21 +10,24 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MOST_ARGUMENTS = 1_000
-"""Characters of a message's calls up to which what is made of them is kept: read, arguments take much memory."""
+"""Total characters of a message's tool call arguments up to which derived data is cached.
+
+Parsed arguments take much memory.
+"""
 
 MEMORY_OF_ARGUMENTS = 16
-"""Bytes for each of those characters, at the most: measured with nested lists of small numbers."""
+"""Most bytes of memory per character of parsed arguments, measured with nested lists of small numbers."""
 
 
 def has_short_arguments(calls: Sequence[ToolCall]) -> bool:
-    """Whether what is made of a message with these calls may be kept."""
+    """Whether the calls' arguments are short enough to cache data derived from their message."""
     return sum(len(call.arguments) for call in calls) <= MOST_ARGUMENTS
 
 
 class _Kept(ref[K], Generic[K, V]):
-    """A weak reference to a value, with what is kept beside it.
+    """A weak reference to a value that also holds the data cached for it.
 
-    The garbage collector walks one object for it; a reference, a closure and a tuple would be seven.
+    The garbage collector visits one object per entry; a reference, a closure and a tuple would be seven.
     """
 
     __slots__ = ("key", "made")
@@ -33,28 +36,27 @@ class _Kept(ref[K], Generic[K, V]):
 
 
 class IdentityCache(Generic[K, V]):
-    """Something for each of many values, forgotten with its value.
+    """A cache with one entry per value; an entry is dropped when its value is garbage-collected.
 
-    Values are told apart by identity, so that nothing is compared and they need no hash; they must be weakly
-    referable, and what is kept beside one must not hold it. Any thread may ask.
+    Values are compared by identity and need no hash. They must be weakly referenceable, and the cached data must not
+    reference them. Thread-safe.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._kept: dict[int, _Kept[K, V]] = {}
-        self._on_gone = self._forget  # one bound method for all references
+        self._on_gone = self._forget  # one bound method shared by all references
 
     def __len__(self) -> int:
-        """Return for how many values something is kept."""
+        """Return the number of entries."""
         return len(self._kept)
 
     def find(self, value: K) -> V | None:
-        """Return what is kept beside the value, None where nothing is."""
+        """Return the data cached for the value, None if there is none."""
         found = self._kept.get(id(value))
         return None if found is None else found.made
 
     def keep(self, value: K, made: V) -> None:
-        """Keep `made` beside the value."""
+        """Cache `made` for the value."""
         kept: _Kept[K, V] = _Kept(value, self._on_gone)
         kept.key, kept.made = id(value), made
         self._kept[kept.key] = kept
@@ -65,15 +67,15 @@ class IdentityCache(Generic[K, V]):
 
 
 class IdentityMemo(IdentityCache[K, V]):
-    """Makes something of a value when it is first asked for, and gives the same again while the value lives."""
+    """A cache that computes an entry at the first request and returns the same object while the value lives."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
-        """Use `make`; two threads that ask at once may each have it called."""
+        """Compute entries with `make`; two threads that request the same value at once may both call it."""
         super().__init__()
         self._make = make
 
     def of(self, value: K) -> V:
-        """Return what is made of the value."""
+        """Return the data derived from the value, computed at the first request."""
         found = self._kept.get(id(value))
         if found is not None:
             return found.made

@@ -1,4 +1,4 @@
-"""One type per kind of id, so that a session id can never be passed where a run id is meant."""
+"""A type for each kind of id, so that type checking rejects a session id where a run id is expected."""
 
 from typing import NewType
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What JSON can hold, as types."""
+"""Types for JSON values."""
 
 from collections.abc import Mapping
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""Kept facts: what stands word for word beside a summary's narrative, each with the message it comes from."""
+"""Kept facts: statements that a summary keeps word for word next to its narrative, each with its source message."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from throughline.domain.message import Role
 
 
 class FactKind(StrEnum):
-    """What a fact is, in the order in which kinds are shown; standing instructions have a part of their own."""
+    """The kinds of kept facts, in the order in which a prompt shows them; instructions get a section of their own."""
 
     INSTRUCTION = "instruction"
     DECISION = "decision"
@@ -23,12 +23,14 @@ class FactKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeptFact:
-    """One fact, word for word on one line, with the position of its message, who said it, and in whose name.
+    """A fact quoted word for word on one line, with its message's position, the speaker's role and the author's name.
 
-    `subject` says what it is about, '' where nobody said: of two facts of one subject the later one is current, and of
-    those without nobody knows whether they still hold. `replaced_by` is the position of the statement that ended this
-    one, 0 while it is current. `chosen` and `passed_over` count how often a model named it or did not where it could.
-    `is_unjudged`: no choice was asked about it yet.
+    `subject` says what the fact is about, '' if unknown. Of two facts with one subject the later one is current;
+    without a subject it is unknown whether a fact still holds. `replaced_by` is the position of the statement that
+    replaced this fact, 0 while it is current.
+
+    `chosen` and `passed_over` count how often a model did and did not select the fact when it could. With `is_unjudged`
+    no model has been asked about the fact yet.
     """
 
     kind: FactKind
@@ -44,5 +46,5 @@ class KeptFact:
 
     @property
     def score(self) -> float:
-        """The chance that a model would choose it again, by the rule of succession: 0.5 for one nobody judged."""
+        """The probability that a model would choose the fact again: rule of succession, 0.5 before any choice."""
         return (self.chosen + 1) / (self.chosen + self.passed_over + 2)

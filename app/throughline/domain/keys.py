@@ -1,4 +1,4 @@
-"""API keys as values: one to be made, one just made, one as stored."""
+"""API keys as values: a key to create, a key just created, and a stored key."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,12 +8,12 @@ from throughline.domain.ids import KeyId, UserId
 from throughline.domain.principal import Scope
 
 PREFIX_LENGTH = 8
-"""Characters of a key that are shown, by which people tell keys apart."""
+"""Number of leading characters of a key that are displayed, so that people can tell keys apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to be made: whose data it reaches, what it is called, what it may do."""
+    """A key to create: the user whose data it gives access to, its name, and its scopes."""
 
     user_name: str
     name: str
@@ -22,7 +22,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class CreatedKey:
-    """A key just made. `secret` is known only now."""
+    """A key that was just created. Its `secret` is available only here, since only a hash is stored."""
 
     id: KeyId
     secret: str
@@ -31,7 +31,7 @@ class CreatedKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as stored, without its secret."""
+    """A stored API key, without its secret."""
 
     id: KeyId
     user_id: UserId
@@ -45,4 +45,4 @@ class StoredKey:
 
 
 AuthenticatedKey: TypeAlias = StoredKey
-"""A key in force whose secret was shown to us."""
+"""A valid key whose secret the caller presented."""

@@ -1,4 +1,4 @@
-"""Memories: short texts a user keeps, apart from every session. No prompt holds them by itself."""
+"""Memories: short texts that a user stores independently of sessions. No prompt includes them automatically."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +10,14 @@ from throughline.domain.json_types import JsonObject
 MAX_MEMORY_CHARACTERS = 10_000
 
 FoundBy: TypeAlias = Literal["vector", "text"]
-"""`vector`: by meaning and by words, put together; `text`: by words alone."""
+"""How memories were searched: `vector` by meaning and words combined, `text` by words alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A kept text; `score` says how well it matches where it was searched for, to compare within one answer only.
+    """A stored memory; `score` is its match in a search, comparable only within one search result.
 
-    `text_version` counts how often the text was changed: what was made from an earlier one no longer holds.
+    `text_version` counts changes of the text, so that data derived from an earlier text can be recognised as outdated.
     """
 
     id: MemoryId
@@ -32,7 +32,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class FoundMemories:
-    """What a search found, the best first, and by what."""
+    """The result of a memory search, best match first, and how it was searched."""
 
     memories: tuple[Memory, ...]
     by: FoundBy

@@ -1,4 +1,4 @@
-"""Messages: the stored items of a session, numbered by position, and the blocks and calls they carry."""
+"""Messages: the stored items of a session, numbered by position, with their content blocks and tool calls."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +10,7 @@ from throughline.domain.json_types import JsonObject
 
 
 class Role(StrEnum):
-    """Who a message comes from."""
+    """The author of a message: user, model or tool."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -18,7 +18,7 @@ class Role(StrEnum):
 
 
 class Source(StrEnum):
-    """The door a message came in through."""
+    """The interface through which a message arrived."""
 
     WEB = "web"
     SLACK = "slack"
@@ -29,14 +29,14 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A piece of text in a message of several blocks."""
+    """A text block of a message with several blocks."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ImageBlock:
-    """An image in a message: an https address or a `data:` URL with a base64 body."""
+    """An image block of a message: an https address or a `data:` URL with a base64 body."""
 
     url: str
     detail: str = "auto"
@@ -48,11 +48,11 @@ Content: TypeAlias = str | tuple[Block, ...]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model asked for.
+    """A tool call that the model requested.
 
-    `arguments` is the JSON text exactly as the model wrote it. It is sent again byte for byte where the provider takes
-    text (OpenAI), as the object it stands for elsewhere (Anthropic); it may be unparsable, which the tool node answers
-    with an error result and `domain/arguments.py` makes an object of.
+    `arguments` is the JSON text exactly as the model wrote it. Providers that take text (OpenAI) get it again byte for
+    byte, others (Anthropic) get the object it encodes. If it cannot be parsed, the tool node answers with an error, and
+    `domain/arguments.py` wraps the text in an object.
     """
 
     id: str
@@ -62,7 +62,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message before it is stored: no id, no position, no time."""
+    """A message that is not stored yet, so it has no id, position or time."""
 
     role: Role
     content: Content
@@ -78,10 +78,10 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Message:
-    """A stored message. Rows are ordered by `position` (1, 2, 3 … in the session) and by nothing else.
+    """A stored message. Messages are ordered only by `position` (1, 2, 3 … within the session).
 
-    `token_count` is what `counter` (for example `tiktoken:cl100k_base`) counted at write, per-message overhead
-    included; `name` is the tool's name on a tool message.
+    `token_count` is the message's tokens when it was stored, including per-message overhead, as counted by `counter`
+    (for example `tiktoken:cl100k_base`). `name` is the tool's name in a tool message.
     """
 
     id: MessageId
@@ -103,14 +103,14 @@ class Message:
 
 
 def text_of(content: Content) -> str:
-    """Return the text of `content`; images are left out."""
+    """Return the text of `content` without its images."""
     if isinstance(content, str):
         return content
     return "\n".join(block.text for block in content if isinstance(block, TextBlock))
 
 
 def searched_text(message: Message) -> str:
-    """Return the text of a message with the calls in it: what can be searched for, and read again."""
+    """Return the message's text and the names and arguments of its tool calls: the text that search indexes."""
     return "\n".join(
         part
         for part in (text_of(message.content), *(f"{call.name} {call.arguments}" for call in message.tool_calls))

@@ -1,4 +1,4 @@
-"""One page of a list, and where the next one begins."""
+"""A page of a list, with the cursor of the next page."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some items of a list. `next_cursor` is handed in to get those after them; None where nothing follows."""
+    """A page of a list. Pass `next_cursor` to get the following page; it is None on the last page."""
 
     items: tuple[T, ...]
     next_cursor: str | None = None

@@ -1,4 +1,4 @@
-"""Who is asking: the user whose data is touched, and the actor who acts for that user."""
+"""The requester: the user whose data is accessed, and the actor who acts for that user."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from throughline.domain.ids import UserId
 
 
 class Scope(StrEnum):
-    """What an API key may do."""
+    """The permissions of an API key."""
 
     READ = "read"
     WRITE = "write"
@@ -16,7 +16,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The user whose data a request may reach. `actor` names the key that acts for the user, if one does."""
+    """The user whose data a request may access. `actor` names the API key that acts for the user, if there is one."""
 
     user_id: UserId
     user_name: str

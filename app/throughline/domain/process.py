@@ -1,4 +1,4 @@
-"""The words for a process of the service: what it is, and what it says of itself now and then."""
+"""A process of the service and the state that it reports regularly in the table `processes`."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from throughline.domain.ids import ProcessId
 
 
 class ProcessKind(StrEnum):
-    """What was started; `command` is a command that serves its own user, such as `throughline chat`."""
+    """The kind of a process; `command` is a command that serves its own user, such as `throughline chat`."""
 
     SERVE = "serve"
     WORKER = "worker"
@@ -17,7 +17,7 @@ class ProcessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One start of a process. `name` is in the runs it holds; no other start has the same."""
+    """One start of a process. Its unique `name` is stored in the runs that the process holds."""
 
     id: ProcessId
     kind: ProcessKind
@@ -27,9 +27,9 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a process has in hand; `concurrency` 0 means that it takes no turns, or those of one user only.
+    """The current work of a process; `concurrency` 0 means that it takes no turns, or only those of one user.
 
-    `is_claiming`: it looks for turns, and lately was answered. `is_listening`: notifications reach it.
+    `is_claiming`: its claim loop is open and the database answered lately. `is_listening`: it receives notifications.
     """
 
     concurrency: int

@@ -1,4 +1,4 @@
-"""What is sent to a model: the prompt, the tools it may call, and the answer that comes back."""
+"""Requests to chat models and their answers: prompt, tool specifications, and the events of a streamed answer."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from throughline.domain.message import Content, Role, ToolCall
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PromptMessage:
-    """One message of a prompt. `position` names the stored message it shows, None where it shows none."""
+    """A message of a prompt. `position` is that of the stored message it shows, None if it shows none."""
 
     role: Role
     content: Content
@@ -21,7 +21,7 @@ class PromptMessage:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One system message (empty: none is sent) and the conversation after it."""
+    """A system message (not sent if empty) and the conversation after it."""
 
     system: str
     messages: tuple[PromptMessage, ...]
@@ -29,7 +29,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What the model is told of a tool. `parameters` is a JSON schema of type object."""
+    """The description of a tool for the model. `parameters` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -38,7 +38,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the provider reported them; None where it reported none."""
+    """Token usage as the provider reported it; None if it reported none."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -46,13 +46,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A further piece of the answer's text."""
+    """The next piece of the answer's text."""
 
     text: str
 
 
 WINDOW_FULL = "model_context_window_exceeded"
-"""Anthropic's reason where prompt and answer met the window before the answer met its own limit."""
+"""Anthropic's finish reason when prompt and answer filled the window before the answer reached its own limit."""
 
 CUT_REASONS = frozenset({
     "length",
@@ -62,12 +62,12 @@ CUT_REASONS = frozenset({
     "model_length",
     WINDOW_FULL,
 })
-"""The finish reasons, in lower case, of an answer that met a limit before its end."""
+"""Finish reasons, in lower case, of answers that were cut off by a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerComplete:
-    """The end of a complete answer: it came with a finish reason. `text` is the whole text."""
+    """The end of a complete answer, one with a finish reason. `text` is the whole text."""
 
     text: str
     tool_calls: tuple[ToolCall, ...]
@@ -76,25 +76,25 @@ class AnswerComplete:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the model had more to say than it was allowed to."""
+        """Whether a limit cut the answer off."""
         return self.finish_reason.lower() in CUT_REASONS
 
 
 ModelEvent: TypeAlias = TextDelta | AnswerComplete
 
 MAX_ANSWER_BYTES = 2_000_000
-"""Some times what the longest answers have: 128,000 tokens."""
+"""Default size limit of an answer: several times the longest possible answers, of 128,000 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call. `max_output_tokens` is the reserve; an empty `tools` sends none.
+    """The request for one model call. `max_output_tokens` is the reserve; with empty `tools` none are sent.
 
-    `max_answer_bytes` is what a turn takes in of an answer (UTF-8; text, names and arguments of calls), whatever the
-    provider makes of `max_output_tokens`: call_model counts the text, and a ChatModel the calls it puts together.
+    `max_answer_bytes` limits the accepted answer (UTF-8; text, and names and arguments of calls), even if the provider
+    ignores `max_output_tokens`. `call_model` counts the text, and a ChatModel counts the tool calls that it assembles.
 
-    `may_call_tools` is False for the last call of a turn that used up its tool rounds: the tools are then named but
-    forbidden where the provider heeds that (Anthropic, OpenAI), and held back elsewhere.
+    `may_call_tools` is False for the last call of a turn that used up its tool rounds. Providers that can forbid tool
+    calls (Anthropic, OpenAI) then get the tools but must not call them; others get no tools.
     """
 
     prompt: Prompt

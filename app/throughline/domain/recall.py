@@ -1,4 +1,4 @@
-"""Recall: what can be asked of the stored history, and what is found in it."""
+"""Recall: queries of the stored message history, and their results."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,10 +9,10 @@ from throughline.domain.message import Message, Role
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """Which messages may be found; None lets all pass. Positions are included in neither bound.
+    """Conditions on the messages that a search may find; None accepts all. Both position bounds are exclusive.
 
-    `author` and `tool` are compared whatever the case; `phrases` must all stand in the text as they are written;
-    `before_run` leaves out that run's messages and all later ones of its session.
+    `author` and `tool` are compared case-insensitively. All `phrases` must occur in the text exactly as written.
+    `before_run` excludes that run's messages and all later messages of its session.
     """
 
     role: Role | None = None
@@ -27,13 +27,13 @@ class HistoryFilter:
 
     @property
     def is_open(self) -> bool:
-        """Whether every message passes."""
+        """Whether the filter accepts every message."""
         return self == HistoryFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """What to look for: words as a person would write them, how many messages at most, and which may be found."""
+    """A search query: the words, the most messages to return, and the filter."""
 
     text: str
     limit: int = 10
@@ -42,7 +42,7 @@ class HistoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found message. `highlights` are the places in `snippet` (from, to) that the query's words match."""
+    """A found message. `highlights` are the ranges (from, to) of `snippet` that match the query's words."""
 
     message: Message
     score: float
@@ -52,7 +52,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best hits, best first, and the sessions of which not all messages could be looked at in time."""
+    """The hits of a search, best first, and the sessions that could not be searched completely in time."""
 
     hits: tuple[Hit, ...]
     incomplete_sessions: tuple[SessionId, ...] = ()

@@ -1,4 +1,4 @@
-"""Runs: the rows behind turns. A run holds its input, so a turn survives the death of any process."""
+"""Runs: the rows behind turns. A run stores its input, so that a turn survives the death of any process."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +14,7 @@ from throughline.domain.text import clean_content
 
 
 class RunStatus(StrEnum):
-    """Where a run stands; the last three are final."""
+    """The status of a run; the last three are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -30,7 +30,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """What the user sent."""
+    """The user's message of a run."""
 
     content: Content
     metadata: JsonObject = field(default_factory=dict)
@@ -38,7 +38,7 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True)
 class RunError:
-    """Why a run failed: a stable `type`, and a sentence for the user that shows nothing of our inside."""
+    """The reason why a run failed: a stable `type`, and a sentence for the user that reveals no internals."""
 
     type: str
     detail: str
@@ -46,10 +46,10 @@ class RunError:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as stored.
+    """A stored run.
 
-    `agent` is the session's agent when the message was accepted; `message_id` is the answer; `context` the context
-    report taken when the run ended.
+    `agent` is the session's agent when the message was accepted, `message_id` the id of the answer, and `context` the
+    context report made when the run ended.
     """
 
     id: RunId
@@ -74,16 +74,17 @@ class Run:
 
 
 BYTES_PER_TOKEN = 4
-"""Of English text, about; used until a message is counted."""
+"""Approximate bytes per token of English text, used until a message has been counted."""
 
 USER_STEP = "user"
-"""The step under which a run's own message is stored, once."""
+"""Step name of a run's user message; (run, step) is unique, so the message is stored once."""
 
 
 def user_message(run: Run) -> NewMessage:
-    """Return the message the run was submitted with.
+    """Return the user message that the run was submitted with.
 
-    It is not counted yet, so it has no counter; its size is estimated, for loading must be able to leave it out.
+    Its tokens are not counted yet, so `counter` is empty and `token_count` is an estimate. Loading needs a size to be
+    able to leave the message out.
     """
     content = clean_content(run.input.content)
     return NewMessage(
@@ -98,19 +99,18 @@ def user_message(run: Run) -> NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class Lease(RowLease):
-    """The right to write for a run and to its session."""
+    """The right to write for a run and to the run's session."""
 
     session_id: SessionId
 
     @property
     def run_id(self) -> RunId:
-        """The run."""
         return RunId(self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRun:
-    """A run and the lease its claimer holds. `next_event` is the first free sequence number of its events."""
+    """A claimed run with its lease. `next_event` is the first unused sequence number of its events."""
 
     run: Run
     lease: Lease
@@ -119,7 +119,7 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, written in one transaction with the answer and, if it is due, the job for the next summary."""
+    """The end of a run, stored in one transaction with its answer and, if one is due, the job for the next summary."""
 
     status: RunStatus
     answer: NewMessage | None = None
@@ -131,10 +131,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Claimer:
-    """Who claims a run, and for how long before the lease must be renewed.
+    """The claiming worker, and the seconds after which its lease expires unless renewed.
 
-    `held` are runs it is at work on itself: their leases may have run out while the database was away. What was tried
-    exactly so often as `passes_over` says is not taken over. With `only_for` it takes the runs of this owner alone.
+    `held` are rows this process is already working on; their leases may have expired during a database outage. Expired
+    runs with exactly `passes_over` attempts are not claimed. With `only_for` only this owner's runs are claimed.
     """
 
     worker: str
@@ -146,9 +146,9 @@ class Claimer:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewal:
-    """The answer to a heartbeat for a lease that is still ours.
+    """The result of a heartbeat for a lease that is still valid.
 
-    `is_renewed` is False where somebody had the row locked, so that the lease was not extended this time.
+    `is_renewed` is False if another transaction had locked the row, so that the lease was not extended this time.
     """
 
     is_cancel_requested: bool

@@ -1,4 +1,4 @@
-"""What operators are shown of a service as a whole: its processes, its lines, and what is held. Values only."""
+"""The state of the whole service as operators see it: processes, queues and held work."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,10 @@ from throughline.domain.process import Process, ProcessState
 
 @dataclass(frozen=True, slots=True)
 class NotedProcess:
-    """A process as its last beat left it, by the database's clock. `is_silent`: it missed beats, and may be gone."""
+    """A process at its last heartbeat, by the database's clock.
+
+    `is_silent`: heartbeats are overdue, so it may have died.
+    """
 
     process: Process
     state: ProcessState
@@ -20,13 +23,13 @@ class NotedProcess:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether what waits can be taken by it."""
+        """Whether this process can take waiting turns."""
         return self.state.is_claiming and not self.is_silent
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What waits; `oldest_seconds` is how long the oldest of it has waited, None where nothing does."""
+    """A queue; `oldest_seconds` is how long its oldest item has waited, None if the queue is empty."""
 
     waiting: int
     oldest_seconds: float | None
@@ -34,9 +37,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class HeldRuns:
-    """The running turns of one process. Of `expired` ones the lease is over: the next claim of anybody takes them.
+    """The running turns of one process. The leases of `expired` turns have ended, so any worker may claim them.
 
-    `lease_seconds` is what is left of the lease that ends first, below 0 where it has ended.
+    `lease_seconds` is the time left until the first lease ends, negative if it has ended.
     """
 
     worker: str
@@ -48,9 +51,9 @@ class HeldRuns:
 
 @dataclass(frozen=True, slots=True)
 class WorkLine:
-    """Work of one kind: what waits, what is in hand, and what failed for good in the last 24 hours.
+    """Work of one kind: waiting, in progress, and finally failed in the last 24 hours.
 
-    Of what waits, `retrying` have failed before and are tried again.
+    `retrying` counts the waiting items that have failed before.
     """
 
     kind: str
@@ -62,9 +65,10 @@ class WorkLine:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """All of it, as it was at one moment.
+    """A snapshot of the service's state.
 
-    `held`: where leases are over, first; `slack`: None where it is not used; `database`: which one was read.
+    `held` lists processes with expired leases first. `slack` is None if Slack is not used. `database` names the
+    database.
     """
 
     schema: str
@@ -77,15 +81,15 @@ class ServiceStatus:
 
     @property
     def takers(self) -> int:
-        """How many processes take turns."""
+        """The number of processes that can take turns."""
         return sum(noted.takes_turns for noted in self.processes)
 
     @property
     def untaken(self) -> int:
-        """How many turns nobody works on: those in line, and those whose process is gone."""
+        """The number of turns that no process works on: queued turns, and running ones whose lease has expired."""
         return self.queued.waiting + sum(held.expired for held in self.held)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether something waits and there is nobody to take it."""
+        """Whether turns wait although no process can take them."""
         return self.untaken > 0 and self.takers == 0

@@ -1,4 +1,4 @@
-"""Sessions: one conversation of one owner with one agent."""
+"""Sessions: a conversation of one owner with one agent."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,13 +10,13 @@ from throughline.domain.message import Source
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as stored.
+    """A stored session.
 
-    `conversation_summary` is the adopted summary's text and stands for messages 1 to `summary_through_position`
-    (the cursor; 0 where nothing is summarised). `summary_version` grows with every change of the summary and is
-    what compare-and-set compares. `summary_instructions` is what every summary of it has to keep, in the user's words.
-    `summary_failure` says why the last attempt at a summary failed, '' since one succeeded.
-    `redaction_count` grows with every redaction: what was read before it is not kept.
+    `conversation_summary` is the text of the adopted summary. It replaces messages 1 to `summary_through_position` (the
+    cursor; 0 without a summary). `summary_version` grows with every change of the summary, for compare-and-set.
+    `summary_instructions` is the user's text about what every summary must keep. `summary_failure` says why the last
+    attempt at a summary failed, '' after a success. `redaction_count` grows with every redaction; rows that were loaded
+    before it are outdated.
     """
 
     id: SessionId

@@ -1,4 +1,4 @@
-"""What is handed in at a door, and what became of it."""
+"""A message submitted through an interface, and the result of its submission."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,10 +10,10 @@ from throughline.domain.run import ClaimedRun, Run, RunInput
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How many runs may wait in a session, and wait and run of one owner.
+    """Limits on the runs that may wait in one session, and wait or run for one owner.
 
-    Those per owner are counted without a lock: what arrives in the same moment in several sessions may exceed them by
-    a few.
+    The limits per owner are counted without a lock, so that simultaneous messages in several sessions may exceed them
+    slightly.
     """
 
     queued_per_session: int = 10
@@ -22,7 +22,7 @@ class Caps:
 
 
 class OnBusy(StrEnum):
-    """What to do with a message for a session whose turn is still running."""
+    """The treatment of a message for a session whose turn is still running."""
 
     ENQUEUE = "enqueue"
     REJECT = "reject"
@@ -31,9 +31,9 @@ class OnBusy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A message handed in at a door. `fingerprint` is a hash of the body, for the idempotency key.
+    """A submitted message. `fingerprint` is a hash of the request body, to detect a reused idempotency key.
 
-    `actor` names the key that acted for the author, None where the author came with a key of their own.
+    `actor` names the API key that acted for the author, None if the author used their own key.
     """
 
     owner_id: UserId
@@ -49,9 +49,9 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission.
+    """The result of a submission.
 
-    `claimed` is set where the submitting process took the run at once; `replayed` where the idempotency key had
+    `claimed` is set if the submitting process claimed the run at once. `replayed` is True if the idempotency key had
     been used before with the same body.
     """
 

@@ -1,4 +1,4 @@
-"""Summaries: text standing for messages 1..p, and the versions a session can go back to."""
+"""Summaries: texts that replace messages 1..p in prompts, their segments, and the versions a session can return to."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from throughline.domain.kept_facts import KeptFact
 
 
 class SummaryState(StrEnum):
-    """What a summary version is to its session now."""
+    """The state of a summary version within its session."""
 
     PREPARED = "prepared"
     ADOPTED = "adopted"
@@ -18,15 +18,18 @@ class SummaryState(StrEnum):
 
 
 CHOICE_LEVEL = -1
-"""The level of what is no segment but a choice of the facts kept of 1..through: its text is the model's answer."""
+"""Level of a row that is not a segment but a model's choice among the kept facts of messages 1..through.
+
+The row's text is the model's answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedSegment:
-    """A segment before it is written: the positions it will stand for, and the hashes by which it is found again.
+    """A segment that is not written yet: the positions it will cover, and the hashes that find an existing one.
 
-    `read_hash` is that of NewSegment and holds within a session. `request_hash` is the same for the same owner, model
-    and request in any session; None where no model is asked. `redaction_count` is the session's as it was read.
+    `read_hash` is as in NewSegment and valid within a session. `request_hash` is equal for the same owner, model and
+    request in any session; None if no model is called. `redaction_count` is the session's value when it was read.
     """
 
     from_position: int
@@ -39,12 +42,12 @@ class WantedSegment:
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """What a summariser call produced for one segment, before it is stored.
+    """The result of a summary model's call for one segment, not stored yet.
 
-    `read_hash` identifies what was read (messages, or the segments that were merged, and what stood before them), so
-    that the same segment is never paid for twice. Positions are inclusive. `level` is 0 for one made from messages,
-    one more than its parts' for one made from segments; a rolling summary stands for 1..through at level 0.
-    `kept_facts` are those that the model named in the messages it read. `request_hash` is that of WantedSegment.
+    `read_hash` identifies the input (messages or merged segments, and the text before them), so that no segment is paid
+    for twice. Positions are inclusive. `level` is 0 for a segment made from messages. A merged segment is one level
+    above its parts. A rolling summary covers 1..through at level 0. `kept_facts` are the facts that the model named.
+    `request_hash` is as in WantedSegment.
     """
 
     from_position: int
@@ -66,7 +69,7 @@ class NewSegment:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stored segment: a run of messages with its own summary."""
+    """A stored segment: consecutive messages with their own summary."""
 
     id: SegmentId
     from_position: int
@@ -82,12 +85,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A further summary of a session: this text stands for messages 1..`through_position`.
+    """A new summary version to store: its text replaces messages 1..`through_position`.
 
-    `segment_ids` are stored segments that cover 1..`through_position` without a gap, oldest first; `text` is what
-    they and the `kept_facts` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
-    It must reach further than the one in use; `is_rewritten`, made of the same messages again: as far.
-    `session_instructions` are those of the session as they were read for it.
+    `segment_ids` are stored segments that cover 1..`through_position` without a gap, oldest first. `text` is the prompt
+    text made from them and the `kept_facts`. `expected_version` is the session's `summary_version` that it builds on.
+    It must cover more messages than the adopted version, or as many with `is_rewritten`. `session_instructions` are the
+    session's instructions when they were read.
     """
 
     session_id: SessionId
@@ -106,9 +109,9 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much a summary reads of each message, and at most of all.
+    """Limits on what a summary model reads: tokens and messages in all, and the share of each message.
 
-    Of a tool's output `tool_characters` are read, of any message at most `largest_message` tokens.
+    At most `largest_message` tokens of any message and `tool_characters` characters of any tool output are read.
     """
 
     tokens: int
@@ -119,7 +122,7 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMessages:
-    """Messages that follow each other: where the first stands, how many they are, and about the tokens read of them."""
+    """Consecutive messages: the first position, the number of messages, and the approximate tokens to read."""
 
     first_position: int
     messages: int
@@ -128,7 +131,7 @@ class MeasuredMessages:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A summary that is written and not yet used, as a plan needs to know it."""
+    """A prepared summary that is not in use yet, with the fields that planning needs."""
 
     id: SummaryId
     base_version: int
@@ -141,7 +144,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSummary:
-    """The summary in use, as a report shows it: all of its version but the text and what that is made of."""
+    """The adopted summary version as reports show it, without its text, segments and facts."""
 
     version: int
     token_count: int
@@ -153,7 +156,7 @@ class AdoptedSummary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryVersion:
-    """A summary version of a session, as stored. A prepared one has no `version` yet: it gets it when adopted."""
+    """A stored summary version of a session. A prepared one gets its `version` number when it is adopted."""
 
     id: SummaryId
     session_id: SessionId
@@ -170,13 +173,13 @@ class SummaryVersion:
 
     @property
     def segments(self) -> int:
-        """The number of segments the text is made of."""
+        """The number of segments that the version consists of."""
         return len(self.segment_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryWithSegments:
-    """A version with its segments, oldest first: what a further summary builds on."""
+    """A version with its segments, oldest first: the base of the next summary."""
 
     version: SummaryVersion
     segments: tuple[Segment, ...]
@@ -184,7 +187,7 @@ class SummaryWithSegments:
 
 @dataclass(frozen=True, slots=True)
 class SummaryLease:
-    """The right to summarize a session on demand, for a while."""
+    """The right to write a summary of a session on demand, for a limited time."""
 
     id: UUID
     session_id: SessionId

@@ -1,4 +1,4 @@
-"""The one function that cleans text at every door: requests, tool results, model output, Slack."""
+"""Cleaning of incoming text: requests, tool results, model output and Slack messages all go through `clean_text`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,10 +9,10 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def clean_text(text: str) -> str:
-    """Return `text` with NUL and lone surrogates replaced by U+FFFD; all else stays as it is.
+    """Return `text` with NUL and lone surrogates replaced by U+FFFD, otherwise unchanged.
 
-    PostgreSQL text cannot hold NUL, and neither UTF-8 nor JSON answers can hold a lone surrogate. A surrogate
-    pair that a stream split and joined again becomes the character it stands for. Nothing is normalised.
+    PostgreSQL text cannot hold NUL, and neither UTF-8 nor JSON can hold a lone surrogate. A surrogate pair that a
+    stream split is joined to the character it encodes. Text is not normalised.
     """
     if "\x00" in text:
         text = text.replace("\x00", REPLACEMENT)
@@ -24,12 +24,12 @@ def clean_text(text: str) -> str:
 
 
 def clean_content(content: Content) -> Content:
-    """Return `content` with every text in it cleaned."""
+    """Return `content` with each of its texts cleaned."""
     return change_texts(content, clean_text)
 
 
 def change_texts(content: Content, change: Callable[[str], str]) -> Content:
-    """Return `content` with every text in it changed."""
+    """Return `content` with `change` applied to each of its texts."""
     if isinstance(content, str):
         return change(content)
     return tuple(
@@ -38,5 +38,5 @@ def change_texts(content: Content, change: Callable[[str], str]) -> Content:
 
 
 def is_blank(text: str) -> bool:
-    """Whether `text` holds nothing a reader could see: only white space and zero-width characters."""
+    """Whether `text` has no visible characters: only whitespace and zero-width characters."""
     return not text.strip().strip("\u200b\u200c\u200d\u2060\ufeff").strip()

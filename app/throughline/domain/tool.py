@@ -1,4 +1,4 @@
-"""A tool call as a tool sees it, and what it answers."""
+"""The context that a tool receives with a call, and the result that it returns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from throughline.domain.ids import RunId, SessionId, UserId
 
 @dataclass(frozen=True, slots=True)
 class ResultRoom:
-    """How much a result may take of the prompt: `tokens`, as the agent's own counter counts them."""
+    """The space that a tool result may take in the prompt: `tokens`, counted by the agent's own counter."""
 
     tokens: int
     count: Callable[[str], int]
@@ -16,11 +16,11 @@ class ResultRoom:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know of the call.
+    """Information about a tool call that the tool may use.
 
-    `idempotency_key` is `run:tool_call_id`: no other call has it, and a call that is made again after a crash has the
-    same. `may_recall_all`: recall tools may reach all sessions of the owner, not this one alone. A result larger than
-    `room` is not shown whole; None: not known.
+    `idempotency_key` is `run:tool_call_id`: unique per call, and the same if the call is repeated after a crash. With
+    `may_recall_all` recall tools may read all sessions of the owner, else only this one. A result larger than `room` is
+    shortened in the prompt; None if the limit is unknown.
     """
 
     session_id: SessionId
@@ -33,7 +33,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """A tool's answer for the model; an error is an answer too."""
+    """A tool's result for the model; an error is a result too."""
 
     text: str
     is_error: bool = False

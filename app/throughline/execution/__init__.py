@@ -1,1 +1,1 @@
-"""How work is run that may be long, hang or fail: beside the event loop, in operators' code, behind a breaker."""
+"""Running work that may take long, hang or fail: worker threads, plugins, leases and circuit breakers."""

@@ -1,7 +1,7 @@
-"""How long to wait before the next try."""
+"""Backoff: the pause before the next try."""
 
 
 def doubled_backoff(tries: int, first_seconds: float, longest_seconds: float) -> float:
-    """Return the pause behind so many tries, one at least: twice as long each time, up to the longest."""
-    doublings = min(tries - 1, 64)  # two to the power of any more is of no use, and of 1024 no float
+    """Return the pause after `tries` tries (at least one): doubled each time, up to `longest_seconds`."""
+    doublings = min(tries - 1, 64)  # more would be useless, and 2.0**1024 overflows
     return min(longest_seconds, first_seconds * 2.0**doublings)

@@ -1,4 +1,4 @@
-"""Circuit breakers by name: after failures in a row what stands behind one is not called for a while."""
+"""Circuit breakers by name: after consecutive failures, calls are blocked for a while."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,11 +9,11 @@ FAILURES_TO_OPEN = 3
 COOL_DOWN_SECONDS = 60.0
 
 MOST_RECORDS = 10_000
-"""Failures may be counted under many names, a session's among them; the one that failed longest ago is forgotten."""
+"""Most names with counted failures; names may include session ids. The one that failed longest ago is dropped."""
 
 
 class BreakerState(StrEnum):
-    """Whether a call may be made. `half_open`: the cool-down is over, and one call is to decide."""
+    """Whether calls are allowed. `half_open`: the cool-down is over, and one trial call decides."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -22,7 +22,7 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerReading:
-    """A breaker as it stands; `retry_after_seconds` is what is left of the cool-down, 0 unless it is open."""
+    """A breaker's current state; `retry_after_seconds` is the rest of the cool-down, 0 unless open."""
 
     state: BreakerState = BreakerState.CLOSED
     retry_after_seconds: float = 0.0
@@ -37,17 +37,17 @@ class _Record:
 
 @dataclass(slots=True)
 class Breakers:
-    """The breakers of a process, shared by all turns. None stays open: after the cool-down one call decides.
+    """The circuit breakers of a process, shared by all turns. After the cool-down, one trial call decides.
 
-    A caller of `acquire` says how its call ended: `succeeded`, `failed`, or `released` where that says nothing
-    (cancelled, or cut off early). A caller that says nothing holds up others for one cool-down at most.
+    After `acquire` the caller reports the call's result: `succeeded`, `failed`, or `released` if it says nothing about
+    the service (cancelled or cut off). An unreported call blocks others for at most one cool-down.
     """
 
     clock: Clock
     _records: dict[str, _Record] = field(default_factory=dict)
 
     def acquire(self, *names: str) -> bool:
-        """Whether a call guarded by all these breakers may be made now; after the cool-down one at a time may."""
+        """Whether a call guarded by all these breakers may start now; after a cool-down only one trial call may."""
         now = self.clock.monotonic()
         records = [self._records[name] for name in names if self._has_failed(name)]
         if any(now < record.open_until for record in records):
@@ -58,7 +58,7 @@ class Breakers:
         return True
 
     def reading(self, name: str) -> BreakerReading:
-        """Return the breaker as it stands; this changes nothing."""
+        """Return the breaker's current state without changing it."""
         if not self._has_failed(name):
             return BreakerReading()
         record = self._records[name]
@@ -68,7 +68,7 @@ class Breakers:
         return BreakerReading(BreakerState.OPEN, left)
 
     def failures(self, name: str) -> int:
-        """Return how many failures in a row are counted."""
+        """Return the number of consecutive failures."""
         return self._records[name].failures if name in self._records else 0
 
     def succeeded(self, name: str) -> None:
@@ -78,7 +78,7 @@ class Breakers:
     def failed(self, name: str) -> None:
         """Count a failure; the third in a row opens the breaker."""
         record = self._records.pop(name, None) or _Record()
-        self._records[name] = record  # the newest is last
+        self._records[name] = record  # the dict's last entry is the newest failure
         record.failures += 1
         record.is_probing = False
         if record.failures >= FAILURES_TO_OPEN:
@@ -87,7 +87,7 @@ class Breakers:
             self._records.pop(next(iter(self._records)))
 
     def released(self, *names: str) -> None:
-        """Count nothing; if this was the call that was to decide, the next one may."""
+        """Count nothing; if this was the trial call, allow another one."""
         for name in names:
             record = self._records.get(name)
             if record is not None and record.is_probing:

@@ -1,7 +1,7 @@
 """Calls of plugins: tools, hooks and token counters that operators write.
 
-Each call gets a daemon thread, and an awaitable is run there by an event loop of its own. A plugin may block, hang,
-raise anything and ignore its cancellation: it costs its thread and the time limit of its caller, and nobody else.
+Each call runs in a daemon thread; an awaitable gets its own event loop there. A plugin may block, hang, raise anything
+or ignore cancellation. That costs only its thread and its caller's time limit.
 """
 
 import asyncio
@@ -21,41 +21,44 @@ from throughline.execution.owner_limits import OwnerLimits, Taken
 T = TypeVar("T")
 
 MAX_THREADS = 1_000
-"""Plugin calls under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
-what systems and containers let a process have. A call that hangs keeps its thread until the process ends."""
+"""Most concurrent plugin calls in a process: two per possible open turn (WORKER_CONCURRENCY).
+
+It is below the thread limits of systems and containers. A hanging call keeps its thread until the process ends.
+"""
 
 MAX_THREADS_OF_OWNER = 250
-"""The share of one user: nobody's slow or hanging plugins keep those of others from being called."""
+"""The share of one user, so that one user's slow plugins cannot block the plugins of others."""
 
 _threads = OwnerLimits(MAX_THREADS, MAX_THREADS_OF_OWNER)
 
 
 class PluginTimedOut(Exception):
-    """The plugin has not returned within its time limit."""
+    """The plugin did not return within its time limit."""
 
 
 class ThreadLimitReached(Exception):
-    """No thread was free for the plugin, which was not called."""
+    """The plugin was not called, because no thread was free."""
 
 
 async def call_plugin(
     function: Callable[[], object], read: Callable[[object], T], timeout_seconds: float
 ) -> Outcome[T]:
-    """Call `function`, await what it returns if that is awaitable, and return what `read` makes of the result.
+    """Call `function`, await its result if that is awaitable, and return the outcome of `read` on the result.
 
-    `read` runs in the plugin's thread, as a plugin's values may run its code.
+    `read` runs in the plugin's thread too, since converting the plugin's objects may run its code.
     """
     return await PluginCall(function, read).outcome(timeout_seconds)
 
 
 class PluginCall(Generic[T]):
-    """One call of a plugin, with the context variables of its caller.
+    """One call of a plugin, run with the caller's context variables.
 
-    A call that is given up is cancelled if it awaits something. A thread cannot be stopped: it goes on unheard.
+    A call that times out is cancelled if it awaits something. A thread cannot be stopped, so it continues and its
+    result is ignored.
     """
 
     def __init__(self, function: Callable[[], object], read: Callable[[object], T]) -> None:
-        """Prepare the call; `outcome` or `wait` begins it."""
+        """Prepare the call; `outcome` or `wait` starts it."""
         self._function = function
         self._read = read
         self._owner_id = present_owner()
@@ -68,11 +71,11 @@ class PluginCall(Generic[T]):
 
     @property
     def is_hanging(self) -> bool:
-        """Whether the call was given up and still holds its thread."""
+        """Whether the call timed out and still occupies its thread."""
         return self._is_given_up and self._thread.is_alive()
 
     async def outcome(self, timeout_seconds: float) -> Outcome[T]:
-        """Return the outcome, or PluginTimedOut or ThreadLimitReached as what was raised."""
+        """Return the outcome: a value or Raised, which holds PluginTimedOut or ThreadLimitReached if these occur."""
         self._begin()
         outcome = asyncio.wrap_future(self._outcome)
         try:
@@ -84,7 +87,7 @@ class PluginCall(Generic[T]):
                 outcome.cancel()
 
     def wait(self, timeout_seconds: float) -> Outcome[T]:
-        """Return the outcome as `outcome` does, blocking the calling thread."""
+        """Return the outcome like `outcome`, but block the calling thread."""
         self._begin()
         try:
             return self._outcome.result(timeout_seconds)
@@ -111,7 +114,7 @@ class PluginCall(Generic[T]):
                 self._cancel()
 
     def _run(self) -> None:
-        """Run in the plugin's thread."""
+        """Make the call; this runs in the plugin's thread."""
         if self._outcome.set_running_or_notify_cancel():
             self._settle(outcome_of(self._call))
         _threads.give_back(self._owner_id)
@@ -126,7 +129,7 @@ class PluginCall(Generic[T]):
         self._cancel = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         if self._is_given_up:
             task.cancel()
-        try:  # settled before the event loop ends, which waits for what the plugin left behind
+        try:  # settled before asyncio.run() cleans up tasks and threads that the plugin left
             value = self._read(await made)
         except BaseException as error:
             self._settle(Raised(error))

@@ -1,4 +1,4 @@
-"""Where work over long texts is done: beside the event loop, so that one user's text makes nobody else wait."""
+"""Computation over long texts in separate threads, so that one user's text does not block the event loop."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -15,7 +15,7 @@ from throughline.domain.prompt import PromptMessage
 T = TypeVar("T")
 
 LARGE_CHARACTERS = 50_000
-"""From this length on work leaves the event loop: counting so much takes about 10 ms."""
+"""Text length from which work leaves the event loop: counting that many characters takes about 10 ms."""
 
 DEFAULT_THREADS = 2
 _owner: ContextVar[UserId | None] = ContextVar("owner", default=None)
@@ -25,13 +25,11 @@ _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = Wea
 
 @asynccontextmanager
 async def compute_threads(number: int) -> AsyncGenerator[None]:
-    """Let the running loop have so many threads for long texts inside the block; further work waits in line.
+    """Provide `number` compute threads for the running loop inside the block; further work waits in a queue.
 
-    Hundreds of turns may be open. If each of them computed in a thread of its own, the event loop, which needs the
-    interpreter as they do, would get a small share of it and answer nobody in time. The loop's own threads stay for
-    what libraries do in them (LangGraph's synchronous functions, name lookups): that waits for no long text.
-    What still waits for a thread at the end of the block is cancelled; what runs in one is waited for when the process
-    ends.
+    Hundreds of turns may be open. With a thread for each, the event loop would get too small a share of the
+    interpreter. The loop's default threads stay free for libraries (LangGraph's synchronous functions, name lookups).
+    At the block's end queued work is cancelled. Running work is waited for when the process ends.
     """
     executor = _make_threads(asyncio.get_running_loop(), number)
     try:
@@ -41,25 +39,25 @@ async def compute_threads(number: int) -> AsyncGenerator[None]:
 
 
 def work_for(owner_id: UserId) -> None:
-    """Let what the present task, and what it starts, does beside the loop stand in this owner's line."""
+    """Attribute the current task's computation, and that of tasks it starts, to this owner's queue."""
     _owner.set(owner_id)
 
 
 def present_owner() -> UserId | None:
-    """Return for whom the present task works, as `work_for` was told; None for the service itself."""
+    """Return the owner that the current task works for, set by `work_for`; None for the service itself."""
     return _owner.get()
 
 
 async def run_off_loop_if_large(characters: int, work: Callable[[], T], *, large: int = LARGE_CHARACTERS) -> T:
-    """Return what `work` returns; it runs in a thread where it reads more than `large` characters.
+    """Return the result of `work`, run in a compute thread if it reads more than `large` characters.
 
-    It must change nothing that others see: whoever waits here may be cancelled while it goes on. The threads are few,
-    and each owner has one of them at a time, so that nobody's long texts wait behind all those of somebody else.
+    `work` must not change shared state, because it continues if the caller is cancelled. Each owner uses one of the few
+    threads at a time, so that one owner's long texts do not delay the others'.
     """
     if characters <= large:
         return work()
     owner_id = _owner.get()
-    if owner_id is None:  # work of the service's own stands in no line; it is bounded where it is begun
+    if owner_id is None:  # the service's own work has no queue; its callers limit it
         return await run_in_compute_thread(work)
     line = _lines.setdefault(owner_id, asyncio.Semaphore(1))
     await line.acquire()
@@ -67,10 +65,10 @@ async def run_off_loop_if_large(characters: int, work: Callable[[], T], *, large
 
 
 async def run_in_compute_thread(work: Callable[[], T], ended: Callable[[], None] | None = None) -> T:
-    """Return what `work` returns, from one of the threads of `compute_threads`.
+    """Return the result of `work`, run in one of the threads of `compute_threads`.
 
-    `ended` is called on the loop once the thread is free: later than the end of this call where that is cancelled,
-    for a thread cannot be stopped.
+    `ended` is called on the loop once the thread is free. After a cancel that is later than this call's end, because a
+    thread cannot be stopped.
     """
     loop = asyncio.get_running_loop()
     threads = _threads.get(loop) or _make_threads(loop, DEFAULT_THREADS)
@@ -86,19 +84,19 @@ def _make_threads(loop: asyncio.AbstractEventLoop, number: int) -> ThreadPoolExe
 
 
 def _send(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is gone: nobody waits any more
+    with suppress(RuntimeError):  # the loop has ended, so nothing waits for the call
         loop.call_soon_threadsafe(ended)
 
 
 def characters_of(messages: Iterable[Message | NewMessage | PromptMessage]) -> int:
-    """Return the characters of the messages' texts and of their calls' arguments."""
+    """Return the total characters of the messages' texts and of their calls' arguments."""
     return sum(
         _characters(message.content) + sum(len(call.arguments) for call in message.tool_calls) for message in messages
     )
 
 
 def _characters(content: Content) -> int:
-    """An image has none: it is not read."""
+    """Return the characters of a content's texts; images count 0, since they are not read."""
     if isinstance(content, str):
         return len(content)
     return sum(0 if isinstance(block, ImageBlock) else len(block.text) for block in content)

@@ -1,4 +1,4 @@
-"""The edge of an outer loop: what its body raises is logged and stays inside, and the loop goes on."""
+"""A guard around the body of an outer loop: exceptions are logged and suppressed, so that the loop continues."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -8,10 +8,10 @@ from throughline.domain.errors import places_of
 
 
 class ErrorBoundary:
-    """Outlives whatever its block raises. Cancellation and the end of the process are let through.
+    """A context manager that logs and suppresses exceptions of its block, except cancellation and process exit.
 
-    `error` is what the block raised, None where it raised nothing. It is logged by its class and the places it went
-    through, never by its text, which may hold a user's words.
+    `error` is the suppressed exception, None if there was none. Logged are its class and traceback lines, but not its
+    text, which may contain a user's words.
     """
 
     def __init__(
@@ -22,7 +22,10 @@ class ErrorBoundary:
         lets_through: tuple[type[Exception], ...] = (),
         **fields: object,
     ) -> None:
-        """`report` is a logger's method, called with `event` and the `fields`; `lets_through` are raised on."""
+        """`report` is a logger method that is called with `event` and `fields`.
+
+        Exceptions in `lets_through` are not suppressed.
+        """
         self.error: Exception | None = None
         self._report = report
         self._event = event
@@ -30,13 +33,12 @@ class ErrorBoundary:
         self._fields = fields
 
     def __enter__(self) -> Self:
-        """Begin the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, places: TracebackType | None
     ) -> bool:
-        """Keep an exception in."""
+        """Suppress and log the exception unless it must pass."""
         if not isinstance(error, Exception) or isinstance(error, self._lets_through):
             return False
         self.error = error

@@ -1,7 +1,7 @@
-"""Renews leases, whose end the database's clock decides.
+"""Renewal of leases, which expire by the database's clock.
 
-One `Heartbeats` renews all leases that it watches in one statement. Turns, side jobs, Slack deliveries and summaries on
-demand use it. Each table's own statement says which leases are still valid.
+One `Heartbeats` renews all its watched leases in one statement. It serves turns, side jobs, Slack deliveries and
+summaries on demand. Each table's own statement decides which leases are still valid.
 """
 
 import asyncio
@@ -18,30 +18,30 @@ from throughline.execution.error_boundary import ErrorBoundary
 
 HEARTBEATS_PER_LEASE = 3
 AWAY_SECONDS = 0.5
-"""Between the heartbeats that reach no database: once it is back, leases are renewed before others claim again."""
+"""Seconds between heartbeats during a database outage, so that leases are renewed before others claim again."""
 
 PAUSES_SECONDS = (0.0, 0.05, 0.2, 0.5)
-"""Before each try of a heartbeat: a row that a write of the same work has locked just now is free a moment later."""
+"""Pauses before the tries of one heartbeat, since a row locked by another write is usually free soon after."""
 
 L = TypeVar("L", bound=Hashable)
 Renew: TypeAlias = Callable[[Collection[L], float], Awaitable[Mapping[L, LeaseRenewal]]]
-"""Extends leases by so many seconds and returns what was found of each; those no longer ours are left out."""
+"""A function that extends leases by a number of seconds and returns the result for each lease still valid."""
 
 log = structlog.get_logger(__name__)
 
 
 class StopReason(Enum):
-    """Why held work is stopped before its end."""
+    """Why work must stop before its end."""
 
     LEASE_LOST = "lease_lost"
     CANCEL_REQUESTED = "cancel_requested"
 
 
 class Heartbeats(Generic[L]):
-    """Renews all watched leases together, three times a lease: one statement, however many there are."""
+    """Renews all watched leases three times per lease duration, in one statement for all."""
 
     def __init__(self, renew: Renew[L], lease_seconds: float) -> None:
-        """Nothing is renewed while no lease is watched."""
+        """Prepare; renewals start when the first lease is watched."""
         self._renew_leases = renew
         self._lease_seconds = lease_seconds
         self._watched: set[Heartbeat[L]] = set()
@@ -49,11 +49,11 @@ class Heartbeats(Generic[L]):
         self._beating: asyncio.Task[None] | None = None
 
     def of(self, lease: L) -> "Heartbeat[L]":
-        """Return the heartbeat of one lease; it beats while it is watched."""
+        """Return a heartbeat for the lease; it is renewed while it is watched."""
         return Heartbeat(self, lease)
 
     def join(self, heartbeat: "Heartbeat[L]") -> None:
-        """Renew its lease too, from now on."""
+        """Start renewing this heartbeat's lease."""
         self._watched.add(heartbeat)
         if heartbeat.is_due_now:
             self.wake()
@@ -61,18 +61,18 @@ class Heartbeats(Generic[L]):
             self._beating = asyncio.create_task(self._renew_while_watched(), name="heartbeat")
 
     def leave(self, heartbeat: "Heartbeat[L]") -> None:
-        """Renew its lease no more."""
+        """Stop renewing this heartbeat's lease."""
         self._watched.discard(heartbeat)
         if not self._watched:
             self.wake()
 
     def late(self) -> tuple[L, ...]:
-        """Return the leases held here that could not be renewed in time: nobody else may have claimed them yet."""
+        """Return the held leases whose renewal is overdue; this process must not claim their rows again."""
         oldest = time.monotonic() - self._lease_seconds / 2
         return tuple(heartbeat.lease for heartbeat in self._watched if heartbeat.renewed_at < oldest)
 
     def wake(self) -> None:
-        """Renew at once the leases that are due now, or end if none is watched."""
+        """Renew the leases that are due now, or end the task if no lease is watched."""
         self._woken.set()
 
     async def _renew_while_watched(self) -> None:
@@ -82,7 +82,7 @@ class Heartbeats(Generic[L]):
             try:
                 async with asyncio.timeout_at(next_heartbeat):
                     await self._woken.wait()
-                    await asyncio.sleep(0)  # however many are due now, the heartbeat of all comes in time
+                    await asyncio.sleep(0)  # lets the timeout fire even if leases keep becoming due
             except TimeoutError:
                 is_reached = await self._beat(set(self._watched))
                 pause = self._lease_seconds / HEARTBEATS_PER_LEASE
@@ -92,9 +92,10 @@ class Heartbeats(Generic[L]):
                 await self._beat({heartbeat for heartbeat in self._watched if heartbeat.is_due_now})
 
     async def _beat(self, heartbeats: "Collection[Heartbeat[L]]") -> bool:
-        """Renew these leases, and again those whose rows were locked. Return whether the database was reached.
+        """Renew these leases, with retries for locked rows. Return whether the database was reached.
 
-        A lease that cannot be renewed is kept: whoever claims its row changes the fence, and a heartbeat finds that.
+        A lease that cannot be renewed is kept: a process that claims its row changes the fence, which a later heartbeat
+        sees.
         """
         for pause in PAUSES_SECONDS:
             if not heartbeats:
@@ -111,7 +112,7 @@ class Heartbeats(Generic[L]):
         return True
 
     async def _renew(self, leases: Collection[L]) -> Mapping[L, LeaseRenewal] | None:
-        """Return the renewals of the leases that are still ours; None if the database was not reached."""
+        """Return the renewals of the leases that are still valid; None if the database was not reached."""
         with ErrorBoundary(log.error, "heartbeat broke", leases=len(leases)):
             try:
                 return await self._renew_leases(leases, self._lease_seconds)
@@ -121,10 +122,10 @@ class Heartbeats(Generic[L]):
 
 
 class Heartbeat(Generic[L]):
-    """One lease and what is known of it."""
+    """The heartbeat of one lease: its last renewal, and the signal that its work must stop."""
 
     def __init__(self, heartbeats: Heartbeats[L], lease: L) -> None:
-        """Nothing is renewed before `watch`."""
+        """Prepare; renewals start with `watch`."""
         self.lease = lease
         self.is_due_now = False
         self.is_renewed = True
@@ -133,12 +134,12 @@ class Heartbeat(Generic[L]):
         self._stop: asyncio.Future[StopReason] | None = None
 
     def renew_now(self) -> None:
-        """Ask the database now instead of at the next heartbeat: a cancel was announced, say."""
+        """Renew now instead of at the next heartbeat, for example because a cancel was announced."""
         self.is_due_now = True
         self._heartbeats.wake()
 
     async def watch(self) -> StopReason:
-        """Return when the work must stop. An unreachable database stops none: it is waited for."""
+        """Wait until the work must stop and return why. An unreachable database is waited for and stops nothing."""
         self._stop = asyncio.get_running_loop().create_future()
         self._heartbeats.join(self)
         try:
@@ -147,12 +148,12 @@ class Heartbeat(Generic[L]):
             self._heartbeats.leave(self)
 
     async def hold(self) -> None:
-        """Renew the lease until it is lost or this is cancelled; a requested cancel comes too late."""
+        """Renew the lease until it is lost or this task is cancelled; requested cancels are ignored."""
         while await self.watch() is not StopReason.LEASE_LOST:
             pass
 
     def apply_renewal(self, renewal: LeaseRenewal | None) -> None:
-        """Note what a heartbeat found: None if the lease is no longer ours."""
+        """Apply a heartbeat's result; None means that the lease is lost."""
         self.is_renewed = renewal is None or renewal.is_renewed
         if self.is_renewed:
             self.renewed_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""Imports of plugins by the name `module:attribute`."""
+"""Import of plugins by their name `module:attribute`."""
 
 import importlib
 from types import ModuleType
@@ -8,9 +8,9 @@ from throughline.execution.outcome import Raised, Returned, outcome_of
 
 
 def import_plugin(path: str, *, kind: str) -> object:
-    """Return the attribute of `module:attribute`. Raises SettingInvalid saying which half is wrong.
+    """Return the attribute named by `module:attribute`. Raises SettingInvalid, which says which half is wrong.
 
-    `kind` is the word the error begins with: what the plugin is wanted for.
+    `kind` names the plugin's purpose; the error text begins with it.
     """
     module_name, _, attribute = path.partition(":")
     module = _import_module(f"{kind} {path!r}", module_name)

@@ -1,4 +1,4 @@
-"""The loop that claims leased work, does it under a heartbeat, and hands back what it is stopped in."""
+"""The loop that claims leased rows, performs their work under heartbeats, and puts back unfinished work."""
 
 import asyncio
 import time
@@ -17,12 +17,13 @@ from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.running_concurrently import running_concurrently
 
 AFTER_OUTAGE_SECONDS = 2.0
-"""From a claim that reached no database to the next: longer than between two heartbeats then.
+"""Pause after a claim that did not reach the database, longer than the pause between heartbeats then.
 
-So holders renew their leases (execution/heartbeats.py) before anybody claims what seems to be left."""
+So holders renew their leases (execution/heartbeats.py) before other processes claim seemingly abandoned rows.
+"""
 
 CLAIM_ENDS_SECONDS = 5.0
-"""A claim under way at the end has so long to be answered, so that what it claimed is put back."""
+"""Time for a claim that is under way at the end, so that the rows it claims are put back."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +33,7 @@ class Claimed(Protocol):
 
     @property
     def lease(self) -> RowLease:
-        """The right to write for it."""
+        """The right to write for the row."""
         ...
 
 
@@ -40,43 +41,46 @@ C = TypeVar("C", bound=Claimed)
 
 
 class LeasedWork(Protocol[C]):
-    """How a loop handles one kind of work: it claims rows, performs them and puts them back.
+    """The operations of one kind of leased work: claiming, performing and putting back.
 
-    Runs, side jobs and Slack deliveries each have one.
+    Runs, side jobs and Slack deliveries each implement it.
     """
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[C]:
-        """Claim what there is room for, but no row of the `late` leases, held here. Raises ThroughlineError."""
+        """Claim as many rows as there is capacity for, except rows of the `late` leases. Raises ThroughlineError.
+
+        The `late` leases are held in this process but overdue for renewal.
+        """
         ...
 
     async def perform(self, claimed: C, heartbeat: Heartbeat[RowLease]) -> None:
-        """Do the work while `heartbeat` renews its lease, and store its end. It is cancelled if the loop is stopped."""
+        """Do the work while `heartbeat` renews its lease, and store its result. Cancelled if the loop is stopped."""
         ...
 
     async def put_back(self, claimed: C) -> None:
-        """Put the row back as untried. Raises ThroughlineError."""
+        """Put the row back into the queue, as if it had not been tried. Raises ThroughlineError."""
         ...
 
     def ended(self, claimed: C) -> None:
-        """Note that the work is no longer under way, and wake the loop where there is room for other work now."""
+        """Note that the work has ended, and wake the loop if other work can start now."""
         ...
 
 
 class WorkSignal(Protocol):
-    """Wakes a loop when there may be work."""
+    """A signal that work may be waiting."""
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Return when woken, or after the timeout; whether it was woken."""
+        """Wait until woken or until the timeout; return whether it was woken."""
         ...
 
     def wake(self) -> None:
-        """End a wait now."""
+        """End the current wait."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoopConfig:
-    """How long a loop waits for work without a signal and after a claim that was not answered, and by which clock."""
+    """Seconds between claims without a signal, seconds after an unanswered claim, and the clock."""
 
     poll_seconds: float
     after_outage_seconds: float = AFTER_OUTAGE_SECONDS
@@ -84,12 +88,12 @@ class LoopConfig:
 
 
 class LeaseLoop(Generic[C]):
-    """Claims and works while `run` runs; whatever the database does, it is tried again."""
+    """A loop that claims and performs work while `run` runs; database failures are retried."""
 
     def __init__(
         self, work: LeasedWork[C], heartbeats: Heartbeats[RowLease], signal: WorkSignal, config: LoopConfig
     ) -> None:
-        """Nothing is claimed before `run`."""
+        """Prepare the loop; `run` starts claiming."""
         self._work = work
         self._heartbeats = heartbeats
         self._signal = signal
@@ -102,12 +106,12 @@ class LeaseLoop(Generic[C]):
 
     @property
     def held(self) -> tuple[C, ...]:
-        """What is under way."""
+        """The claimed work that is under way."""
         return tuple(claimed for claimed, _ in self._held.values())
 
     @property
     def is_open(self) -> bool:
-        """Whether the loop was not closed."""
+        """Whether the loop has not been closed."""
         return not self._closed.is_set()
 
     @property
@@ -116,11 +120,11 @@ class LeaseLoop(Generic[C]):
         return self.is_open and self._is_answered
 
     def has_claimed_within(self, seconds: float) -> bool:
-        """Whether the loop is open, and its last claim was answered or an earlier one less than `seconds` ago."""
+        """Whether the loop is open and the last claim, or one less than `seconds` ago, was answered."""
         return self.is_claiming or (self.is_open and self._config.monotonic() - self._answered_at < seconds)
 
     async def run(self) -> None:
-        """Claim until `close`; returns once everything that was claimed has ended or was put back."""
+        """Claim until `close`, then wait until all claimed work has ended or was put back."""
         try:
             while self.is_open:
                 if not await self._claim():
@@ -132,7 +136,7 @@ class LeaseLoop(Generic[C]):
 
     @asynccontextmanager
     async def running(self, name: str) -> AsyncGenerator[None]:
-        """Claim and work inside the block; at its end what has not ended is put back."""
+        """Run the loop inside the block; at the block's end, put unfinished work back."""
         async with running_concurrently(self.run(), name) as running:
             try:
                 yield
@@ -141,42 +145,42 @@ class LeaseLoop(Generic[C]):
                 await asyncio.wait({running}, timeout=CLAIM_ENDS_SECONDS)
 
     async def drain(self, grace_seconds: float) -> None:
-        """Claim no more, let what is under way end within the grace of the first drain, and put back the rest."""
+        """Stop claiming, wait for work under way within the first call's grace period, then put back the rest."""
         self.close()
         now = asyncio.get_running_loop().time
         self._stops_at = now() + grace_seconds if self._stops_at is None else self._stops_at
-        while self._held:  # an interface may begin a run that it had claimed before
+        while self._held:  # an interface may still start a run that it claimed earlier
             left = self._stops_at - now()
             if left <= 0:
                 self.stop()
             await asyncio.wait(self._held, timeout=left if left > 0 else None)
 
     def close(self) -> None:
-        """Claim no more; what is under way goes on."""
+        """Stop claiming; work under way continues."""
         self._closed.set()
         self._signal.wake()
 
     def stop(self) -> None:
-        """Claim no more, and put back what is under way; `run` returns afterwards."""
+        """Stop claiming and put back work under way; then `run` returns."""
         self.close()
-        for task in self._held:  # not before its first step: a task that never ran would put nothing back
+        for task in self._held:  # deferred: a task cancelled before its first step would not put its row back
             asyncio.get_running_loop().call_soon(task.cancel)
 
     def begin(self, claimed: C) -> None:
-        """Start a task for what was claimed, here or as a run was submitted, and return at once."""
+        """Start a task for claimed work and return at once; used by the loop and at submission."""
         heartbeat = self._heartbeats.of(claimed.lease)
         task = asyncio.create_task(self._perform(claimed, heartbeat), name=f"work {claimed.lease.id}")
         self._held[task] = claimed, heartbeat
         task.add_done_callback(self._ended)
 
     def renew_now(self, row_id: UUID) -> None:
-        """Renew the row's lease at once if it is held here, to learn of a cancel."""
+        """Renew the row's lease at once if it is held here, to learn of a requested cancel."""
         for claimed, heartbeat in self._held.values():
             if claimed.lease.id == row_id:
                 heartbeat.renew_now()
 
     async def _claim(self) -> bool:
-        """Return whether anything was claimed; an unreachable database is nothing claimed."""
+        """Claim work and start it; return whether anything was claimed. False if the database is unreachable."""
         claimed = await self._answer()
         for one in claimed:
             if self.is_open:
@@ -198,7 +202,7 @@ class LeaseLoop(Generic[C]):
         return ()
 
     async def _pause(self) -> None:
-        """Wait for work; after an unanswered claim for the whole time, whatever is signalled."""
+        """Wait for work; after an unanswered claim, wait the full pause regardless of signals."""
         if self._is_answered:
             await self._signal.wait(self._config.poll_seconds)
             return
@@ -234,7 +238,7 @@ async def work_until_lost(
     heartbeat: Heartbeat[RowLease],
     seconds_after_loss: Callable[[], Awaitable[float]] = _no_seconds,
 ) -> None:
-    """Do the work until it ends or its lease is lost; `seconds_after_loss` says how long it may go on then."""
+    """Do the work until it ends or its lease is lost; then it may run for `seconds_after_loss` more."""
     working, watch = asyncio.create_task(work), asyncio.create_task(heartbeat.watch())
     try:
         await asyncio.wait({working, watch}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What came of code that may raise anything, a plugin's or a job's, as a value that can end nothing."""
+"""The result of code that may raise any exception, such as a plugin or a job, as a value."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Returned(Generic[T]):
-    """The value that was returned."""
+    """A returned value."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The exception that was raised."""
+    """A raised exception."""
 
     error: BaseException
 
@@ -25,7 +25,7 @@ Outcome: TypeAlias = Returned[T] | Raised
 
 
 def outcome_of(function: Callable[[], T]) -> Outcome[T]:
-    """Call `function`, somebody else's code, and return what came of it, were it SystemExit."""
+    """Call `function`, which is foreign code, and return its value or exception, even SystemExit."""
     try:
         return Returned(function())
     except BaseException as error:  # noqa: BLE001  # the one place that calls code which may raise anything
@@ -33,7 +33,7 @@ def outcome_of(function: Callable[[], T]) -> Outcome[T]:
 
 
 async def outcome_of_awaiting(made: Awaitable[T]) -> Outcome[T]:
-    """Await what was `made` and return what came of it. Cancellation and the end of the process are let through."""
+    """Await `made` and return its value or exception. Cancellation and process exit are not caught."""
     try:
         return Returned(await made)
     except Exception as error:  # noqa: BLE001  # its caller judges the error

@@ -1,4 +1,4 @@
-"""Slots, or bytes, for what may be under way at once in a process, of which each owner may have a share only."""
+"""Limits on slots or bytes in use in a process, in total and per owner."""
 
 import threading
 from collections import Counter
@@ -8,24 +8,24 @@ from throughline.domain.ids import UserId
 
 
 class Taken(Enum):
-    """Why there is no place left."""
+    """Which limit is reached: the total or the owner's share."""
 
     BY_ALL = "by_all"
     BY_OWNER = "by_owner"
 
 
 class OwnerLimits:
-    """Counts what is taken, of each owner and in all; may be called from any thread."""
+    """Counts the amounts in use, in total and per owner. Thread-safe."""
 
     def __init__(self, most: int, most_of_owner: int) -> None:
-        """Allow `most` in all, and each owner `most_of_owner` of them."""
+        """Allow `most` in total and `most_of_owner` per owner."""
         self.most = most
         self.most_of_owner = most_of_owner
         self._taken: Counter[UserId | None] = Counter()
         self._lock = threading.Lock()
 
     def take(self, owner_id: UserId | None, amount: int = 1) -> Taken | None:
-        """Take `amount`; where less is left, return why. What belongs to nobody (None) has no share to keep to."""
+        """Take `amount`; if too little is left, return the limit. Work without an owner (None) has no share limit."""
         with self._lock:
             if owner_id is not None and self._taken[owner_id] + amount > self.most_of_owner:
                 return Taken.BY_OWNER
@@ -35,6 +35,6 @@ class OwnerLimits:
             return None
 
     def give_back(self, owner_id: UserId | None, amount: int = 1) -> None:
-        """Give `amount` back."""
+        """Return `amount` to the owner's share and the total."""
         with self._lock:
-            self._taken -= Counter({owner_id: amount})  # which forgets who has none left
+            self._taken -= Counter({owner_id: amount})  # removes owners whose amount is 0

@@ -1,4 +1,4 @@
-"""Lets something go on beside a block, and leaves nothing of it behind."""
+"""A background task that runs as long as a block."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 async def running_concurrently(
     work: Coroutine[object, object, object], name: str
 ) -> AsyncGenerator[asyncio.Task[object]]:
-    """Run `work` as a task inside the block; at its end it is cancelled and waited for, whatever it raises."""
+    """Run `work` as a task inside the block; at the block's end cancel it and wait for it, ignoring its errors."""
     task: asyncio.Task[object] = asyncio.create_task(work, name=name)
     try:
         yield task

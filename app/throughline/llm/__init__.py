@@ -1,1 +1,1 @@
-"""Model providers: chat models, token counters, the error classifier and the offline model."""
+"""Model providers: chat models, embedding models, token counters, error classification and the offline model."""

@@ -1,6 +1,6 @@
-"""The Anthropic wire, where a usage number that is no whole number must not cost the answer it stands beside.
+"""ChatAnthropic that tolerates invalid usage numbers, so that they do not cost the answer.
 
-Imported only when such a model is used: the provider package is optional.
+Imported only if such a model is used, because the provider package is optional.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from throughline.llm.usage_check import is_token_count
 
 
 class UsageMendingChatAnthropic(ChatAnthropic):
-    """ChatAnthropic that leaves out usage which is no number of tokens, as some gateways report it."""
+    """ChatAnthropic that ignores reported usage which is no number of tokens, as some gateways send it."""
 
     def _make_message_chunk_from_anthropic_event(
         self,
@@ -27,7 +27,7 @@ class UsageMendingChatAnthropic(ChatAnthropic):
 
 
 def _mended(usage: BaseModel) -> BaseModel:
-    """Return the usage with None in the place of what is neither a number of tokens nor a group of such numbers."""
+    """Return the usage with None in place of every value that is neither a token count nor a group of token counts."""
     return usage.model_copy(update={name: None for name, value in usage if not _is_readable(value)})
 
 

@@ -1,4 +1,7 @@
-"""Puts a streamed answer together and decides whether it is one: text, tool calls, usage, finish reason."""
+"""Assembly of a streamed answer from its chunks, and the check that it is complete.
+
+An answer consists of text, tool calls, usage and finish reason.
+"""
 
 import secrets
 from collections.abc import Collection, Mapping
@@ -40,21 +43,22 @@ REFUSED = frozenset({
 })
 REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
 MOST_TOKENS = 100_000_000
-"""A reported number above this is broken: no window is as large, and it must not spoil sums and calibration."""
+"""Largest plausible token count in a report; larger ones are ignored so that they do not distort sums and calibration.
+"""
 MOST_CALLS = 1_000
-"""Of one answer; of these only TurnConfig.max_calls_per_step are run."""
+"""Most tool calls of one answer; only the first TurnConfig.max_calls_per_step of them are run."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call while its pieces come in."""
+    """A tool call while its pieces arrive."""
 
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
 
     def take(self, name: str, arguments: str) -> None:
-        """Add a piece; some servers repeat the whole name in every piece."""
+        """Add a piece. Some servers repeat the whole name in every piece."""
         if name != self.name:
             self.name += name
         self.arguments.append(arguments)
@@ -62,9 +66,10 @@ class _Call:
 
 @dataclass(slots=True)
 class AnswerAssembly:
-    """One answer in the making. `adds_usage` where a provider reports usage in parts, else its last word counts.
+    """One answer while its chunks arrive.
 
-    `max_call_characters`: of names and arguments of all its calls, which are shown to nobody while they come in.
+    `adds_usage`: the provider reports usage in parts to be added up; otherwise its last report counts.
+    `max_call_characters` limits the names and arguments of all tool calls together.
     """
 
     adds_usage: bool
@@ -79,7 +84,7 @@ class AnswerAssembly:
     _call_characters: int = 0
 
     def add(self, chunk: AIMessageChunk) -> str:
-        """Take a chunk in and return the text that can be shown of it, cleaned."""
+        """Add a chunk and return its text for the reader, cleaned."""
         metadata = chunk.response_metadata
         self.finish_reason = _finish_reason(metadata) or self.finish_reason
         self.refused = self.refused or _is_refusal(chunk)
@@ -90,10 +95,10 @@ class AnswerAssembly:
         return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
 
     def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
-        """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow where it is none.
+        """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow if it is not a complete one.
 
-        `taken_ids` are the tool call ids of the prompt: some servers count from 0 again in every answer, and two
-        calls of one conversation must never share an id.
+        `taken_ids` are the tool call ids in the prompt. Some servers count from 0 again in every answer, but two calls
+        of one conversation must never share an id.
         """
         reason = self.finish_reason.lower()
         self._check_reason(model, reason)
@@ -116,7 +121,10 @@ class AnswerAssembly:
         return AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
 
     def _window_full(self, model: str) -> ContextOverflow:
-        """The prompt was taken and left no room for an answer; what was used is the window."""
+        """Return the error for a prompt that was accepted but left no room for an answer.
+
+        The reported usage then equals the window.
+        """
         prompt, said = self.usage.input_tokens, self.usage.output_tokens
         window = None if prompt is None or said is None else prompt + said
         return ContextOverflow(
@@ -128,12 +136,12 @@ class AnswerAssembly:
     def _add_usage(self, input_tokens: object, output_tokens: object) -> None:
         known_input, known_output = self.usage.input_tokens, self.usage.output_tokens
         self.usage = Usage(
-            self._next_usage(known_input, input_tokens) or None,  # a prompt of no tokens is no report
+            self._next_usage(known_input, input_tokens) or None,  # a reported prompt of 0 tokens is ignored
             self._next_usage(known_output, output_tokens),
         )
 
     def _next_usage(self, known: int | None, reported: object) -> int | None:
-        """What is known after a further report; one that is no number, or cannot be true, is ignored."""
+        """Return the token count after a further report; a report that is no number, or implausible, is ignored."""
         if not isinstance(reported, int):
             return known
         total = reported + (known or 0) if self.adds_usage else reported
@@ -148,7 +156,10 @@ class AnswerAssembly:
         call.take(name, arguments)
 
     def _call_of(self, index: int | str | None, call_id: str) -> _Call:
-        """Return the call that a piece belongs to: of its index, unless it brings another id (some repeat index 0)."""
+        """Return the call to which a piece belongs: the newest with its index, unless the piece has another id.
+
+        Some servers repeat index 0 for every call.
+        """
         call = self._newest.get(index)
         if call is None or (call_id and call.id and call.id != call_id):
             call = self._by_id.get((index, call_id)) or self._new_call(index)
@@ -189,7 +200,7 @@ def _with_arguments(call: ToolCall) -> ToolCall:
 
 
 def _is_refusal(chunk: AIMessageChunk) -> bool:
-    """OpenAI's `refusal` text or block, and Google's prompts that were blocked before there was an answer."""
+    """Return whether the chunk is OpenAI's `refusal` text or block, or reports a prompt that Google blocked."""
     feedback = chunk.response_metadata.get("prompt_feedback")
     if isinstance(feedback, Mapping) and feedback.get("block_reason"):
         return True

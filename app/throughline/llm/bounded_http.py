@@ -1,7 +1,7 @@
-"""Bounds on what a provider may send in one response, set on the HTTP clients that providers' packages bring along.
+"""Limits on a provider's response, set on the HTTP clients of the providers' packages.
 
-The packages read lines, events and error bodies of any length into memory. Here every response is counted on its way
-to them, and cut where it exceeds a bound. Used by the registry of chat models and by the embedding models.
+The packages read lines, events and error bodies of any length into memory. Here every response is counted before it
+reaches them, and cut if it exceeds a limit. The registry of chat models and the embedding models use it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from throughline.domain.errors import AnswerTooLong, ModelInvalidRequest, Throug
 from throughline.domain.prompt import MAX_ANSWER_BYTES
 
 SLICE_BYTES = 4_096
-"""So much of a response is handed on before everything else in the process gets its turn."""
+"""Bytes of a response that are passed on before other tasks of the event loop run."""
 
 FIRST_REDIRECT = 300
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -32,16 +32,19 @@ CLIENT_PATHS = (
     ("async_client",),
     ("client", "_api_client", "_async_httpx_client"),
 )
-"""Where LangChain's models keep their HTTP clients: OpenAI's and those built on it, Anthropic's and Ollama's, OpenAI's
-embeddings and Groq's, others, Mistral's, Google's."""
+"""Attributes in which LangChain's models keep their HTTP clients.
+
+In this order: OpenAI's and those built on it; Anthropic's and Ollama's; OpenAI's embeddings and Groq's; others;
+Mistral's; Google's.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
-    """The most of one response. Bytes are counted as they arrive; compressed responses are refused.
+    """Limits of one response. Bytes are counted as they arrive; compressed responses are refused.
 
-    `event_bytes` bounds one event or line, which packages read whole: four times an answer, as JSON may write it
-    longer. `lines` bounds what costs time and brings nothing. A longer error body is cut off.
+    `event_bytes` limits one event or line, which packages read as a whole: four times an answer, because JSON may be
+    longer. `lines` limits empty lines, which cost time and bring nothing. A longer error body is cut off.
     """
 
     whole_bytes: int = 64_000_000
@@ -54,17 +57,17 @@ CHAT_BOUNDS = ResponseBounds()
 
 
 class ResponseRefused(Exception):
-    """A response that is not read on. Packages may wrap it; `kind` is the error of our tree that it stands for."""
+    """A response that is not read any further. Packages may wrap it; `kind` is our exception that it stands for."""
 
     def __init__(self, kind: type[ThroughlineError], detail: str) -> None:
-        """Keep the kind and the sentence, which does not name the model."""
+        """Keep the exception class and the message, which does not name the model."""
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
 
 
 def bound_responses(model: object, bounds: ResponseBounds) -> None:
-    """Set the bounds on every HTTP client that the model of a provider's package is known to keep."""
+    """Set the limits on every known HTTP client of the model."""
     for client in _clients(model):
         hooks = client.event_hooks
         for kind, hook in (("request", ask_uncompressed), ("response", _Bounding(bounds))):
@@ -82,13 +85,13 @@ def _clients(model: object) -> Iterator[Any]:  # Any: httpx's client, or its twi
 
 
 async def ask_uncompressed(request: Any) -> None:  # noqa: ANN401  # httpx's request, or its twin's
-    """Ask for a plain response: a few compressed bytes may unpack to any number."""
+    """Request an uncompressed response: a few compressed bytes may expand to any number."""
     request.headers["accept-encoding"] = "identity"
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounding:
-    """The hook that a client calls with each response before anything of its body is read."""
+    """Hook that a client calls with each response before its body is read."""
 
     bounds: ResponseBounds
 
@@ -113,7 +116,10 @@ def _content_type(response: Any) -> str:  # noqa: ANN401  # httpx's response, or
 
 
 def _refuse_redirect(response: Any) -> None:  # noqa: ANN401  # httpx's response, or its twin's
-    """Raise where the client would follow to another server: of the key's headers it would take only one away."""
+    """Raise ResponseRefused for a redirect to another server.
+
+    A client that follows it would remove only one of the headers that may carry the API key.
+    """
     if not response.has_redirect_location:
         return
     asked = response.request.url
@@ -128,7 +134,7 @@ def _refuse_redirect(response: Any) -> None:  # noqa: ANN401  # httpx's response
 
 
 async def _cut_off(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncGenerator[bytes]:
-    """Yield the beginning of an error's body: what kind of error it is, the status tells anyway."""
+    """Yield the beginning of an error's body; the status alone already tells the kind of error."""
     left = most_bytes
     async for piece in _slices(pieces):
         if left <= 0:
@@ -138,7 +144,7 @@ async def _cut_off(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncGenera
 
 
 async def _bounded(pieces: AsyncIterator[bytes], bounds: ResponseBounds, *, is_events: bool) -> AsyncGenerator[bytes]:
-    """Yield a body as long as it keeps within the bounds. Raises ResponseRefused."""
+    """Yield a body while it is within the limits. Raises ResponseRefused."""
     whole, lines, run, tail = 0, 0, 0, b""
     async for piece in _slices(pieces):
         whole += len(piece)
@@ -159,7 +165,7 @@ def _check(what: str, count: int, most: int) -> None:
 
 
 def too_much(most: int, what: str) -> ResponseRefused:
-    """Return the error of a response that exceeds a bound."""
+    """Return the error for a response that exceeds a limit."""
     return ResponseRefused(AnswerTooLong, f"the answer was stopped: the provider sent more than {most:,} {what}")
 
 
@@ -181,11 +187,11 @@ async def _slices(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 @cache
 def _stream_class(package: str) -> Any:  # noqa: ANN401  # a class made for the package
-    """Return the class of bounded bodies for `package`: httpx, or its twin, which takes streams of its own only."""
+    """Return the class of limited bodies for `package`: httpx, or its twin, which accepts only streams of its own."""
     base: Any = importlib.import_module(package).AsyncByteStream  # either package's
 
     class BoundedStream(base):  # type: ignore[misc]  # its base is known when it is made
-        """A response's body within bounds."""
+        """A response's body within the limits."""
 
         def __init__(self, body: AsyncGenerator[bytes], stream: Any) -> None:  # noqa: ANN401  # the package's stream
             self._body = body

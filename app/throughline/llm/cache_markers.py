@@ -1,8 +1,8 @@
-"""Marks where Anthropic's prompt cache shall be written and read: after the system prompt, and where prompts end.
+"""Markers for Anthropic's prompt cache: after the system prompt, and at the ends of this and earlier prompts.
 
-The prompt of one call begins with the whole prompt of the call before, unless a stage has changed the view between
-them. So the end of each prompt is marked, and beside it the ends of the prompts before: the cache looks back only some
-20 blocks from a marker, and one step of a tool loop may add more.
+The prompt of one call begins with the whole prompt of the call before, unless a stage has changed the view in between.
+The ends of earlier prompts are marked, too: the cache looks back only about 20 blocks from a marker, and one step of a
+tool loop may add more.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 
 MOST_MARKERS = 4
-"""Anthropic refuses a request with more."""
+"""Most markers of one request; Anthropic refuses more."""
 
 _MARKER = {"type": "ephemeral"}
 
@@ -18,8 +18,8 @@ _MARKER = {"type": "ephemeral"}
 def with_cache_markers(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return the messages with at most `MOST_MARKERS` markers.
 
-    All contents but the model's own become lists of blocks, marked or not: a message must look the same in every
-    call, and only blocks can be marked.
+    All contents except the model's own become lists of blocks, marked or not: a message must be the same in every call,
+    and only blocks can be marked.
     """
     system = [index for index, message in enumerate(messages) if isinstance(message, SystemMessage)]
     ends = [index for index in range(len(messages)) if index not in system and _ends_a_prompt(messages, index)]
@@ -28,7 +28,7 @@ def with_cache_markers(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 
 def _ends_a_prompt(messages: Sequence[BaseMessage], index: int) -> bool:
-    """Whether the model answered right after this message, or is to answer now."""
+    """Return whether the model answered directly after this message, or is to answer it now."""
     is_before_answer = index + 1 == len(messages) or isinstance(messages[index + 1], AIMessage)
     return is_before_answer and not isinstance(messages[index], AIMessage)
 

@@ -1,4 +1,4 @@
-"""The counter that needs no vocabulary: tokens estimated from the UTF-8 length alone."""
+"""Token counter without a vocabulary: estimates from the UTF-8 length alone."""
 
 import math
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CharsCounter:
-    """Estimates from the UTF-8 length alone: 0.4 tokens for an ASCII character, 0.8 for every other byte.
+    """Estimate from the UTF-8 length: 0.4 tokens for an ASCII character, 0.8 for every other byte.
 
-    Measured against cl100k this over-counts prose in any language and source code; only dense random text (base64,
+    Measured against cl100k, it overestimates prose in any language and source code. Only dense random text (base64,
     hashes: up to 0.75 tokens per character) can exceed it. UTF-8 bytes are the true upper bound, but four times too
     much for English.
     """

@@ -1,4 +1,4 @@
-"""A LangChain chat model behind the turn's ChatModel port: our values in, our events and errors out."""
+"""Adapter of a LangChain chat model to the turn's ChatModel port: converts requests, events and errors."""
 
 import asyncio
 import json
@@ -27,27 +27,28 @@ from throughline.llm.translate_messages import to_langchain, to_tools
 from throughline.llm.usage_check import checked_usage
 
 CHARACTERS_PER_TOKEN = 4
-"""A low guess, used only to judge whether a refused prompt was nearly full."""
+"""Low estimate, used only to judge whether a refused prompt was nearly full."""
 
 MOST_CHUNKS = 200_000
-"""Of one answer. The longest answers have 128,000 tokens, of which some providers send each in a chunk of its own."""
+"""Most chunks of one answer. The longest answers have 128,000 tokens; some providers send each in its own chunk."""
 
 CHUNKS_AT_ONCE = 16
-"""After so many the event loop runs: with a fast provider the next chunk is always there already."""
+"""Number of chunks after which the event loop runs: from a fast provider, the next chunk is always available."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What we must know of a model beside its LangChain class.
+    """Facts about a model that its LangChain class does not provide.
 
-    `output_parameter` is the provider's name for the most tokens of an answer; `adds_usage` is True where a stream
-    reports its usage in parts that must be added up; `forbidden_tools` is the `tool_choice` that forbids tools where
-    they are named even so, as the conversation has calls in it (Anthropic insists) or as a prompt that begins without
-    them is not in the provider's cache (OpenAI), None where they are left out;
-    `takes_cache_markers` is True where the provider caches prompts only where it is told to; `may_share_messages`
-    where the class is known to change no message that it is given; `has_openai_limits` where OpenAI's wire is spoken,
-    which takes less than a prompt of ours may hold. `max_chunks` bounds an answer in its number of chunks, empty ones
-    included.
+    - `output_parameter`: the provider's name for the maximum number of tokens of an answer.
+    - `adds_usage`: a stream reports its usage in parts that must be added up.
+    - `forbidden_tools`: the `tool_choice` that forbids tools although they are named. Anthropic requires them to be
+      named if the conversation contains calls; at OpenAI a prompt without them would miss the provider's cache. None:
+      tools are left out.
+    - `takes_cache_markers`: the provider caches prompts only where markers say so.
+    - `may_share_messages`: the class is known not to change the messages it is given.
+    - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
+    - `max_chunks`: the most chunks of an answer, empty ones included.
     """
 
     name: str
@@ -65,26 +66,26 @@ class ModelTraits:
 
 
 class LangChainChatModel:
-    """Implements ChatModel over any LangChain chat model that streams."""
+    """The ChatModel port implemented with any LangChain chat model that streams."""
 
     def __init__(self, model: BaseChatModel, traits: ModelTraits) -> None:
-        """Wrap `model`; its own retries must be off, as the turn has the one retry place."""
+        """Wrap `model`; its own retries must be off, because only the turn retries."""
         self._model = model
         self._traits = traits
 
     @property
     def name(self) -> str:
-        """The full name, provider included."""
+        """The model's full name, provider included."""
         return self._traits.name
 
     @property
     def calibration_key(self) -> str:
-        """The name, with its server's address where it has one: two servers may count and limit differently."""
+        """The name, with its server's address if it has one: two servers may count and limit differently."""
         return f"{self.name}@{self._traits.base_url}" if self._traits.base_url else self.name
 
     @property
     def context_limit(self) -> int:
-        """The window in tokens."""
+        """The context window in tokens."""
         return self._traits.context_limit
 
     @property
@@ -93,10 +94,13 @@ class LangChainChatModel:
         return self._traits.has_known_tokenizer
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer: TextDelta, then one AnswerComplete. Closing the stream hangs up on the provider."""
+        """Stream the answer: TextDelta events, then one AnswerComplete.
+
+        Closing the stream closes the provider's connection.
+        """
         assembly = AnswerAssembly(
             adds_usage=self._traits.adds_usage,
-            max_call_characters=request.max_answer_bytes,  # a character has a byte at least; whoever asked counts those
+            max_call_characters=request.max_answer_bytes,  # a character has at least one byte; the caller counts bytes
         )
         async with aclosing(self._chunks(request)) as chunks:
             async for chunk in chunks:
@@ -149,7 +153,7 @@ class LangChainChatModel:
         return self._model
 
     async def _next(self, source: AsyncGenerator[AIMessage], request: ModelRequest) -> AIMessageChunk | None:
-        """Return the next chunk, None at the end; whatever a provider package raises is classified here."""
+        """Return the next chunk, None at the end; errors of a provider's package are classified here."""
         seconds = self._traits.idle_timeout_seconds
         with raised_as(partial(self._classified, request=request)):
             try:
@@ -158,7 +162,7 @@ class LangChainChatModel:
             except TimeoutError as error:
                 detail = f"{self.name}: the provider sent nothing for {seconds:g} seconds; try again"
                 raise ModelTimeout(detail) from error
-        # A model without a streaming of its own hands over one whole message.
+        # A model that does not stream yields one whole message.
         return chunk if chunk is None or isinstance(chunk, AIMessageChunk) else _as_chunk(chunk)
 
     def _classified(self, error: Exception, request: ModelRequest) -> ThroughlineError:

@@ -1,7 +1,7 @@
-"""The chunks of one answer, straight from a LangChain model: nothing is kept of them, and nobody else is told of them.
+"""Chunks of one answer, read directly from a LangChain model, without storing or tracing them.
 
-LangChain's own `astream` keeps every chunk, merges them at the end on the event loop, and hands prompt and answer to
-whatever tracer the environment names. Here nobody reads a merged answer, and no user's words go to a tracer.
+LangChain's own `astream` keeps every chunk, merges them at the end on the event loop, and passes prompt and answer to
+the tracer that the environment names. Here no merged answer is needed, and no user's text may reach a tracer.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -19,9 +19,9 @@ def stream_chunks(
     messages: list[BaseMessage],
     options: Mapping[str, Any],  # provider keyword arguments
 ) -> AsyncGenerator[AIMessage]:
-    """Return the answer's chunks, or one whole message of a model that does not stream.
+    """Return the answer's chunks, or one whole message if the model does not stream.
 
-    `runnable` is a chat model, with tools and other options bound to it or not.
+    `runnable` is a chat model, with or without bound tools and other options.
     """
     bound: Any = runnable  # a binding's `bound` may be anything
     given = dict(options)
@@ -53,7 +53,7 @@ async def _whole(
 
 
 def _message_of(generation: ChatGeneration) -> AIMessage:
-    """Return the message with what its generation tells beside it: mostly the finish reason."""
+    """Return the message with the metadata of its generation, mostly the finish reason."""
     message = generation.message
     assert isinstance(message, AIMessage | AIMessageChunk)  # of a chat model's answer
     message.response_metadata = {**(generation.generation_info or {}), **message.response_metadata}

@@ -1,7 +1,7 @@
-"""The one classifier of provider errors: from whatever a provider package raised to our error tree.
+"""Classification of provider errors: turns any exception of a provider's package into one of ours.
 
-Rules are tried in order and the first that fits decides. The texts are ours: they may name the model, the status and
-the provider's code, never what the user wrote, a key, or the provider's own sentence.
+The first rule that matches decides. The texts are ours: they may name the model, the status and the provider's code,
+but never the user's text, a key, or the provider's own message.
 """
 
 import re
@@ -25,8 +25,10 @@ from throughline.llm.overflow import recognise_overflow
 from throughline.llm.provider_error import Failure, error_chain, read_failure
 
 SUSPECT_FILL = 0.8
-"""A 400 or 413 that says nothing (no body, a proxy's page), after a prompt above this share of the window, is taken for
-an overflow."""
+"""Share of the window above which an unexplained 400 or 413 counts as an overflow.
+
+Unexplained means without a body, or with a proxy's page.
+"""
 
 QUOTA_CODES = frozenset({
     "insufficient_quota",
@@ -62,7 +64,7 @@ _SERVER_ERRORS = range(500, 600)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call that failed. Token numbers are our own estimate, 0 where unknown."""
+    """The call that failed. Token counts are our own estimates, 0 if unknown."""
 
     model: str = "the model"
     prompt_tokens: int = 0
@@ -70,7 +72,7 @@ class Call:
 
 
 def classify(error: BaseException, call: Call | None = None) -> ThroughlineError:
-    """Return the error of our tree that `error` stands for; one of ours is returned as it is."""
+    """Return our exception for `error`; one of ours is returned unchanged."""
     if isinstance(error, ThroughlineError):
         return error
     for link in error_chain(error):
@@ -187,7 +189,7 @@ def _names(failure: Failure) -> set[str]:
 
 
 def _label(failure: Failure) -> str:
-    """The status and the provider's code in brackets; a code that is more than a name is not repeated."""
+    """Return the status and the provider's code in brackets; a code that is no plain identifier is left out."""
     names = (name for name in (failure.code, failure.type) if IDENTIFIER.fullmatch(name))
     parts = [*([str(failure.status)] if failure.status else []), *[next(names, "")]]
     label = " ".join(part for part in parts if part)

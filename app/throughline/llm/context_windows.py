@@ -1,4 +1,4 @@
-"""How much a model can take: its own LangChain profile, else a table of well-known names, else a cautious default."""
+"""Context windows of models: from LangChain's profile, else from a table of well-known names, else a low default."""
 
 from collections.abc import Mapping
 
@@ -105,8 +105,8 @@ _LONGEST_FIRST = sorted(WINDOWS, key=len, reverse=True)
 def get_context_limit(model_name: str, profile: Mapping[str, object] | None = None) -> int:
     """Return the model's window in tokens.
 
-    `model_name` may carry a provider (`openai:gpt-4o`) or a vendor (`meta-llama/Llama-3.1-8B-Instruct`); `profile` is
-    the LangChain model's own. The longest name in the table that the model's name begins with decides.
+    `model_name` may include a provider (`openai:gpt-4o`) or a vendor (`meta-llama/Llama-3.1-8B-Instruct`). `profile` is
+    LangChain's profile of the model. In the table, the longest name that the model's name begins with decides.
     """
     profiled = (profile or {}).get("max_input_tokens")
     if isinstance(profiled, int) and profiled > 0:
@@ -117,9 +117,9 @@ def get_context_limit(model_name: str, profile: Mapping[str, object] | None = No
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Return the name itself, then without its provider, then without its vendor (`bedrock:anthropic.claude-…` too).
+    """Return the name itself, then without its provider, then without its vendor (also `bedrock:anthropic.claude-…`).
 
-    Last without `ft:`, by which OpenAI marks what was trained further.
+    The last one is without `ft:`, with which OpenAI marks fine-tuned models.
     """
     bare = name.partition(":")[2] or name
     last = bare.rpartition("/")[2]

@@ -1,6 +1,6 @@
 """Token counters by name: `tiktoken`, `tiktoken:<encoding>`, `transformers:<name or path>`, `chars`.
 
-Anything else with a colon is an operator's function, see plugin_counter.py.
+Any other name with a colon is an operator's function; see plugin_counter.py.
 """
 
 import functools
@@ -24,25 +24,25 @@ from throughline.llm.plugin_counter import import_counter
 from throughline.ports.models import TokenCounter
 
 PIECE_CHARACTERS = 20_000
-"""Longer texts are counted in pieces: tiktoken panics at a million blanks in a row and slows down long before."""
+"""Longest piece that is counted at once: tiktoken panics at a million spaces in a row and slows down long before."""
 
 PIECE_SEARCH = 200
-"""So far back from a piece's end a blank is looked for: tokens begin with one, so that no word is counted in two."""
+"""Distance from a piece's end within which a space is searched, so that no word is counted in two parts."""
 
 SHORT_CHARACTERS = 64
-"""Call ids and tool names are no longer; planning a prompt asks for all of theirs again before every call."""
+"""Longest text in the cache of short counts: call ids and tool names, counted again before every model call."""
 
 KEPT_SHORT, KEPT_LONG = 16_384, 64
-"""So many counts are kept, of short texts and of others; a system prompt is asked for again before every call, too."""
+"""Number of cached counts of short texts and of others, such as system prompts."""
 
 DEFAULT_ENCODING = "cl100k_base"
 SAME_VOCABULARY = {"o200k_harmony": "o200k_base"}
-"""An encoding that differs from a shipped one in special tokens only, which count as plain text here."""
+"""Encodings that differ from a shipped one only in special tokens, which count as plain text here."""
 
 
 @dataclass(frozen=True, slots=True)
 class TiktokenCounter:
-    """Counts with a shipped tiktoken encoding, loaded at the first count."""
+    """Token counter with a shipped tiktoken encoding, which is loaded at the first count."""
 
     encoding: str = DEFAULT_ENCODING
 
@@ -80,7 +80,7 @@ class LocalTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransformersCounter:
-    """Counts with a model's own tokenizer from a local file."""
+    """Token counter with a model's own tokenizer from a local file."""
 
     name: str
     tokenizer: LocalTokenizer
@@ -94,9 +94,9 @@ class TransformersCounter:
 
 
 def counter_of(model: str) -> str:
-    """Return the name of the counter for a model, such as `openai:gpt-4o`, by tiktoken's own table of OpenAI's models.
+    """Return the name of the counter for a model, such as `openai:gpt-4o`, by tiktoken's table of OpenAI's models.
 
-    Where none of the shipped vocabularies is the model's it is `tiktoken`, which is `tiktoken:cl100k_base`.
+    For a model without a shipped vocabulary it is `tiktoken`, which means `tiktoken:cl100k_base`.
     """
     for name in names_of(model.lower()):
         with suppress(KeyError):
@@ -128,29 +128,29 @@ def make_counter(name: str) -> TokenCounter:
 
 
 def count_tokens(text_or_messages: str | Sequence[Message | NewMessage | PromptMessage], counter: TokenCounter) -> int:
-    """Return the number of tokens of a text, or of messages with their framing, counted anew."""
+    """Return the number of tokens of a text, or of messages with their framing, without using stored counts."""
     if isinstance(text_or_messages, str):
         return counter.count(text_or_messages) if text_or_messages else 0
     return sum(count_message(message, counter.count) for message in text_or_messages)
 
 
 async def warm_counter(counter: TokenCounter) -> None:
-    """Let the counter load what it needs in a thread, before the first turn has to wait for it."""
+    """Load the counter's data in a thread, so that the first turn does not have to wait for it."""
     await run_in_compute_thread(functools.partial(counter.count, "warm"))
 
 
 def count_piece(text: str, encode: Callable[[str], Sized]) -> int:
-    """Return the tokens of a piece; what makes the tokenizer panic is estimated from its characters."""
+    """Return the tokens of a piece; if the tokenizer panics, estimate them from the characters."""
     try:
         return len(encode(text))
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3's, no Exception, and nowhere to be imported from
+        if type(error).__name__ != "PanicException":  # pyo3's class: no subclass of Exception, and not importable
             raise
         return CharsCounter().count(text)
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a long text before blanks where there are some, so that the sum exceeds the whole by next to nothing."""
+    """Split a long text, if possible before spaces, so that the pieces' counts add up to nearly the whole's."""
     start = 0
     while len(text) - start > PIECE_CHARACTERS:
         end = start + PIECE_CHARACTERS

@@ -1,4 +1,4 @@
-"""Embedding models, through LangChain's `init_embeddings`: one place that asks, times out and tells what failed."""
+"""Embedding models through LangChain's `init_embeddings`, with one place for calls, time limits and errors."""
 
 import asyncio
 import math
@@ -20,18 +20,18 @@ from throughline.llm.providers import ModelName, parse_model_name
 
 OPENAI_WIRE = ("openai", "azure_openai")
 SHORTEST_CUT = 64
-"""A text of so many characters that is still too long for a model is not cut any further."""
+"""Length down to which a text that is too long for a model is halved."""
 MOST_BYTES = 64_000_000
 BOUNDS = ResponseBounds(whole_bytes=MOST_BYTES, event_bytes=MOST_BYTES, lines=MOST_BYTES)
-"""Of one response: of all vectors of a batch, on one line or one number a line."""
+"""Limits of one response: all vectors of a batch, on one line or with one number per line."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """Which model: as `init_embeddings` takes it, or any name at an OpenAI-compatible server's `base_url`.
+    """The embedding model: a name for `init_embeddings`, or any name at an OpenAI-compatible server's `base_url`.
 
-    `dimensions` is what the model is asked for, None its own. `api_key_env` names the variable with the key for
-    `base_url`, which `read_variable` reads; the packages read the environment for a provider's own key.
+    `dimensions` is requested from the model, None for its own. `api_key_env` names the variable with the key for
+    `base_url`, which `read_variable` reads. The packages read a provider's own key from the environment.
     """
 
     model: str
@@ -45,21 +45,21 @@ class EmbeddingConfig:
 
 
 class LangChainEmbedder:
-    """Implements the Embedder port over one LangChain model."""
+    """Implementation of the Embedder port with one LangChain model."""
 
     def __init__(self, model: str, embeddings: Embeddings, timeout_seconds: float) -> None:
-        """Ask `embeddings`, at most `timeout_seconds` for one answer."""
+        """Use `embeddings`, with at most `timeout_seconds` for one answer."""
         self._model = model
         self._embeddings = embeddings
         self._timeout_seconds = timeout_seconds
 
     @property
     def model(self) -> str:
-        """`provider:model`."""
+        """The model's full name, `provider:model`."""
         return self._model
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
-        """Return the vectors. Of a text too long for the model, the first half is taken, or the half of that."""
+        """Return the vectors. A text too long for the model is halved, keeping its beginning, until it fits."""
         try:
             return await self._ask(texts)
         except ContextOverflow:
@@ -70,7 +70,7 @@ class LangChainEmbedder:
             return await self.embed([texts[0][: len(texts[0]) // 2]])
 
     async def close(self) -> None:
-        """Close the connections; afterwards nothing may be asked."""
+        """Close the connections; the embedder must not be used afterwards."""
         client = getattr(self._embeddings, "http_async_client", None)
         close: Callable[[], Awaitable[None]] | None = getattr(client, "aclose", None)
         if close is not None:
@@ -97,7 +97,7 @@ class LangChainEmbedder:
 
 
 def _as_vectors(answer: list[list[float]]) -> tuple[Vector, ...]:
-    """Return no vector at all where one of them is none."""
+    """Return the vectors; an empty tuple if one of them is invalid."""
     try:
         return tuple(tuple(map(float, vector)) for vector in answer)
     except (TypeError, ValueError):
@@ -105,9 +105,9 @@ def _as_vectors(answer: list[list[float]]) -> tuple[Vector, ...]:
 
 
 def _has_direction(vector: Vector) -> bool:
-    """Whether its length is a number above 0 in the four bytes that each place is stored in."""
+    """Return whether the vector's length is above 0 and finite when its values are stored in four bytes each."""
     length = math.sqrt(sum(value * value for value in vector))
-    return 1e-30 < length < 1e30  # noqa: PLR2004  # far inside of what a 4-byte float holds, and far beyond any model
+    return 1e-30 < length < 1e30  # noqa: PLR2004  # well within the range of a 4-byte float, and beyond any model's values
 
 
 def make_embedder(config: EmbeddingConfig) -> LangChainEmbedder:

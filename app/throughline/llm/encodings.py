@@ -1,4 +1,4 @@
-"""tiktoken encodings built from the vocabularies this package ships: no network, no cache folder, no environment."""
+"""tiktoken encodings from the vocabularies that this package ships: without network, cache folder or environment."""
 
 import base64
 import functools
@@ -15,7 +15,7 @@ VOCABULARIES = Path(__file__).parent / "vocabularies"
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """One shipped vocabulary. `pattern` splits text into the pieces that are encoded one by one."""
+    """One shipped vocabulary. `pattern` splits a text into the pieces that are encoded one by one."""
 
     name: str
     sha256: str
@@ -51,8 +51,8 @@ SHIPPED = {
 def load_encoding(name: str) -> tiktoken.Encoding:
     """Return the encoding, built once per process (a third of a second of CPU the first time).
 
-    It knows no special tokens, so text that looks like one is encoded as the text it is. Raises SettingInvalid for
-    an encoding that is not shipped, or a vocabulary file that is missing or changed.
+    It has no special tokens; text that looks like one is encoded as plain text. Raises SettingInvalid for an encoding
+    that is not shipped, or a vocabulary file that is missing or changed.
     """
     vocabulary = SHIPPED.get(name)
     if vocabulary is None:

@@ -1,6 +1,6 @@
 """Hugging Face tokenizers from a local `tokenizer.json`: a path, or a model in the local Hugging Face cache.
 
-Imported only when such a counter is named: its packages are the optional extra `transformers`. Nothing is ever
+Imported only if such a counter is named, because its packages are the optional extra `transformers`. Nothing is ever
 downloaded.
 """
 
@@ -17,10 +17,10 @@ FILE_NAME = "tokenizer.json"
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """Return the tokenizer, set to count whole texts and to take special tokens in them for plain text.
+    """Return the tokenizer, set to count whole texts and to treat special tokens in them as plain text.
 
-    `name` is a `tokenizer.json`, a folder that holds one, or a model's name on the Hugging Face Hub whose file is in
-    the local cache. Raises SettingInvalid where there is none.
+    `name` is a `tokenizer.json`, a folder that contains one, or the name of a model on the Hugging Face Hub whose file
+    is in the local cache. Raises SettingInvalid if there is none.
     """
     path = _find(name)
     refusal = SettingInvalid(f"token counter transformers:{name}: {path.name} holds no tokenizer")
@@ -49,6 +49,6 @@ def _find(name: str) -> Path:
 def _cached(name: str) -> Path | None:
     try:
         found = try_to_load_from_cache(name, FILE_NAME)
-    except HFValidationError:  # a path, and no model's name
+    except HFValidationError:  # a path instead of a model's name
         return None
     return Path(found) if isinstance(found, str) else None

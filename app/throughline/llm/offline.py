@@ -1,4 +1,4 @@
-"""The offline model: deterministic, local, needs no key. The default, so that a fresh install has a working chat."""
+"""The offline model: deterministic, local, without a key. It is the default, so that a fresh install can chat."""
 
 import asyncio
 import re
@@ -24,7 +24,10 @@ from throughline.llm.offline_summary import summarise
 
 WORDS_PER_YIELD = 16
 TOKENS_PER_WORD = 2
-"""A summary is asked for in half as many words as it may have tokens; what is longer is cut, and loses its end."""
+"""Tokens per word of a summary request's limit, which asks for half as many words as it allows tokens.
+
+A longer summary would be cut and lose its end.
+"""
 
 _MOST_WORDS = re.compile(rf"^{CLOSING_WORDS}, in at most (\d+) words", re.MULTILINE)
 _PIECE = re.compile(r"\s*\S+|\s+")
@@ -32,14 +35,13 @@ _COUNTER = TiktokenCounter()
 
 
 class OfflineModel:
-    """Implements ChatModel without any provider."""
+    """Implementation of ChatModel without any provider."""
 
     name = calibration_key = "offline"
     context_limit = OFFLINE_WINDOW
     has_known_tokenizer = True
 
     def __init__(self) -> None:
-        """Nothing is loaded before the first request."""
         self._is_warm = False
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
@@ -71,14 +73,14 @@ def _reply(request: ModelRequest) -> Reply:
 
 
 def _usage(request: ModelRequest, said: Reply) -> Usage:
-    """The size by the engine's own measure, so that calibration finds nothing to correct."""
+    """Return the usage by the engine's own count, so that calibration finds nothing to correct."""
     count = _COUNTER.count
     tokens = count_prompt(request.prompt, count_tool_specs(request.tools, count), count)
     return Usage(tokens, count(said.text) + sum(count_call(call, count) for call in said.calls))
 
 
 def _cut(text: str, max_tokens: int) -> tuple[list[str], str]:
-    """Return the words that fit and the finish reason; at least one character is always said."""
+    """Return the words that fit and the finish reason; at least one character is always returned."""
     pieces: list[str] = []
     left = max_tokens
     for piece in _PIECE.findall(text):

@@ -1,4 +1,4 @@
-"""What the offline model says: tool calls that are plainly asked for, their results, and a quote from what it sees."""
+"""Answers of the offline model: explicitly requested tool calls, their results, and quotes from its prompt."""
 
 import json
 import re
@@ -18,7 +18,7 @@ ABOUT = f"{INTRODUCTION}: I need no key, run inside the service, and can only qu
 ADVICE = "Set DEFAULT_LLM and a key for a model that can reason."
 MAX_RESULT = 2000
 QUESTION_CHARACTERS = 2000
-"""So much of a question is searched for a wish to know the time: a longer one is a paste."""
+"""Number of characters of a question that are searched for a request for the time; a longer one is a paste."""
 
 _CALL = re.compile(r"^\s*/call\s+([\w.:-]+)\s*(.*)$", re.DOTALL)
 _TIME = re.compile(
@@ -31,7 +31,7 @@ _SPEAKERS = {Role.USER: "you said", Role.ASSISTANT: "I said", Role.TOOL: "a tool
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to answer: a text, or calls of tools."""
+    """The offline model's answer: a text, or tool calls."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -40,7 +40,7 @@ class Reply:
 def reply_to(prompt: Prompt, tools: Sequence[ToolSpec]) -> Reply:
     """Return the reply to the last message of the prompt; the same prompt always gets the same reply.
 
-    What it does not know from the prompt it searches for once, if it is offered `search_history`.
+    If the prompt does not contain the answer, it searches the history once, provided that `search_history` is offered.
     """
     asked = max((at for at, message in enumerate(prompt.messages) if message.role is Role.USER), default=0)
     message = text_of(prompt.messages[asked].content) if prompt.messages else ""
@@ -55,7 +55,7 @@ def reply_to(prompt: Prompt, tools: Sequence[ToolSpec]) -> Reply:
     said = "" if name else _answer(prompt, asked, may_search=SEARCH in offered and not has_searched)
     if not name and not said:
         name, arguments = SEARCH, json.dumps({"query": _query(message)}, ensure_ascii=False)
-    if name:  # the number of messages makes the id unique in the session as far as the prompt grows
+    if name:  # the number of messages makes the id unique while the prompt grows
         return Reply(calls=(ToolCall(f"call_offline_{len(prompt.messages)}", name, arguments),))
     return Reply(said)
 
@@ -65,7 +65,7 @@ def _shortened(text: str) -> str:
 
 
 def _wanted_call(question: str, offered: set[str]) -> tuple[str, str]:
-    """Return the tool that the question asks for and its arguments, twice nothing where it asks for none."""
+    """Return the tool that the question asks for and its arguments; two empty strings if it asks for none."""
     explicit = _CALL.match(question)
     if explicit:
         return explicit[1], explicit[2].strip() or "{}"
@@ -78,7 +78,7 @@ def _wanted_call(question: str, offered: set[str]) -> tuple[str, str]:
 
 
 def _answer(prompt: Prompt, asked: int, *, may_search: bool) -> str:
-    """Return the answer to the message at `asked`, '' where the history has to be searched for it first."""
+    """Return the answer to the message at `asked`; '' if the history has to be searched for it first."""
     message = text_of(prompt.messages[asked].content) if prompt.messages else ""
     question = question_in(message[:QUESTION_CHARACTERS])
     is_about = bool(words_of(question))
@@ -107,7 +107,7 @@ def _seen(prompt: Prompt, asked: int) -> str:
 
 
 def _shown(prompt: Prompt, asked: int) -> Iterator[tuple[str, str]]:
-    """Yield what the prompt shows beside the message at `asked`: who said it, and the text."""
+    """Yield speaker and text of everything in the prompt except the message at `asked`."""
     yield "the summary", _summary(prompt)
     for at, message in enumerate(prompt.messages):
         text = text_of(message.content)
@@ -119,6 +119,6 @@ def _shown(prompt: Prompt, asked: int) -> Iterator[tuple[str, str]]:
 
 
 def _summary(prompt: Prompt) -> str:
-    """Return the delimited summary in the system message, '' without one."""
+    """Return the summary from the system message, '' without one."""
     inside = prompt.system.partition(f"{SUMMARY_TITLE}\n")[2].partition(f"<{SUMMARY_TAG}>\n")[2]
     return inside.rpartition(f"</{SUMMARY_TAG}>")[0]

@@ -1,4 +1,4 @@
-"""Finding the sentence that answers a question in texts: words are compared, nothing is understood."""
+"""Search for the sentence that answers a question, for the offline model: only words are compared."""
 
 import re
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from throughline.llm.offline_sentences import FILLER_WORDS, is_question, sentences_of
 
 LEAST_WORD = 3
-"""Shorter words are ignored when a question is matched, unless they are numbers or have a character beyond ASCII."""
+"""Shortest word compared with a question, except numbers and words with a non-ASCII character."""
 
 STEM_CHARACTERS = 6
-"""`allergic`, `allergy` and `allergies` begin alike for so long."""
+"""Number of first letters compared: `allergic`, `allergy` and `allergies` share as many."""
 
 ANSWERING_PERCENT = 50
-"""A sentence with this share of what a question is about answers it, by length of the words."""
+"""Share of a question's words, by their length, that a sentence must contain to answer it."""
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[^\W{_HAN}]+|[{_HAN}]")
@@ -22,7 +22,7 @@ _ASKING_WORDS = (
     "what who whom whose when where which why how tell remind repeat recall find search list show was wer wem wessen "
     "wann wo welche welcher welches warum wie qué quién cuándo dónde cuál cómo quel quelle quand où comment"
 )
-"""A sentence that begins with one of these asks, also without a question mark."""
+"""A sentence that begins with one of these is a question, even without a question mark."""
 
 _EMPTY_WORDS = (
     "are were been being did does done has have had can could would should shall will may might must the and for with "
@@ -32,7 +32,7 @@ _EMPTY_WORDS = (
     "ein eine und für mit von los las una uno por para con mis soy está les des une est mon mes 我 你 的 是 "
     "什 么 吗 了 在 谁 哪 里 怎 几 呢"
 )
-"""Words that no question is about."""
+"""Words that are not compared, because no question is about them."""
 
 _ASKING = frozenset(_ASKING_WORDS.split())
 _EMPTY = FILLER_WORDS | _ASKING | frozenset(_EMPTY_WORDS.split())
@@ -40,7 +40,7 @@ _EMPTY = FILLER_WORDS | _ASKING | frozenset(_EMPTY_WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A sentence, who said it, and whether it says what the question is about or only shares a word with it."""
+    """A sentence and its speaker; `answers` is False if it merely shares a word with the question."""
 
     who: str
     sentence: str
@@ -53,16 +53,16 @@ def question_in(message: str) -> str:
 
 
 def words_of(text: str) -> dict[str, str]:
-    """Return what `text` is about: its words in order, as they stand there, each by what it begins with."""
+    """Return the meaningful words of `text` in order, keyed by their stems."""
     words = (word for word in _WORD.findall(text) if word.casefold() not in _EMPTY)
     telling = (word for word in words if len(word) >= LEAST_WORD or word.isdigit() or not word.isascii())
     return {_stem(word): word for word in telling}
 
 
 def best_quote(question: str, texts: Iterable[tuple[str, str]]) -> Quote | None:
-    """Return of (who, text) the sentence that shares most with the question, of equal ones the last; None if none does.
+    """Return the sentence of the (speaker, text) pairs that shares most with the question; None if none shares a word.
 
-    Questions and facts that were replaced are not quoted.
+    The last of equal ones is returned. Questions and replaced facts are not quoted.
     """
     wanted = {stem: len(word) for stem, word in words_of(question).items()}
     best, most = None, 1
@@ -76,7 +76,7 @@ def best_quote(question: str, texts: Iterable[tuple[str, str]]) -> Quote | None:
 
 
 def _current_lines(text: str) -> str:
-    """Return the text without the lines that a summary says were replaced."""
+    """Return the text without the lines that a summary marks as replaced."""
     return "\n".join(line for line in text.split("\n") if "[#" not in line or "replaced by" not in line)
 
 

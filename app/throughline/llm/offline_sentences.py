@@ -1,4 +1,4 @@
-"""The sentences of a text and how much each says, by plain signs that hold in many languages; nothing is understood."""
+"""Sentences of a text and their importance, for the offline model, judged by simple signs in many languages."""
 
 import re
 from collections.abc import Iterator
@@ -7,20 +7,20 @@ from throughline.context.summaries.sentences import sentences_of as places_of
 from throughline.domain.message import Role
 
 INTRODUCTION = "I am Throughline's offline model"
-"""The model's own answers are not worth keeping."""
+"""Beginning of the offline model's own answers, by which they are recognised and left out of summaries and quotes."""
 
 MAX_CHARACTERS = 300
-"""A longer sentence is cut."""
+"""Length to which a sentence is cut."""
 
 STATES = 3
-"""A sentence of this worth states something: a number and a name, or something that a person says of themselves."""
+"""Importance from which a sentence states something: a number and a name, or a statement about the speaker."""
 
 _SMALL_TALK = (
     "yeah yes yep yup no nope ok okay k thanks thank thx you a lot very much so sure noted sounds good great fine cool "
     "nice right well alright hello hi hey there hm hmm perfect got it i see to me that is "
     "ja nein gut danke bitte schön super hallo sí si vale bueno gracias hola oui merci bonjour 好 好的 谢谢 你好"
 )
-"""What is made of these words alone says nothing."""
+"""Words that carry no information; a sentence of these words alone is filler."""
 
 FILLER_WORDS = frozenset(_SMALL_TALK.split())
 
@@ -38,14 +38,14 @@ _TELLING = re.compile(
     r"|budget|presupuesto|\bnamed?\b|called|heißt|llama\b|名字|birthday|geburtstag|cumpleaños|生日|address|password",
     re.IGNORECASE,
 )
-"""A few words and parts of words that mark what a person wants to be remembered, in four languages."""
+"""Words and parts of words, in four languages, that mark what a person wants to be remembered."""
 
 _QUESTION = re.compile(r"[?？][\s\"'”’)]*+\Z")
 _WORD = re.compile(r"\w+")
 
 
 def sentences_of(text: str) -> Iterator[str]:
-    """Yield the sentences of `text` in order, shortened to what is worth quoting."""
+    """Yield the sentences of `text` in order, each cut to MAX_CHARACTERS."""
     for start, stop in places_of(text):
         sentence = " ".join(text[start:stop].split())
         if any(map(str.isalnum, sentence)):
@@ -53,19 +53,19 @@ def sentences_of(text: str) -> Iterator[str]:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether it ends with a question mark."""
+    """Return whether the sentence ends with a question mark."""
     return bool(_QUESTION.search(sentence[-MAX_CHARACTERS:]))
 
 
 def is_filler(sentence: str) -> bool:
-    """Whether the sentence is made of small-talk words alone, such as `Yeah.`; a name alone is none."""
+    """Return whether the sentence consists of small-talk words alone, such as `Yeah.`; a name alone does not."""
     return FILLER_WORDS.issuperset(_WORD.findall(sentence.casefold()))
 
 
 def worth(sentence: str, role: Role = Role.USER) -> int:
-    """Return how much a sentence says, about -7 to 7: numbers, names and what a person states of themselves count.
+    """Return the importance of a sentence, about -7 to 7: numbers, names and statements about the speaker count.
 
-    Small talk, questions and what the assistant says count less.
+    Small talk, questions and sentences of the assistant count less.
     """
     signs = (
         2 * bool(_DIGIT.search(sentence)),

@@ -1,4 +1,4 @@
-"""The offline model's summaries: what each message says that matters most, with its position."""
+"""Summaries of the offline model: the most important sentences of each message, with its position."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,27 +17,27 @@ from throughline.llm.offline_sentences import (
 
 NOTHING = "Nothing of substance yet."
 LONGEST_LINE = 2 * MAX_CHARACTERS
-"""Lines of an earlier summary are no longer than this: one of them alone has to fit."""
+"""Longest line taken from an earlier summary, so that one line alone always fits."""
 
 SMALL_SUMMARY_TOKENS = 160
-"""A summary of so many tokens is small, whatever it stands for. Above that a third of a record is kept."""
+"""Size up to which a summary is small enough in any case; above it, a third of a record is kept."""
 
 MOST_OF_MESSAGE = 3
-"""So many sentences of one message may be kept, where each of them states something."""
+"""Most sentences kept from one message, if each of them states something."""
 
 _HEAD = re.compile(r"^\[#(\d+) (user|assistant|tool)[^\[\]\n]*+\] ?", re.MULTILINE)
 _PART_HEAD = re.compile(r"(?:\[#\d+-#\d+\]|#.*|\W*)")
 _CITED = re.compile(r"\[#(\d+)(?:-#\d+)?\]\Z")
 _TAGGED_LINE = re.compile(r"\n[^\S\n]*+\[#")
-"""There stands a call, or what poses as another message."""
+"""Start of a line with a tool call, or with text that imitates another message."""
 
 _TAG = re.compile(r"\[#\d+[^\[\]\n]{0,80}\]\s*+")
 
 
 def summarise(existing: str, record: str, *, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the lines of `existing`, earlier summaries, and what matters most of `record`, in `max_tokens`.
+    """Return the lines of the earlier summaries `existing` and the most important ones of `record`, in `max_tokens`.
 
-    Where they are too many, those that say least go first, and of equal ones each part of the conversation keeps one.
+    If they are too many, the least important are left out first; among equals each part of the conversation keeps one.
     """
     kept = (
         line[:LONGEST_LINE] for line in existing.split("\n") if not _PART_HEAD.fullmatch(line) and NOTHING not in line
@@ -51,7 +51,7 @@ def summarise(existing: str, record: str, *, max_tokens: int, count: Callable[[s
 
 
 def _lines_of(record: str) -> Iterator[str]:
-    """Yield the lines for each message of `record`, without anything in them that looks like a position's tag."""
+    """Yield the lines for each message of `record`, without text that looks like a position's tag."""
     heads = list(_HEAD.finditer(record))
     for head, end in zip(heads, [*(head.start() for head in heads[1:]), len(record)], strict=False):
         text = _TAG.sub("", _TAGGED_LINE.split(record[head.end() : end], maxsplit=1)[0])
@@ -62,14 +62,14 @@ def _lines_of(record: str) -> Iterator[str]:
 
 
 def _best_of(text: str, role: Role) -> list[str]:
-    """Return the sentences that state something, else the one that says most."""
+    """Return the sentences that state something, or else the most important one."""
     sentences = [sentence for sentence in sentences_of(text) if not sentence.startswith("```")]
     stating = islice((one for one in sentences if worth(one, role) >= STATES), MOST_OF_MESSAGE)
     return list(stating) or sorted(sentences, key=worth, reverse=True)[:1]
 
 
 def _fitting(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> list[str]:
-    """Return the lines if they fit, else those that say most; one line at least."""
+    """Return the lines if they fit, or else the most important ones; at least one line."""
     worths = {line: worth(text, role) for line in lines for role, text in (_said(line),)}
     sizes = {line: count(line) + 1 for line in lines}
     chosen: set[str] = set()
@@ -85,14 +85,14 @@ def _fitting(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> 
 
 
 def _said(line: str) -> tuple[Role, str]:
-    """Return who said the sentence that a line of a summary tells, and the sentence."""
+    """Return the speaker and the sentence of a summary's line."""
     bare = _CITED.sub("", line).strip().removeprefix("- ")
     speaker, colon, text = bare.partition(": ")
     return (Role(speaker), text) if colon and speaker in {Role.ASSISTANT, Role.TOOL} else (Role.USER, bare)
 
 
 def _thinned(lines: Sequence[str], budget: int, sizes: dict[str, int]) -> Sequence[str]:
-    """Return the lines if they fit, else the newest of each part of the conversation; none where not one fits."""
+    """Return the lines if they fit, or else the newest of each part of the conversation; empty if none fits."""
     positions = [int(found[1]) if (found := _CITED.search(line)) else 0 for line in lines]
     chosen, parts, last = lines, len(lines), max(positions, default=0)
     while chosen and sum(sizes[line] for line in chosen) > budget:

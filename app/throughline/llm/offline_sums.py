@@ -1,22 +1,25 @@
-"""Finding the sum that a message asks for. Dates, ranges, phone numbers, fractions and versions are none."""
+"""Search for the sum that a message asks for, for the offline model.
+
+Dates, ranges, phone numbers, fractions and versions are no sums.
+"""
 
 import re
 
 HEAD_CHARACTERS = 2000
-"""So much of a message is read: a longer one is a paste."""
+"""Number of characters of a message that are read; a longer message is a paste."""
 
 _OPERAND = r"\d++(?:[.,]\d++)*+[ \t)]*+"
 _EXPRESSION = re.compile(
     rf"(?P<sum>[-+( \t]*+{_OPERAND}(?:(?:\*\*|[-+*/%^×÷])[-+( \t]*+{_OPERAND})++)"
     rf"|[-+( \t]*+{_OPERAND}|[-+( \t]++"
 )
-"""An expression, or else a number, signs or blanks that begin none: they are passed over as a whole, not one by one."""
+"""An expression, or else a number, signs or spaces that begin none, which are skipped as a whole."""
 
 _NUMBER = re.compile(r"\d[\d.,]*+")
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*+|[1-9]\d{0,2}+(?:,\d{3})++)(?:\.\d++)?")
 _DATE = re.compile(r"(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([-/])\d{1,2}\2\d{2,4}|24/7)")
 _CERTAIN = re.compile(r"[+*^×÷]")
-"""Between two numbers these stand in a sum only. `-`, `/` and `%` stand in ranges, dates and shares, too."""
+"""Operators that stand between two numbers only in a sum. `-`, `/` and `%` also stand in ranges, dates and shares."""
 
 _ASKED_BEFORE = re.compile(
     r"(?:\bwhat(?:['’]?s| is)|\bhow much is|\bcalculate|\bcompute|\b(?:was|wie ?viel) ist|\b(?:be)?rechne"
@@ -24,21 +27,21 @@ _ASKED_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _GOES_ON_BEFORE, _GOES_ON_BEHIND = re.compile(r"[\w.,/:#)-]"), re.compile(r"[\w/:%-]")
-"""A word, a number or an address goes on there: what stands between is a part of it."""
+"""Characters next to an expression that make it a part of a word, a number or an address."""
 
 _NOTHING_BEHIND = re.compile(r"[\s=?？!.]*+(?:please|bitte|por favor|等于多少)?[\s?？!.]*+", re.IGNORECASE)
 _SIGNS = str.maketrans({"×": "*", "÷": "/", ",": None})
 
 
 def sum_in(message: str) -> str:
-    """Return the first sum that a message asks for, as the calculator reads it; '' where it asks for none."""
+    """Return the first sum that a message asks for, in the calculator's syntax; '' if it asks for none."""
     head = message[:HEAD_CHARACTERS]
     found = (match for match in _EXPRESSION.finditer(head) if match["sum"])
     return next((told for match in found if (told := _asked(head, match.start("sum"), match.end("sum")))), "")
 
 
 def _asked(head: str, start: int, stop: int) -> str:
-    """Return the expression between the two places if it is a sum, '' if it is something else."""
+    """Return the expression between the two offsets if it is a sum, '' if it is something else."""
     text = head[start:stop]
     start, stop = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
     text, before, behind = text.strip(), head[:start], head[stop:]
@@ -51,11 +54,11 @@ def _asked(head: str, start: int, stop: int) -> str:
 
 
 def _is_asking(before: str, text: str) -> bool:
-    """Whether the words before it ask for it, or there are none and it is written like a sum: `3 - 2`, not `10-12`."""
+    """Return whether the words before it ask for it, or the message is only a sum: `3 - 2`, but not `10-12`."""
     return bool(_ASKED_BEFORE.search(before)) or (not before.strip() and (" " in text or "(" in text))
 
 
 def _balanced(text: str) -> str:
-    """Return the text without brackets around it that belong to its sentence."""
+    """Return the text without unbalanced brackets around it, which belong to its sentence."""
     surplus = text.count("(") - text.count(")")
     return text[surplus:] if surplus > 0 and text.startswith("(" * surplus) else text[: len(text) + min(surplus, 0)]

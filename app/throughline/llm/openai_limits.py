@@ -1,6 +1,7 @@
-"""A prompt in the form that OpenAI's chat completions take: no images in tool results, and not too many calls at once.
+"""Adaptation of a prompt to OpenAI's chat completions: no images in tool results, a limited number of calls.
 
-What was imported, or stored from another provider, may hold both; OpenAI would refuse it, in every turn of its session.
+Imported messages, or those stored from another provider, may contain both. OpenAI would refuse them in every turn of
+the session.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,16 +13,16 @@ from throughline.domain.message import Block, Content, ImageBlock, Role, TextBlo
 from throughline.domain.prompt import PromptMessage
 
 MOST_CALLS = 128
-"""OpenAI refuses an assistant message with more."""
+"""Most tool calls of one assistant message; OpenAI refuses more."""
 
 IMAGES_FOLLOW = "[The images of this result follow the results.]"
 
 
 def within_openai_limits(messages: tuple[PromptMessage, ...]) -> tuple[PromptMessage, ...]:
-    """Return the messages, with images of tool results in a user message after them, and long steps in several.
+    """Return the messages with images of tool results in a user message after them, and long steps split into several.
 
-    Each call must be followed by its result, as in every prompt of ours. Where there is nothing to do, the very same
-    messages come back. The few tokens of what is put in are not counted.
+    Each call must be followed by its result, as in all our prompts. If nothing needs to change, the same messages are
+    returned. The few tokens of inserted texts are not counted.
     """
     if not any(map(_is_beyond, messages)):
         return messages
@@ -33,7 +34,7 @@ def _is_beyond(message: PromptMessage) -> bool:
 
 
 def _in_steps(group: Group[PromptMessage]) -> Iterator[PromptMessage]:
-    """Yield the group's messages: after each step of at most `MOST_CALLS` calls its results, and then their images."""
+    """Yield the group's messages in steps of at most `MOST_CALLS` calls, each followed by its results and images."""
     head, calls = group.head, group.head.tool_calls
     if len(calls) <= MOST_CALLS:
         yield head

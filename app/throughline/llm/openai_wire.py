@@ -1,6 +1,6 @@
-"""The OpenAI chat-completions wire, mended where LangChain's reading of a stream loses something, and read as JSON.
+"""Chat completions on the OpenAI wire format, with corrections where LangChain's stream parsing loses information.
 
-Imported only when such a model is used: the provider package is optional.
+It also reads events as plain JSON. Imported only if such a model is used, because the provider package is optional.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,21 @@ from throughline.llm.translate_messages import argument_texts
 from throughline.llm.usage_check import token_counts
 
 _written: IdentityCache[BaseMessage, dict[str, Any]] = IdentityCache()  # Any: parsed JSON
-"""Messages in the form they have on the wire."""
+"""Cache of messages in the wire format."""
 
 IDLE_CONNECTION_SECONDS = 30.0
-"""So long a connection waits for the next call; httpx keeps it 5, which a tool call or a user's reading outlasts.
+"""Seconds for which an idle connection is kept for the next call.
 
-Servers and what stands before them mostly hang up after 60 and more; one that has is not used again.
+httpx keeps it for 5, which is shorter than many tool calls or a user's reading. Servers and proxies mostly close it
+after 60 or more; a closed one is not reused.
 """
 
 
 class JsonCompletions:
-    """The SDK's chat completions without its typed models: JSON is sent as it is and comes back as it is.
+    """The SDK's chat completions without its typed models: JSON is sent and returned unchanged.
 
-    LangChain makes plain JSON of a prompt and of an answer's events. Between the two the SDK goes through every message
-    in search of something to encode, and builds a model of every event, which together is most of what a call costs.
+    LangChain converts prompts and answer events to plain JSON. In between, the SDK would search every message for
+    values to encode, and build a model of every event, which together is most of a call's CPU time.
     """
 
     def __init__(self, client: openai.AsyncOpenAI) -> None:
@@ -42,11 +43,11 @@ class JsonCompletions:
 
     @property
     def with_raw_response(self) -> AsyncCompletionsWithRawResponse:
-        """The SDK's own, for what LangChain does not stream, and for what it reads the headers of."""
+        """The SDK's own completions, for calls that LangChain does not stream or whose headers it reads."""
         return self._client.chat.completions.with_raw_response
 
     async def create(self, **payload: object) -> openai.AsyncStream[object]:
-        """Ask for a stream, with the key for models alone: without `security` the SDK may send an admin's."""
+        """Request a stream with the API key for models; without `security` the SDK may send an admin key."""
         return await self._client.post(
             "/chat/completions",
             body=payload,
@@ -58,9 +59,9 @@ class JsonCompletions:
 
 
 class StreamMendingChatOpenAI(ChatOpenAI):
-    """ChatOpenAI that keeps streamed refusals, and tool calls of servers that leave out `index`; it survives odd usage.
+    """ChatOpenAI that keeps streamed refusals and tool calls without `index`, and tolerates invalid usage.
 
-    A message is put into the wire's form once: `to_langchain` may give the same one again.
+    A message is converted to the wire format once: `to_langchain` may return the same message object again.
     """
 
     def _get_request_payload(
@@ -73,7 +74,7 @@ class StreamMendingChatOpenAI(ChatOpenAI):
         messages = self._convert_input(input_).to_messages()
         new = [message for message in messages if _written.find(message) is None]
         payload: dict[str, Any] = super()._get_request_payload(new, stop=stop, **kwargs)
-        if "messages" not in payload:  # a model of OpenAI's newer wire, which writes messages in another way
+        if "messages" not in payload:  # a model of OpenAI's newer wire format, which encodes messages differently
             return super()._get_request_payload(messages, stop=stop, **kwargs)
         for message, written in zip(new, payload["messages"], strict=True):
             _written.keep(message, _with_arguments(written, argument_texts(message)))
@@ -85,12 +86,12 @@ class StreamMendingChatOpenAI(ChatOpenAI):
         default_chunk_class: type,
         base_generation_info: dict[str, Any] | None,  # LangChain's signature
     ) -> ChatGenerationChunk | None:
-        chunk["usage"] = token_counts(chunk.get("usage"))  # LangChain fails at a number that is none
+        chunk["usage"] = token_counts(chunk.get("usage"))  # LangChain raises for a value that is no number
         deltas = _deltas(chunk)
         for delta in deltas:
             for call in delta.get("tool_calls") or ():
                 call.setdefault("index", None)
-                call.setdefault("function", None)  # LangChain would pass over all calls of an event: it must not
+                call.setdefault("function", None)  # otherwise LangChain would skip all calls of the event
         converted = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if converted is not None and any(delta.get("refusal") for delta in deltas):
             converted.message.additional_kwargs["refusal"] = "refused"
@@ -98,22 +99,22 @@ class StreamMendingChatOpenAI(ChatOpenAI):
 
 
 def _with_arguments(written: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:  # Any: parsed JSON
-    """Put the arguments as the model wrote them in place of LangChain's rewriting, which may be half as long again."""
+    """Replace LangChain's rewritten arguments by the model's own text, which may be a third shorter."""
     for call, text in zip(written.get("tool_calls") or (), texts, strict=False):
         call["function"]["arguments"] = text
     return written
 
 
 def _deltas(chunk: dict[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
-    """The deltas of one event; a choice without one gets the null that LangChain asks for."""
+    """Return the deltas of one event; a choice without one gets the null that LangChain expects."""
     choices = chunk.get("choices") or ()
     return [delta for choice in choices if (delta := choice.setdefault("delta", None))]
 
 
 class CompatibleChatOpenAI(StreamMendingChatOpenAI):
-    """For OpenAI-compatible servers: they know `max_tokens`, and not all its successor.
+    """Chat model for OpenAI-compatible servers, some of which know only `max_tokens` and not its successor.
 
-    Tools that may not be called are not named: some pass over `tool_choice` and call them (Ollama).
+    If tools may not be called, they are left out, because some servers (Ollama) ignore `tool_choice`.
     """
 
     def _get_request_payload(
@@ -134,9 +135,9 @@ class CompatibleChatOpenAI(StreamMendingChatOpenAI):
 def make_openai(
     model: str, base_url: str | None, *, idle_seconds: float, connect_seconds: float, api_key: str | None = None
 ) -> ChatOpenAI:
-    """Return a model on the OpenAI wire with its own HTTP client, so that it can be closed.
+    """Return a model on the OpenAI wire format with an HTTP client of its own, so that it can be closed.
 
-    Without an `api_key` the environment's is taken. Raises openai.OpenAIError where there is none.
+    Without `api_key` the environment's key is used. Raises openai.OpenAIError if there is none.
     """
     timeout = openai.Timeout(idle_seconds, connect=connect_seconds)
     limits = copy(openai.DEFAULT_CONNECTION_LIMITS)
@@ -146,7 +147,7 @@ def make_openai(
         "max_retries": 0,
         "timeout": timeout,
         "stream_usage": True,
-        "stream_chunk_timeout": 0,  # ours bounds every chunk, the first one too
+        "stream_chunk_timeout": 0,  # our own timeout covers every chunk, including the first
         "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
     }
     if api_key is not None:

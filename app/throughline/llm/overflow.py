@@ -1,7 +1,7 @@
-"""Recognises "the prompt is too long for the window" in all the ways providers and local servers say it.
+"""Recognition of "the prompt is too long for the window" in the errors of providers and local servers.
 
-Three steps: what looks like it and is not, structured markers, then phrases. Re-read at each upgrade of a provider
-package; deepagents, LiteLLM, pydantic-ai and pi-mono keep similar lists.
+Three steps: similar errors are excluded, then structured markers are checked, then phrases. Review it at each upgrade
+of a provider package; deepagents, LiteLLM, pydantic-ai and pi-mono keep similar lists.
 """
 
 import re
@@ -109,14 +109,14 @@ _PROMPT = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The provider's own numbers, None where it named none that can be true."""
+    """The provider's own numbers, None if it named no plausible one."""
 
     window_tokens: int | None
     prompt_tokens: int | None
 
 
 def recognise_overflow(failure: Failure) -> Overflow | None:
-    """Return the numbers if the failure says that the prompt is too long, else None."""
+    """Return the provider's numbers if the failure means that the prompt is too long, else None."""
     if _is_something_else(failure):
         return None
     is_marked = failure.code in MARKERS or failure.type in MARKERS or _is_named_so(failure)
@@ -132,7 +132,7 @@ def _is_something_else(failure: Failure) -> bool:
 
 
 def _is_named_so(failure: Failure) -> bool:
-    # LangChain looks into the whole text, so what the user wrote can make an overflow of any error, and its Google
+    # LangChain searches the whole text, so the user's words can turn any error into an overflow, and its Google
     # package gives this class to every client error that mentions a "token limit".
     is_named = "ContextOverflowError" in failure.kinds and "GoogleContextOverflowError" not in failure.kinds
     return is_named and not failure.has_echo

@@ -1,4 +1,4 @@
-"""Errors of providers' packages, raised as errors of ours: every package has its own, for keys, options and calls."""
+"""Translation of exceptions of providers' packages into ours; each package has its own for keys, options and calls."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from throughline.llm.providers import ModelName
 
 @contextmanager
 def raised_as(translate: Callable[[Exception], ThroughlineError]) -> Generator[None]:
-    """Raise what the block raises as the error that `translate` makes of it; one of ours stays as it is."""
+    """Raise an exception of the block as the one that `translate` returns for it; our own exceptions pass unchanged."""
     try:
         yield
     except ThroughlineError:
@@ -19,7 +19,7 @@ def raised_as(translate: Callable[[Exception], ThroughlineError]) -> Generator[N
 
 
 def as_setting(name: ModelName, advice: str, error: Exception) -> SettingInvalid:
-    """Return the error for a model that its package does not make: that is the operator's setting."""
+    """Return the error for a model that its package cannot create, which is a mistake in the operator's settings."""
     provider, said = name.provider, str(error).lower()
     if isinstance(error, ImportError):
         return SettingInvalid(

@@ -1,4 +1,4 @@
-"""Token counters that operators write, named `module:function`: tried when an agent is loaded, never trusted since."""
+"""Token counters written by operators, named `module:function`: tested at loading, guarded in every later call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from throughline.execution.outcome import Raised, outcome_of
 from throughline.llm.chars_counter import CharsCounter
 
 TRIAL_SECONDS = 2.0
-"""The trial text is some 2,500 tokens: a counter that needs longer for it would hold up every turn."""
+"""Time limit for the trial texts, about 2,500 tokens: a slower counter would delay every turn."""
 
 TRIAL_TEXTS = ("", "one two three", "One two three, vier fünf sechs, 七八九 <|endoftext|> 🙂\n" * 200)
 log = structlog.get_logger(__name__)
@@ -21,14 +21,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class PluginCounter:
-    """Counts with an operator's function; where that fails, by characters, so that no turn fails with it."""
+    """Token counter that calls an operator's function; if it fails, characters are counted, so that no turn fails."""
 
     name: str
     function: Callable[[str], object]
     _has_failed: bool = field(default=False, compare=False)
 
     def count(self, text: str) -> int:
-        """Return what the function says, or the estimate of `chars` where it gives no count."""
+        """Return the function's count, or the estimate of `chars` if it gives no valid count."""
         cleaned = clean_text(text)
         outcome = outcome_of(lambda: _count(self.function, cleaned))
         if isinstance(outcome, Raised):
@@ -37,7 +37,7 @@ class PluginCounter:
         return outcome.value
 
     def _log_first(self, error: BaseException) -> None:
-        """Log one failure only: a broken counter is asked for every message."""
+        """Log only the first failure, because a broken counter fails for every message."""
         if not self._has_failed:
             self._has_failed = True
             log.warning("token counter failed, counting by characters", counter=self.name, error=type(error).__name__)
@@ -46,7 +46,7 @@ class PluginCounter:
 def import_counter(name: str) -> PluginCounter:
     """Return the counter `name`, tried on short, empty and long texts.
 
-    Raises SettingInvalid where it cannot be imported, called or tried, raises, returns no count or takes too long.
+    Raises SettingInvalid if it cannot be imported or called, raises, returns no count or takes too long.
     """
     function = import_plugin(name, kind="token counter")
     if not callable(function):
@@ -59,7 +59,7 @@ def import_counter(name: str) -> PluginCounter:
 
 
 class _NoCount(Exception):
-    """Raised for a value that is no number of tokens."""
+    """Raised for a return value that is no number of tokens."""
 
 
 def _count(function: Callable[[str], object], text: str) -> int:

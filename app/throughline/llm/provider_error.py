@@ -1,7 +1,7 @@
-"""What a provider's error says, read into one shape: from the parsed body and the status, never from `str(error)`.
+"""Provider errors in one common shape, read from the parsed body and the status, never from `str(error)`.
 
-Three SDKs, their streams and LangChain's wrappers tell the same things in different places. No SDK is imported here:
-providers are optional, and gateways behind one SDK speak the dialect of another.
+Three SDKs, their streams and LangChain's wrappers put the same information in different places. No SDK is imported
+here: providers are optional, and a gateway behind one SDK may use another's format.
 """
 
 import json
@@ -17,7 +17,7 @@ _OK = 200
 _FIRST_ERROR = 400
 _LAST_STATUS = 599
 
-# A stream that fails after `200 OK` names its error by type or code only.
+# A stream that fails after `200 OK` identifies its error only by type or code.
 STATUS_OF_TYPE: Mapping[str, int] = {
     "invalid_request_error": 400,
     "badrequesterror": 400,
@@ -40,16 +40,16 @@ STATUS_OF_TYPE: Mapping[str, int] = {
 }
 
 _ECHO = re.compile(r"""(?<!\w)'[^']{16,}'(?!\w)|(?<!\w)"[^"]{16,}"(?!\w)|\binput_value=.*|\bReceived:.*""", re.DOTALL)
-"""Parts of an error message that may repeat what the user wrote, which must not be taken for the provider's words."""
+"""Parts of an error message that may repeat the user's text and must not be taken for the provider's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A provider error in one shape. Strings are empty and numbers None where the provider said nothing.
+    """A provider error in one shape. Missing strings are empty and missing numbers None.
 
-    `status` is the HTTP status, or what the error's type stands for where a stream failed after `200 OK`. `kinds`
-    are the class names of the error and its causes; `body` is the innermost error object. `has_echo` is True where
-    a part of the message was left out of `message` because it may repeat the user.
+    `status` is the HTTP status, or the status that the error's type stands for if a stream failed after `200 OK`.
+    `kinds` are the class names of the error and its causes. `body` is the innermost error object. `has_echo`: a part of
+    `message` was removed because it may repeat the user's text.
     """
 
     status: int | None
@@ -64,7 +64,7 @@ class Failure:
 
 
 def read_failure(error: BaseException) -> Failure:
-    """Read the error and its causes; the first of them that carries a status or a body is the one that counts."""
+    """Read the error and its causes; the first of them with a status or a body provides the values."""
     chain = tuple(error_chain(error))
     carrier = next(filter(_says_something, chain), error)
     raw = _body_of(carrier)
@@ -113,10 +113,11 @@ def _status_of(error: BaseException) -> int | None:
 
 
 def _body_of(error: BaseException) -> object | None:
-    """The parsed body; '' is a body that is empty, None none at all.
+    """Return the parsed body of the error; '' for an empty body, None without one.
 
-    `body` in the OpenAI, Anthropic and Cohere SDKs, `details` in Google's, `error` in Ollama's, `message` in Google's
-    older one, a part of the response in Amazon's, its text where a package raises httpx's own error (Mistral).
+    It is `body` in the OpenAI, Anthropic and Cohere SDKs, `details` in Google's, `error` in Ollama's, `message` in
+    Google's older one, a part of the response in Amazon's, and the response's text for packages that raise httpx's own
+    error (Mistral).
     """
     bodies = [value for value in _held_by(error) if isinstance(value, Mapping | list | str)]
     said = next(filter(None, bodies), None)
@@ -141,13 +142,13 @@ def _amazon_status(response: Mapping[str, object]) -> int | None:
 
 
 def _amazon_error(response: object) -> Mapping[str, object] | None:
-    """`{"Error": {"Code": …, "Message": …}}`, as botocore keeps it."""
+    """Return the error object `{"Error": {"Code": …, "Message": …}}` that botocore keeps, with lower-case names."""
     said = response.get("Error") if isinstance(response, Mapping) else None
     return {str(name).lower(): value for name, value in said.items()} if isinstance(said, Mapping) else None
 
 
 def _text_of_response(response: object) -> str | None:
-    """None also where reading it raises: in a body that was not read yet, or has a charset that no text comes of."""
+    """Return the response's text; None also if reading it raises (a body not yet read, an unusable charset)."""
     match outcome_of(lambda: getattr(response, "text", None)):
         case Returned(str() as text):
             return text

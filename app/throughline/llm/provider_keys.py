@@ -1,6 +1,6 @@
-"""Which key goes to which address: a provider's key from the environment never leaves for somebody else's server.
+"""Choice of the API key for an address: a provider's key from the environment is never sent to another server.
 
-Used for chat models and for embedding models, whose packages would send it to any `base_url`.
+Chat models and embedding models use it, because their packages would send the key to any `base_url`.
 """
 
 import re
@@ -14,27 +14,27 @@ from throughline.llm.providers import PLACEHOLDER_KEY, Provider
 
 HTTPS_PORT = 443
 HOST = re.compile(r"[a-z0-9._:-]+")
-"""A name or an address. What else a URL may hold in this place, clients read in different ways."""
+"""A host name or an address. HTTP clients read anything else in a URL's host in different ways."""
 
 ReadVariable = Callable[[str], str]
-"""Returns an environment variable's value, '' where it is not set."""
+"""Function that returns an environment variable's value, '' if it is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a model is asked, and with which key; None is what the provider's package finds by itself."""
+    """The address and key for a model; None leaves the choice to the provider's package."""
 
     base_url: str | None = None
     api_key: str | None = None
 
     def options(self) -> dict[str, Any]:  # Any: keyword arguments of many classes
-        """Return both as the keyword arguments that LangChain's models take."""
+        """Return both as keyword arguments of LangChain's model classes."""
         given = {"base_url": self.base_url, "api_key": self.api_key}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def no_variable(_name: str) -> str:
-    """Read nothing: for whoever names no key."""
+    """Return '' for every variable: the default for callers without named keys."""
     return ""
 
 
@@ -43,8 +43,9 @@ def choose_key(
 ) -> str | None:
     """Return the key to send to `base_url`; None leaves it to the provider's package, which reads the environment.
 
-    That is so at the provider's own address and at the one that the environment names for it. Another server gets the
-    key that `api_key_env` names, or none. Raises SettingInvalid where the named variable is not set.
+    A named `api_key_env` always decides; raises SettingInvalid if that variable is not set. Otherwise None is returned
+    for the provider's own address, for the one that the environment sets for it, and for providers without a key
+    variable. Any other server gets a placeholder.
     """
     if api_key_env:
         key = read_variable(api_key_env)
@@ -80,6 +81,6 @@ def _origin(address: str) -> tuple[str, str, int | None]:
 
 
 def _shown(base_url: str | None) -> str:
-    """The address without credentials that may stand in it."""
+    """Return the address without any credentials in it."""
     scheme, host, port = _origin(base_url or "")
     return f"{scheme}://{host}" + (f":{port}" if port else "")

@@ -1,4 +1,4 @@
-"""The providers an `init_chat_model` string may name, what to install for them and which variable holds their key."""
+"""Providers that an `init_chat_model` string may name, with the package to install and the variable of their key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,17 +7,16 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.json_types import JsonObject
 
 PLACEHOLDER_KEY = "no-key-needed"
-"""Sent to servers at a `base_url` when the operator has set no key: local ones need none, the SDKs insist on one."""
+"""Sent to servers at a `base_url` if the operator has set no key: local servers need none, but the SDKs require one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider. `install` is what pip must be told, `key_variable` the environment variable of its key.
+    """One provider. `install` is the argument of `pip install`, `key_variable` the environment variable of its key.
 
-    `own_host` is where the provider itself is asked, `address_variables` hold the address that the operator's
-    environment gives in its place; the key in `key_variable` is for these alone (`provider_keys.py`). `key_field` names
-    the LangChain model's field with the key, where its class accepts an empty one; the rest is explained at
-    `ModelTraits`.
+    `own_host` is the provider's own server; `address_variables` name environment variables with an address in its
+    place. The key in `key_variable` is only for these addresses (`provider_keys.py`). `key_field` names the LangChain
+    model's field with the key, if its class accepts an empty one. `ModelTraits` explains the other fields.
     """
 
     name: str
@@ -109,7 +108,7 @@ PROVIDERS: Mapping[str, Provider] = {
     )
 }
 
-# As init_chat_model infers them, but for Gemini, which it sends to Vertex AI with a warning of change.
+# As init_chat_model infers them, except Gemini, which it sends to Vertex AI with a deprecation warning.
 INFERRED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gpt-", "o1", "o3", "o4", "chatgpt", "text-davinci"), "openai"),
     (("claude",), "anthropic"),
@@ -127,21 +126,21 @@ INFERRED: tuple[tuple[tuple[str, ...], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A model's name taken apart."""
+    """A model's name, split into provider and model."""
 
     provider: Provider
     model: str
 
     @property
     def full(self) -> str:
-        """`provider:model`."""
+        """The full name, `provider:model`."""
         return f"{self.provider.name}:{self.model}"
 
 
 def parse_model_name(name: str, base_url: str | None) -> ModelName:
-    """Take `provider:model` apart, or infer the provider; with a `base_url` and no provider it is `openai`.
+    """Split `provider:model`, or infer the provider; with a `base_url` and no provider it is `openai`.
 
-    A colon that follows no known provider belongs to the model (`qwen2.5:7b`). Raises SettingInvalid.
+    A colon that follows no known provider is part of the model's name (`qwen2.5:7b`). Raises SettingInvalid.
     """
     prefix, _, rest = name.partition(":")
     provider = PROVIDERS.get(prefix.replace("-", "_").lower())

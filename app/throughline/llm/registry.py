@@ -1,4 +1,4 @@
-"""Where chat models come from: names in agent files and settings become models, made once and kept."""
+"""Registry of chat models: creates the models that agent files and settings name, each once, and caches them."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +24,11 @@ OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")
 
 @dataclass(frozen=True, slots=True)
 class ModelsConfig:
-    """What the operator says about models. Provider packages read the environment for a provider's own key.
+    """The operator's settings for models. Provider packages read a provider's own key from the environment.
 
-    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name. `default_api_key_env`
-    names the variable with the key for that address, whoever names the address. `read_variable` reads such a variable.
+    `default_base_url` belongs to `default_model`, whether it is named or used by default. `default_api_key_env` names
+    the variable with the key for that address, no matter which setting names the address. `read_variable` reads such a
+    variable.
     """
 
     default_model: str = OFFLINE
@@ -41,10 +42,10 @@ class ModelsConfig:
 
 
 def address_beside(model: str, *, default_model: str, default_base_url: str) -> str | None:
-    """Return where `model` lives if its own address is not written: beside the default model, if of one provider.
+    """Return the address of `model` if none is set: the default model's, if both have the same provider.
 
-    None is the provider's own address. Without this, the texts an operator keeps at a server of their own would leave
-    it as soon as a second model of that server is named.
+    None is the provider's own address. Without this rule, naming a second model would send the texts that an operator
+    keeps on their own server to the provider.
     """
     if not default_base_url or OFFLINE in {model, default_model}:
         return None
@@ -53,7 +54,7 @@ def address_beside(model: str, *, default_model: str, default_base_url: str) -> 
 
 
 def _provider_at(model: str, base_url: str) -> str:
-    """A name that tells no provider is one of an OpenAI-compatible server."""
+    """Return the model's provider; a name without one belongs to an OpenAI-compatible server."""
     try:
         return parse_model_name(model, None).provider.name
     except SettingInvalid:
@@ -61,10 +62,10 @@ def _provider_at(model: str, base_url: str) -> str:
 
 
 class ModelRegistry:
-    """Implements the Models port."""
+    """Implementation of the Models port."""
 
     def __init__(self, config: ModelsConfig | None = None) -> None:
-        """Keep the configuration; no model is made before it is asked for."""
+        """Keep the configuration; each model is created when it is first needed."""
         parse_in_linear_time()
         self._config = config or ModelsConfig()
         self._models: dict[tuple[str, str | None, str | None], ChatModel] = {}
@@ -74,7 +75,7 @@ class ModelRegistry:
         """Return the model of that name; '' is the default model at its own address.
 
         `api_key_env` names the variable with the key for `base_url`. Raises SettingInvalid for an unknown provider, a
-        missing package or a missing key: a model that was named is never silently replaced by another one.
+        missing package or a missing key: a named model is never silently replaced by another one.
         """
         name, address = model.strip(), base_url or None
         if name in {"", self._config.default_model}:
@@ -87,7 +88,7 @@ class ModelRegistry:
         return self._models[key]
 
     async def close(self) -> None:
-        """Close the connections to providers; afterwards models may not be used."""
+        """Close the connections to providers; models must not be used afterwards."""
         for model in self._opened:
             await _close(model)
         self._opened.clear()
@@ -119,7 +120,7 @@ class ModelRegistry:
 
 
 def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
-    """Make the LangChain model; whatever its package refuses is the operator's setting."""
+    """Create the LangChain model; an error of its package means a mistake in the operator's settings."""
     with raised_as(partial(as_setting, name, "choose another model (offline needs none)")):
         model = MAKERS.get(name.provider.name, _make_other)(name, access, config)
     _require_key(model, name)
@@ -162,14 +163,14 @@ def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseCh
 
 
 MAKERS = {"openai": _make_openai, "anthropic": _make_anthropic}
-"""Makers of models whose reading of the wire is mended; all others are LangChain's own."""
+"""Functions that create models with corrected stream parsing; all other models are LangChain's own."""
 
 
 def _keep_to_httpx(model: BaseChatModel) -> None:
-    """Let Google's SDK use httpx, as it does until somebody else installs aiohttp: with that it loses error bodies."""
+    """Make Google's SDK use httpx even if aiohttp is installed, with which it loses error bodies."""
     client = getattr(getattr(model, "client", None), "_api_client", None)
     if client is not None:
-        client._http_options.httpx_async_client = client._async_httpx_client  # noqa: SLF001  # there is no public way
+        client._http_options.httpx_async_client = client._async_httpx_client  # noqa: SLF001  # there is no public API for it
 
 
 def _require_key(model: BaseChatModel, name: ModelName) -> None:

@@ -1,4 +1,4 @@
-"""How long a provider asks us to wait: from its headers, or from the body where Google puts it."""
+"""The provider's requested waiting time, from an error's headers, or from the body (Google)."""
 
 import math
 import re
@@ -9,9 +9,9 @@ _DELAY = re.compile(r"^(\d+(?:\.\d+)?)s$")
 
 
 def read_retry_after(headers: Mapping[str, str], body: Mapping[str, object]) -> float | None:
-    """Return the seconds to wait, None where nothing usable is said.
+    """Return the seconds to wait, None if the error states no usable time.
 
-    A date is read against the answer's own `Date` header: the other clock is the one that counts.
+    A date is compared with the response's own `Date` header, because the provider's clock counts.
     """
     for candidate in (_milliseconds(headers), _seconds(headers), _date(headers), _google_delay(body)):
         if candidate is not None and math.isfinite(candidate) and candidate >= 0:
@@ -38,7 +38,7 @@ def _date(headers: Mapping[str, str]) -> float | None:
 
 
 def _google_delay(body: Mapping[str, object]) -> float | None:
-    """`details: [{"@type": "…RetryInfo", "retryDelay": "13s"}]`."""
+    """Return the delay in Google's error details: `[{"@type": "…RetryInfo", "retryDelay": "13s"}]`."""
     details = body.get("details")
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None

@@ -1,4 +1,4 @@
-"""Text that arrives in pieces, cleaned as it comes: a character whose two halves are split over pieces is kept."""
+"""Text that arrives in pieces, cleaned on arrival; a surrogate pair split over two pieces stays one character."""
 
 from dataclasses import dataclass, field
 
@@ -7,19 +7,19 @@ from throughline.domain.text import clean_text
 
 @dataclass(slots=True)
 class StreamText:
-    """Joins pieces. A piece that ends in the first half of a surrogate pair keeps that half back until the next."""
+    """Joins the pieces of a text. The first half of a surrogate pair at a piece's end is kept for the next piece."""
 
     _held: str = ""
     _pieces: list[str] = field(default_factory=list)
 
     def feed(self, piece: str) -> str:
-        """Return what can be shown now."""
+        """Add a piece and return the text that is complete now."""
         text = self._held + piece
         self._held = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
         return self._keep(text[: len(text) - len(self._held)])
 
     def flush(self) -> str:
-        """Return what was held back when nothing more comes."""
+        """Return the text held back so far; call it after the last piece."""
         held, self._held = self._held, ""
         return self._keep(held)
 

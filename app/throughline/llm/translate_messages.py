@@ -1,4 +1,4 @@
-"""Our prompt in LangChain's messages. What was stored may come from another provider: it is made acceptable here."""
+"""Conversion of our prompts to LangChain's messages, including messages that another provider's model wrote."""
 
 import re
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 
 EMPTY_RESULT = "(no output)"
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-"""Ids of tool calls that every provider takes: OpenAI refuses longer ones, Anthropic other characters."""
+"""Tool call ids that every provider accepts: OpenAI refuses longer ones, Anthropic other characters."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
 _MADE_ID = re.compile(r"call_[0-9a-f]{32}")
 
 _argument_texts: IdentityCache[BaseMessage, tuple[str, ...]] = IdentityCache()
-"""The arguments of a message's calls as text, which LangChain's messages have no place for."""
+"""The arguments of a message's calls as text, for which LangChain's messages have no field."""
 
 
 def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage]:
-    """Return the prompt as LangChain messages, the system prompt as one message before them.
+    """Return the prompt as LangChain messages, the system prompt first.
 
-    `may_share` gives the same LangChain message for a message each time: for models that change none they are given.
+    `may_share` returns the same LangChain message for the same message each time; it is for models that change none.
     """
     system: list[BaseMessage] = [SystemMessage(prompt.system)] if prompt.system else []
     make = _shared_or_new if may_share else _message
@@ -35,12 +35,12 @@ def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage
 
 
 def argument_texts(message: BaseMessage) -> tuple[str, ...]:
-    """Return the arguments of each call of a message from `to_langchain`, for a wire that takes them as text."""
+    """Return the arguments of each call of a message from `to_langchain`, for wire formats that take them as text."""
     return _argument_texts.find(message) or ()
 
 
 def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
-    """Return tool specs in the form that every LangChain model's `bind_tools` takes (OpenAI's)."""
+    """Return tool specs in OpenAI's form, which every LangChain model's `bind_tools` accepts."""
     return [
         {
             "type": "function",
@@ -98,14 +98,17 @@ def _said(message: PromptMessage) -> AIMessage:
 
 
 def _name(name: str) -> str:
-    """A name every provider accepts: models invent names with dots and blanks, and have to be shown them again."""
+    """Return the tool's name in a form that every provider accepts.
+
+    Models invent names with dots and spaces, and have to be shown them again.
+    """
     return _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unknown_tool"
 
 
 def _call_id(call_id: str) -> str:
-    """An id every provider accepts, for a call and its result alike; the same one each time, for the prompt's cache.
+    """Return an id that every provider accepts, the same for a call and its result and in every prompt.
 
-    One that looks like those made here is made anew too, so that no two become the same.
+    An id that looks like one made here is replaced as well, so that no two ids become the same.
     """
     is_taken = CALL_ID.fullmatch(call_id) and not _MADE_ID.fullmatch(call_id)
     return call_id if is_taken else f"call_{sha256(call_id.encode()).hexdigest()[:32]}"

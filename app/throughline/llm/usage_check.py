@@ -1,4 +1,4 @@
-"""Looks at the usage a provider reports: it may be no number, or of a prompt that the server shortened in silence."""
+"""Checks of the usage that a provider reports: it may be no number, or belong to a silently shortened prompt."""
 
 import re
 from collections.abc import Mapping
@@ -10,22 +10,23 @@ from throughline.domain.message import text_of
 from throughline.domain.prompt import Prompt, Usage
 
 MOST_CHARACTERS_PER_TOKEN = 8
-"""No tokenizer finds longer tokens than this in a whole prompt of ordinary text; only below it are words counted."""
+"""Characters per token that no tokenizer exceeds over a whole ordinary prompt; words are counted only beyond it."""
 
 LEAST_SHARE = 0.6
-"""A count below this share of the prompt's words is of another prompt: every word is a token at least."""
+"""Share of the prompt's words below which a count must belong to a shortened prompt: each word is at least one token.
+"""
 
 _WORD = re.compile(r"[^\W_]+")
 log = structlog.get_logger(__name__)
 
 
 def is_token_count(value: object) -> bool:
-    """Whether a provider's value is a number of tokens: whole, and neither text nor true."""
+    """Return whether a provider's value is a number of tokens: an integer, and neither text nor a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def token_counts(usage: object) -> dict[str, object] | None:
-    """Return a provider's usage with what can be read of it: whole numbers, and details of such; None if nothing."""
+    """Return the readable part of a provider's usage: integers, and details made of integers; None if there is none."""
     if not isinstance(usage, Mapping):
         return None
     found: dict[str, object] = {}
@@ -38,10 +39,10 @@ def token_counts(usage: object) -> dict[str, object] | None:
 
 
 def checked_usage(usage: Usage, prompt: Prompt, model: str) -> Usage:
-    """Return the usage, without the count of a prompt that the provider cannot have read whole.
+    """Return the usage, without the prompt's count if the provider cannot have read the whole prompt.
 
-    Such a count would teach us that the provider counts lower than we do, so that the next prompt would be longer
-    still. It is logged: whoever runs the server has to give it, or the agent, another window.
+    Such a count would lower our estimates, so that the next prompt would be even longer. It is logged, because the
+    operator has to set another window for the server or the agent.
     """
     reported = usage.input_tokens
     if reported is None or not _is_shortened(prompt, reported):

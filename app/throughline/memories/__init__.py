@@ -1,1 +1,1 @@
-"""Users' memories as the doors see them: kept, and found by their words and, with a model for it, by their meaning."""
+"""Users' memories for the interfaces: storage, and search by words and, with an embedding model, by meaning."""

@@ -1,6 +1,6 @@
-"""What memories mean, as vectors: made when a memory is stored, else later by a side job, and asked by searches.
+"""Embeddings of memories: computed when a memory is stored, else later by a side job, and used by searches.
 
-Nobody waits long for the model, and nothing fails with it: what it did not do in time, the job does.
+Requests wait only briefly for the model and never fail with it. The job computes missing vectors.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from throughline.domain.memory import Memory
 from throughline.execution.breaker import Breakers
 
 TIMEOUT_SECONDS = 5.0
-"""How long storing or searching a memory waits for the model."""
+"""Time limit for the model while a memory is stored or searched."""
 
 BATCH = 16
-"""Memories sent at once: at most 160,000 characters, which is below what providers take in one request."""
+"""Memories embedded per request: at most 160,000 characters, below the providers' limits."""
 
 KEPT_DAYS = 7
-"""Vectors of other models stay for so long, so that the way back to one costs nothing."""
+"""Days for which vectors of other models are kept, so that switching back costs nothing."""
 
 PROBE = "How long are the vectors?"
 _UNKNOWN = "?"
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingDependencies:
-    """What it takes; `timeout_seconds` bounds what a request waits for the model."""
+    """The dependencies of Meaning; `timeout_seconds` limits how long a request waits for the model."""
 
     embedder: Embedder
     vectors: MemoryVectorRepository
@@ -52,17 +52,17 @@ class EmbeddingDependencies:
 
 
 class Meaning:
-    """Makes, keeps and compares the vectors of one model."""
+    """Computes, stores and compares the vectors of one embedding model."""
 
     def __init__(self, dependencies: EmbeddingDependencies) -> None:
-        """Ask nobody yet: how long the model's vectors are is seen from its answers."""
+        """Call nothing yet: the vectors' length is learned from the model's answers."""
         self._dependencies = dependencies
         self._model = dependencies.embedder.model
         self._breakers = Breakers(dependencies.clock)
         self._dimensions: int | None = None
 
     async def note(self, memory: Memory) -> None:
-        """Give a memory its vector, or leave it to the job. Raises nothing: the memory is stored already."""
+        """Embed a stored memory, or queue the job that does. Does not raise, because the memory is stored already."""
         vector = await self._ask_with_timeout(memory.text)
         try:
             if vector is not None:
@@ -73,23 +73,23 @@ class Meaning:
         return None
 
     async def nearest(self, user_id: UserId, query: str, limit: int) -> tuple[Memory, ...]:
-        """Return the user's memories nearest in meaning, none where the model does not answer in time."""
+        """Return the user's memories nearest in meaning, empty if the model does not answer in time."""
         vector = await self._ask_with_timeout(query)
         if vector is None:
             return ()
         return await self._dependencies.vectors.nearest(user_id, self._model, vector, limit)
 
     async def embed_soon(self) -> None:
-        """Put the job in line that makes the vectors that are missing; if that fails, the clock does it later."""
+        """Queue the job that computes missing vectors; if that fails, the schedule queues it later."""
         try:
             await self._dependencies.jobs.enqueue(Job(EMBED_MEMORIES, f"{self._model} {self._dimensions or _UNKNOWN}"))
         except ThroughlineError as error:
             log.warning("job was not put in line", kind=EMBED_MEMORIES, error=error.code)
 
     async def embed_missing(self, subject: str) -> None:
-        """Do the job: make every vector that is missing, of all users' memories, batch by batch.
+        """Compute all missing vectors, for all users' memories, in batches. This is the side job.
 
-        `subject` is the model and the length of its vectors as far as known. Raises what the model raises.
+        `subject` is the model's name and its vectors' length if known. Raises the model's errors.
         """
         model, _, dimensions = subject.rpartition(" ")
         if model != self._model:
@@ -106,7 +106,7 @@ class Meaning:
             log.info("memories embedded", model=model, memories=made, old_vectors_deleted=deleted)
 
     async def _embed(self, batch: Sequence[Memory]) -> int:
-        """Embed a batch, if the model refuses it one by one, and return how many have their vectors."""
+        """Embed a batch; if the model rejects it, embed each memory alone. Return how many have vectors."""
         try:
             vectors = await self._ask([memory.text for memory in batch])
         except ModelRejected as error:
@@ -120,11 +120,11 @@ class Meaning:
         if len(batch) > 1:
             return sum([await self._embed([memory]) for memory in batch])
         log.warning("the model refuses a memory", memory_id=str(batch[0].id), error=error.code)
-        await self._ask([PROBE])  # if it refuses this too, it is not the memory's fault, and the job ends here
+        await self._ask([PROBE])  # raises if the model rejects every text, which ends the job
         return 0
 
     async def _ask_with_timeout(self, text: str) -> Vector | None:
-        """Ask for one vector; None where the model fails, is slow, or was left alone after failures."""
+        """Return one text's vector; None if the model fails, is too slow, or its circuit breaker is open."""
         if not self._breakers.acquire(self._model):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Puts rankings together: by ranks alone, as the scores of different searches cannot be compared."""
+"""Combination of search rankings by rank alone, since scores of different searches are not comparable."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ Condorcet and individual Rank Learning Methods", SIGIR 2009."""
 
 
 def fuse(*rankings: Sequence[Memory]) -> tuple[Memory, ...]:
-    """Return every memory once, the best first; its score is the sum of 1 / (K + rank) over the rankings it is in."""
+    """Return every memory once, best first; its score is the sum of 1 / (K + rank) over the rankings."""
     scores: dict[MemoryId, float] = {}
     found: dict[MemoryId, Memory] = {}
     for ranking in rankings:

@@ -1,1 +1,4 @@
-"""What the rooms below the doors need from outside, as Protocols; the adapters fulfil them, `assembly/` joins them."""
+"""Protocols for the services that turns, prompts and summaries need. Adapters implement them.
+
+`assembly/` connects the implementations with their users.
+"""

@@ -1,4 +1,4 @@
-"""What recall tools need from outside: searching and reading the stored history, always in a user's name."""
+"""The interface of recall tools to the stored history: search and read, always on behalf of a user."""
 
 from typing import Protocol
 
@@ -8,10 +8,10 @@ from throughline.domain.recall import Found, HistoryQuery
 
 
 class History(Protocol):
-    """The stored history. A session that is missing and one that is somebody else's are the same NotFound."""
+    """The stored message history. A missing session and another user's session raise the same NotFound."""
 
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
-        """Return what matches best in the session, in all the owner's sessions where it is None. Raises NotFound."""
+        """Return the best matches in the session, or in all the owner's sessions if it is None. Raises NotFound."""
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
-        """Return messages by position, oldest first, as many as one page holds. Raises NotFound."""
+        """Return the messages at positions `first` to `last`, oldest first, at most one page. Raises NotFound."""

@@ -1,8 +1,8 @@
-"""The hook that an agent may name to be asked before each compaction: it may cancel, add wishes, or write the summary.
+"""The hook that an agent may define for its compactions: it may cancel, add instructions, or write the summary.
 
-It is asked when a summary is going to be written, also ahead of its use, and again when one written ahead is going to
-be used: then it may only cancel. A hook is the operator's own code. It raises or hangs at nobody's cost but its own:
-the compaction then goes on as if there were none.
+The hook is called before a summary is written, also one prepared in advance. It is called again before a prepared
+summary is adopted; then it may only cancel. A hook is a plugin. If it raises or hangs, the compaction continues without
+it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,11 +14,11 @@ Trigger: TypeAlias = Literal["auto", "manual"]
 
 @dataclass(frozen=True, slots=True)
 class PreCompact:
-    """What a hook is told.
+    """The hook's input.
 
-    `tokens` is the prompt as it stands, `target_tokens` what the compaction aims at, both in the model's tokens. The
-    summary to be written stands for the `message_count` messages from `from_position` to `through_position`; what lies
-    before is summarised already. `must_compact` says that cancelling will be ignored, as the prompt would not fit
+    `tokens` is the prompt's current size and `target_tokens` the size the compaction aims at, both in the model's
+    tokens. The new summary will cover the `message_count` messages from `from_position` to `through_position`; earlier
+    messages are already summarised. With `must_compact` a cancel is ignored, because the prompt would not fit
     otherwise.
     """
 
@@ -36,10 +36,10 @@ class PreCompact:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a hook may answer (None: go on).
+    """The hook's answer (None: continue unchanged).
 
-    `summary` is taken as the model's own text would be, checks included: for the messages the hook was told of, after
-    what is summarised already. Where all that no longer fits the summary, a model makes one text of several.
+    `summary` is used like a model's text and validated the same way. It covers only the messages named in the hook's
+    input, after the existing summary. If the whole summary becomes too long, a model merges it.
     """
 
     cancel: bool = False
@@ -51,7 +51,7 @@ Hook: TypeAlias = Callable[[PreCompact], Decision | None | Awaitable[Decision | 
 
 
 class Hooks(Protocol):
-    """Where hooks come from."""
+    """The source of hooks."""
 
     def get(self, name: str) -> Hook:
-        """Return the hook `module:function`. Raises SettingInvalid where it cannot be imported or called."""
+        """Return the hook `module:function`. Raises SettingInvalid if it cannot be imported or called."""

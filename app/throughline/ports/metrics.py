@@ -1,43 +1,43 @@
-"""What is reported of turns, prompts and summaries."""
+"""The interface for metrics of turns, prompts and summaries."""
 
 from typing import Protocol
 
 
 class Metrics(Protocol):
-    """What a turn reports of itself; no label ever holds user text."""
+    """Metrics of turns, prompts and summaries. Labels never contain user text."""
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
         """Count a finished turn."""
 
     def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
-        """Record the size of a prompt by our own count."""
+        """Record the size of a prompt by the service's own count."""
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
-        """Count a compaction: outcome is `adopted`, `skipped`, `failed` or `cancelled`."""
+        """Count a compaction with its outcome: `adopted`, `skipped`, `failed` or `cancelled`."""
 
     def model_failed(self, *, model: str, error: str) -> None:
-        """Count a failed model call by error code."""
+        """Count a failed model call by its error code."""
 
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
-        """Record the size of a prompt before and after room was made, in the model's tokens."""
+        """Record the size of a prompt before and after a compaction, in the model's tokens."""
 
     def stage_fired(self, *, stage: str) -> None:
-        """Count a stage of the ladder (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""
+        """Count a compaction stage (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
-        """Record a summariser call that ended, whatever became of its text."""
+        """Record a finished call of a summary model, whether or not its text was used."""
 
     def summary_unused(self, *, model: str, tokens: int, reason: str) -> None:
-        """Count summariser tokens (read and written) that were paid and never adopted."""
+        """Count tokens read and written by a summary model for text that was never adopted."""
 
     def summary_failed(self, *, model: str, reason: str) -> None:
-        """Count a summariser call that gave no usable text, or was not made as the model rests, by error code."""
+        """Count by error code a summary call that gave no usable text or was prevented by an open circuit breaker."""
 
     def summary_breaker_read(self, *, model: str, is_open: bool) -> None:
-        """Show whether a summary model is being left alone: open until a call has reached it again."""
+        """Report whether a summary model's circuit breaker is open."""
 
     def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
-        """Record our estimate of a prompt beside the provider's count of it."""
+        """Record the service's estimate of a prompt's tokens together with the provider's count."""
 
     def overflow_met(self, *, model: str) -> None:
-        """Count a prompt that the provider called too long."""
+        """Count a prompt that the provider rejected as too long."""

@@ -1,4 +1,4 @@
-"""Chat models and token counters, as whoever prepares or sends a prompt needs them."""
+"""Protocols for chat models and token counters, for the code that builds and sends prompts."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -7,18 +7,18 @@ from throughline.domain.prompt import ModelEvent, ModelRequest
 
 
 class TokenCounter(Protocol):
-    """Counts tokens. `name` is stored beside each count."""
+    """A token counter. Its `name` is stored with each count."""
 
     @property
     def name(self) -> str:
         """The counter's name, for example `tiktoken:cl100k_base`."""
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of `text`; special tokens in it are plain text."""
+        """Return the number of tokens of `text`; special tokens in it count as plain text."""
 
 
 class ChatModel(Protocol):
-    """One configured chat model."""
+    """A configured chat model."""
 
     @property
     def name(self) -> str:
@@ -26,29 +26,29 @@ class ChatModel(Protocol):
 
     @property
     def calibration_key(self) -> str:
-        """Under what its calibration is kept: the name, with the server's address where it has one of its own."""
+        """Key of the model's calibration: its name, with the server's address if one is configured."""
 
     @property
     def context_limit(self) -> int:
-        """The model's window in tokens, as its profile or our table knows it."""
+        """The model's window in tokens, from its profile or the service's own table."""
 
     @property
     def has_known_tokenizer(self) -> bool:
-        """Whether our counter is known to count much like this model's own."""
+        """Whether the service's counter is known to count about like the model's own tokenizer."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Stream the answer: any number of TextDelta, then exactly one AnswerComplete.
 
-        Raises the ModelRejected and ModelUnavailable families; never returns without AnswerComplete.
+        Raises ModelRejected or ModelUnavailable, or subclasses of them. Never ends without AnswerComplete or an error.
         """
 
 
 class Models(Protocol):
-    """Where chat models come from."""
+    """The source of chat models."""
 
     def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
-        """Return the model for an `init_chat_model` string or `offline`; '' is the setting `default_llm`.
+        """Return the model for an `init_chat_model` string or `offline`; '' stands for the setting `default_llm`.
 
-        `api_key_env` names the variable with the key for `base_url`.
-        Raises SettingInvalid for an unknown provider, a missing package or a missing key.
+        `api_key_env` names the environment variable with the key for `base_url`. Raises SettingInvalid for an unknown
+        provider, a missing package or a missing key.
         """

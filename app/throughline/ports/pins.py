@@ -1,4 +1,4 @@
-"""Where pins are kept, as whoever sets them needs it."""
+"""The interface to stored pins, for the code that pins and unpins messages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Message
 
 CheckRoom: TypeAlias = Callable[[int], None]
-"""Given the sum of the stored counts of the session's other pinned messages; raises where there is no room beside."""
+"""A check that gets the total tokens of the session's other pins, and raises if the new pins would not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinGroup:
-    """A message with all that is pinned with it: a tool call and its results, ordered by position.
+    """Messages that are pinned together: a model's message with tool calls and their results, ordered by position.
 
-    `missing_results` counts calls of the group without a stored result; `is_orphan` says that the message is a tool
-    result that answers no call (or one that is answered already).
+    `missing_results` counts the group's calls without a stored result. `is_orphan`: the message is a tool result
+    without a call, or of a call that already has a result.
     """
 
     messages: tuple[Message, ...]
@@ -25,21 +25,21 @@ class PinGroup:
 
 
 class PinStore(Protocol):
-    """Where pins are kept. Whatever belongs to another owner is NotFound."""
+    """Storage of pins. Messages and sessions of other owners raise NotFound."""
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
-        """Return the group of the message as it is stored now. Raises NotFound."""
+        """Return the message's pin group as it is stored now. Raises NotFound."""
 
     async def pin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...], check: CheckRoom
     ) -> tuple[Message, ...]:
-        """Pin the messages and return them by position; those already pinned stay so.
+        """Pin the messages and return them by position; already pinned messages stay pinned.
 
-        Nobody else pins in the session between the check and the pin; what `check` raises is raised and nothing is
-        pinned. Raises NotFound.
+        `check` runs under a lock, so no other pin can be added in the session between it and the write. If it raises,
+        nothing is pinned and its error is passed on. Raises NotFound.
         """
 
     async def unpin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
     ) -> tuple[Message, ...]:
-        """Take the pins off the messages and return them by position; without a pin they stay so. Raises NotFound."""
+        """Unpin the messages and return them by position; messages without a pin are unchanged. Raises NotFound."""

@@ -1,6 +1,6 @@
-"""Where runs, messages, events and what was learned of models are kept, as turns and summaries need it.
+"""The interface to stored runs, messages, events and calibrations, for turns and summaries.
 
-One method is one transaction.
+Each method is one transaction.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,48 +18,48 @@ from throughline.domain.summary import MeasuredMessages, ReadLimits
 
 
 class RunStore(Protocol):
-    """Runs: from submission to the end. One method is one transaction."""
+    """Storage of runs, from submission to their end. Each method is one transaction."""
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
-        """Store the run with its idempotency key; claim it at once for `claimer` if it is first in line.
+        """Store the run with its idempotency key; claim it for `claimer` if no earlier run has to go first.
 
         Raises NotFound (session), IdempotencyKeyReused, SessionBusy (on_busy=reject), QueueFull.
         """
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
+        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners."""
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
-        """Extend these leases by the database's clock, in one statement; those no longer ours are not in the answer."""
+        """Extend the leases in one statement, by the database's clock; the result lacks leases that are lost."""
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
-        """End the run: answer, usage, status and the last events in one transaction.
+        """End the run in one transaction: answer, usage, status and the last events.
 
-        The answer is stored under step `answer`, so that it exists at most once. `unstored` are events of the turn that
-        are not stored yet; those of the end follow them, numbered from `next_seq`. Raises LeaseLost.
+        The answer is stored as step `answer`, so it exists at most once. `unstored` are the turn's events that are not
+        stored yet. The closing events follow them, numbered from `next_seq`. Raises LeaseLost.
         """
 
     async def fail(self, lease: Lease, error: RunError) -> None:
-        """End the run as failed and store nothing else: no answer, no event, no text of the user's. Raises LeaseLost.
+        """End the run as failed and store nothing else: no answer, no event, no user text. Raises LeaseLost.
 
-        For a run whose end cannot be stored as `finish` does it; its readers are told of the end as it is stored.
+        For runs whose end `finish` cannot store. Readers are notified of the end.
         """
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
-        """Put the run back into the line, for another worker to resume; no error if the lease is gone.
+        """Put the run back into the queue, for another worker to resume; no error if the lease is lost.
 
-        `counts`: it was an attempt of its own, of which there are only so many.
+        With `counts` it counts as one of the run's limited attempts.
         """
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
-        """Return the run. Raises NotFound, also for somebody else's."""
+        """Return the run. Raises NotFound if it is missing or another user's."""
 
 
 class MessageStore(Protocol):
-    """The message log and the session's summary, as a turn uses them. One method is one transaction."""
+    """The message log of a session as turns use it. Each method is one transaction."""
 
     async def find_owner(self, session_id: SessionId) -> UserId:
-        """Return whose session it is. Raises NotFound."""
+        """Return the session's owner. Raises NotFound."""
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
         """Load the session and its newest messages after `summary_through_id` in one query. Raises NotFound."""
@@ -70,27 +70,27 @@ class MessageStore(Protocol):
         """Return up to `limit` messages after the given one (None: from the first), oldest first."""
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
-        """Return what a summary reads of the messages `first` to `last`: of the newest that lie within the limits."""
+        """Measure the newest messages between `first` and `last` that a summary can read within the limits."""
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
-        """Append `message` under the lease; if (run, step) exists already, return that row and write nothing.
+        """Append `message` under the lease; if (run, step) is already stored, return that message and write nothing.
 
         Raises LeaseLost.
         """
 
 
 class EventStore(Protocol):
-    """Run events: written by the run's holder, read by anybody who may read the run."""
+    """Run events: written by the run's lease holder, read by users who may read the run."""
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
-        """Store a batch and wake readers. A lost lease writes nothing and raises LeaseLost."""
+        """Store a batch of events and notify readers. Raises LeaseLost, and then writes nothing."""
 
 
 class CalibrationStore(Protocol):
-    """What was learned of each model's own counting."""
+    """Storage of calibrations: how each model's own token count differs from the service's."""
 
     async def load(self, model: str) -> Calibration | None:
-        """Return what is known of the model, None for a model never called."""
+        """Return the model's calibration, None if the model was never called."""
 
     async def save(self, model: str, calibration: Calibration) -> None:
-        """Keep what was learned; the last writer wins."""
+        """Store the model's calibration; the last writer wins."""

@@ -1,4 +1,4 @@
-"""The tools of the service, as an agent's preparation and a turn need them."""
+"""The interface to the service's tools, for agent preparation and turns."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,13 +9,13 @@ from throughline.domain.tool import ToolContext, ToolOutcome
 
 
 class Tools(Protocol):
-    """The tools agents may name."""
+    """The tools that agents may use."""
 
     def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Return the specs of the named tools. Raises SettingInvalid for an unknown name."""
+        """Return the specifications of the named tools. Raises SettingInvalid for an unknown name."""
 
     def is_repeatable(self, name: str) -> bool:
-        """Whether the tool may be called again where its first outcome is unknown (True for unknown tools)."""
+        """Whether the tool may be called again if its first result is unknown (True for unknown tools)."""
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
-        """Run one call. Unknown tool, bad arguments, exceptions and slowness become error outcomes."""
+        """Run one call. Unknown tools, bad arguments, exceptions and timeouts become error results."""

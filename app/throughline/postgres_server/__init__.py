@@ -1,7 +1,7 @@
-"""The embedded PostgreSQL: real server binaries from a wheel, supervised by us; used when no DATABASE_URL is set.
+"""The embedded PostgreSQL server, used if no DATABASE_URL is set: binaries from a wheel, run by this service.
 
-Any number of processes may share one data directory: each attaches through a lock, the first starts the server, the
-last one out stops it, and whoever finds it dead starts it again.
+Any number of processes may share one data directory. The first starts the server, the last one to leave stops it, and
+any process that finds it dead restarts it. Lock files order these steps.
 """
 
 from throughline.postgres_server.config import EmbeddedConfig

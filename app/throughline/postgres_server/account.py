@@ -1,7 +1,7 @@
-"""The operating system account the server runs as, and running programs as that account.
+"""The operating system account that runs the server, and running programs as that account.
 
-PostgreSQL refuses to run as root. A service run by root therefore starts it as the owner of the data, or as an
-ordinary account; everybody else starts it as themselves.
+PostgreSQL refuses to run as root. A service run by root therefore starts it as the owner of the data, or as an ordinary
+account. Other users start it under their own account.
 """
 
 import os
@@ -16,20 +16,20 @@ from typing import IO
 from throughline.domain.errors import DatabaseUnusable
 
 _ACCOUNTS_FOR_ROOT = ("throughline", "nobody")
-# Nothing of the caller's environment reaches the server: PGDATA, PGPORT and the like would change what it does.
+# The server gets no other environment variables, since PGDATA, PGPORT etc. would change its behaviour.
 _ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C"}
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user and group; `is_other` when it is not the one this process runs as."""
+    """A user and group; `is_other` if it is not the account of this process."""
 
     uid: int
     gid: int
     is_other: bool
 
     def run(self, arguments: Sequence[str], *, folder: Path, script: str = "") -> CompletedProcess[str]:
-        """Run a program to its end in `folder` as this account, with `script` as its input; never raises on failure."""
+        """Run a program in `folder` as this account, with `script` as stdin; return its result, even if it fails."""
         return subprocess.run(  # noqa: S603 - our own binaries with our own arguments
             arguments,
             check=False,
@@ -46,7 +46,7 @@ class Account:
         )
 
     def spawn(self, arguments: Sequence[str], *, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start a program as this account in a session of its own, so that the terminal's Ctrl-C does not reach it."""
+        """Start a program as this account in its own session, so that the terminal's Ctrl-C does not reach it."""
         return subprocess.Popen(  # noqa: S603 - our own binaries with our own arguments
             arguments,
             cwd=folder,
@@ -66,14 +66,17 @@ class Account:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def can_enter(self, folder: Path) -> bool:
-        """Tell whether this account may pass through every folder down to `folder`; asks the system, so ACLs count."""
+        """Return whether this account may traverse every folder down to `folder`; tries it, so that ACLs count."""
         if not self.is_other:
             return True
         return self.run(["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)], folder=Path("/")).returncode == 0
 
 
 def choose_account(*folders: Path) -> Account:
-    """Return the account for a server whose data lie in `folders`: the first that an ordinary user owns decides.
+    """Return the account for a server whose data are in `folders`.
+
+    Unless root runs the service, it is the current account. For root it is the first owner of a folder that is not
+    root, else an ordinary account.
 
     Raises:
         DatabaseUnusable: root runs the service and there is no ordinary account to run the server.
@@ -91,7 +94,7 @@ def choose_account(*folders: Path) -> Account:
 
 
 def _owner_of(folders: Iterable[Path]) -> Account | None:
-    """Return the first owner of one of these that is not root."""
+    """Return the first owner of one of the folders that is not root, None if there is none."""
     for folder in folders:
         owner = folder.stat() if folder.exists() else None
         if owner and owner.st_uid != 0:

@@ -1,6 +1,6 @@
-"""Finds the server's programs in the installed wheel, and copies them where the server's account cannot read them.
+"""The PostgreSQL programs: located in the installed wheel, copied if the server's account cannot read them.
 
-The wheel's Python wrapper is never imported: only its folder is looked up.
+The wheel's Python wrapper is never imported; only its folder is used.
 """
 
 import importlib.metadata
@@ -33,19 +33,20 @@ class Binaries:
 
     @property
     def initdb(self) -> str:
-        """Makes a new cluster."""
+        """Path of the program that creates a cluster."""
         return str(self.folder / "bin" / "initdb")
 
     @property
     def postgres(self) -> str:
-        """The server."""
+        """Path of the server program."""
         return str(self.folder / "bin" / "postgres")
 
 
 def provide_binaries(account: Account, layout: Layout) -> Binaries:
     """Return programs that `account` can run: the installed ones, or a copy of them.
 
-    The copy lies beside the data, or under root's own default place where the account cannot reach the data by path.
+    The copy is stored next to the data, or in root's default data directory if the account cannot reach the data by
+    path.
 
     Raises:
         DatabaseUnusable: the wheel is missing, or does not run on this machine.
@@ -90,7 +91,7 @@ def _binaries_in(site: Path) -> Binaries:
 
 
 def _try(binaries: Binaries, account: Account) -> str:
-    """Return why `account` cannot run the programs, empty if it can."""
+    """Return why `account` cannot run the programs, '' if it can."""
     try:
         tried = [account.run([name, "--version"], folder=Path("/")) for name in (binaries.initdb, binaries.postgres)]
     except OSError as error:
@@ -99,7 +100,7 @@ def _try(binaries: Binaries, account: Account) -> str:
 
 
 def _copy(site: Path, shelf: Path) -> Path:
-    """Copy the programs to `shelf`, once per version of the wheel; a copy appears whole or not at all."""
+    """Copy the programs to `shelf`, once per version of the wheel, atomically; return the copy's folder."""
     target = shelf / importlib.metadata.version(_DISTRIBUTION)
     if target.exists():
         return target
@@ -120,7 +121,7 @@ def _copy(site: Path, shelf: Path) -> Path:
 
 
 def _open_to_all(top: Path) -> None:
-    """Let everybody read: the copy holds public programs, and a strict umask may have closed the installed files."""
+    """Make the copy readable for all users: it holds public programs, and the umask may have restricted it."""
     for folder, _, names in os.walk(top):
         Path(folder).chmod(0o755)
         for path in (Path(folder) / name for name in names):

@@ -1,7 +1,7 @@
-"""Makes the cluster (PostgreSQL's data directory), checks it, and writes its settings.
+"""The cluster, PostgreSQL's data directory: its creation, version check and settings.
 
-Everything that needs the superuser is done while the cluster is made, in single-user mode: afterwards nobody can log in
-as superuser, and the service's role owns its database and no more.
+Everything that needs the superuser is done during creation, in single-user mode. Afterwards nobody can log in as
+superuser, and the service's role owns only its database.
 """
 
 import os
@@ -17,7 +17,7 @@ from throughline.postgres_server.server_log import shorten
 ROLE = "throughline"
 DATABASE = "throughline"
 _SETTINGS_FILE = "throughline.conf"
-# Errors are the application's to tell: their text may hold values, so the server keeps them out of its log.
+# SQL errors are reported by the application. Their text may contain values, so the server does not log them.
 _SETTINGS = """\
 # Written anew at every start.
 cluster_name = '{mark}'
@@ -60,10 +60,10 @@ local all all reject
 
 
 def make_cluster_if_missing(installation: Installation, *, password: str, may_create_databases: bool) -> None:
-    """Make the cluster with its role, database and vector extension; a cluster appears whole or not at all.
+    """Create the cluster with its role, database and vector extension if it is missing; the creation is atomic.
 
     Raises:
-        DatabaseUnusable: it cannot be made; the text carries what the program said.
+        DatabaseUnusable: it cannot be created; the text contains the program's output.
     """
     layout, account = installation.layout, installation.account
     if layout.cluster.exists():
@@ -91,7 +91,7 @@ def make_cluster_if_missing(installation: Installation, *, password: str, may_cr
 
 
 def check_version(installation: Installation) -> None:
-    """Refuse a cluster of another PostgreSQL version.
+    """Check that the cluster was written by the PostgreSQL version of the programs.
 
     Raises:
         DatabaseUnusable: wrong version, or no cluster at all.
@@ -112,12 +112,12 @@ def check_version(installation: Installation) -> None:
 
 
 def set_password(installation: Installation, password: str) -> None:
-    """Give the service's role this password; only while the server does not run."""
+    """Set the password of the service's role; the server must not be running."""
     _run_as_superuser(installation, installation.layout.cluster, [f"ALTER ROLE {ROLE} PASSWORD '{password}'"])
 
 
 def write_settings(cluster: Path, *, mark: str, socket_dir: Path) -> None:
-    """Write our settings and who may log in; settings of older releases do not linger."""
+    """Write the server's settings and access rules, replacing those of older releases."""
     settings = _SETTINGS.format(mark=mark, socket_dir=str(socket_dir).replace("'", "''"))
     files = {_SETTINGS_FILE: settings, "pg_hba.conf": _ACCESS}
     for name, text in files.items():
@@ -130,7 +130,7 @@ def write_settings(cluster: Path, *, mark: str, socket_dir: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove what a killed start left, also while a program of it that we may not see still writes there."""
+    """Remove the folder of an interrupted start, retrying while an unfinished program may still write to it."""
 
     def is_removed() -> bool:
         shutil.rmtree(folder, ignore_errors=True)
@@ -141,7 +141,7 @@ def _remove(folder: Path) -> None:
 
 
 def _run_initdb(installation: Installation, folder: Path) -> None:
-    """Make an empty cluster. Full text search asks C.UTF-8 what a letter is, where the system knows that locale."""
+    """Create an empty cluster, with the C.UTF-8 ctype if the system has that locale, for full text search."""
     arguments = [
         installation.binaries.initdb,
         f"--pgdata={installation.name_for_server(folder)}",
@@ -161,7 +161,7 @@ def _run_initdb(installation: Installation, folder: Path) -> None:
 
 
 def _run_as_superuser(installation: Installation, cluster: Path, statements: list[str]) -> None:
-    """Run statements in template1, so that databases made later have what they make."""
+    """Run statements in template1, so that databases created later inherit the results."""
     arguments = [
         installation.binaries.postgres,
         "--single",
@@ -184,7 +184,7 @@ def _cannot_make(cluster: Path, output: str) -> DatabaseUnusable:
 
 
 def _make_durable(folder: Path) -> None:
-    """Write the folder's entries to disk: a power cut must not bring back the unfinished name."""
+    """Sync the folder to disk, so that a power failure cannot undo the cluster's rename."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What the embedded server is told from outside."""
+"""Configuration of the embedded server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig:
-    """Where the data lives and how long a start waits.
+    """The data directory and the start timeout of the embedded server.
 
     `data_dir` None means the user's data directory, for root `/var/lib/throughline`. `start_timeout_seconds` includes
-    the recovery after a crash. `may_create_databases` counts only when the data directory is first made: test suites
-    want it.
+    recovery after a crash. `may_create_databases` applies only when the data directory is first created; test suites
+    use it.
     """
 
     data_dir: Path | None = None

@@ -1,4 +1,4 @@
-"""One embedded server as it is set up on this machine: its places, its account, its programs, its socket."""
+"""An embedded server's installation on this machine: paths, account, programs and socket folder."""
 
 import tempfile
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from throughline.postgres_server.account import Account, choose_account
 from throughline.postgres_server.binaries import Binaries, provide_binaries
 from throughline.postgres_server.layout import Layout, is_private_folder, write_privately
 
-# The shortest limit of the systems we know is 103 bytes, and the server adds "/.s.PGSQL.5432.lock".
+# The lowest limit of known systems is 103 bytes, and the server appends "/.s.PGSQL.5432.lock".
 _SOCKET_DIR_MAX_BYTES = 80
-# What needs quoting neither in a configuration file nor in an address.
+# Characters that need no quoting in a configuration file or URL.
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 _SHORT_PLACES = (Path("/run"), Path("/tmp"))  # noqa: S108 - mkdtemp makes a private folder in it
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What it takes to run the programs. `is_hidden`: the account cannot reach the data by their path."""
+    """Everything needed to run the programs. `is_hidden`: the account cannot reach the data by its path."""
 
     layout: Layout
     account: Account
@@ -26,19 +26,19 @@ class Installation:
     is_hidden: bool
 
     def name_for_server(self, folder: Path) -> str:
-        """Return the name under which the server, started in `folder`, finds it.
+        """Return the path under which the server, started in `folder`, finds that folder.
 
-        Below a closed folder (root's home, a private temporary folder) the path leads nowhere for the server's
-        account, but the folder it stands in is open to it: no mode above needs to change.
+        If a folder above is closed to the server's account (root's home, a private temporary folder), the path does not
+        work. The server's working directory does, so no permissions above need to change.
         """
         return "/proc/self/cwd" if self.is_hidden else str(folder)
 
 
 def prepare_installation(layout: Layout) -> Installation:
-    """Choose the account, find its programs, and see whether it can reach the data.
+    """Choose the server's account and programs, and check whether the account can reach the data.
 
     Raises:
-        DatabaseUnusable: there is no way to run a server here.
+        DatabaseUnusable: no server can be run here.
     """
     account = choose_account(layout.cluster, layout.home)
     is_hidden = not account.can_enter(layout.home)
@@ -51,12 +51,13 @@ def prepare_installation(layout: Layout) -> Installation:
 
 
 def provide_socket_dir(installation: Installation) -> Path:
-    """Return the folder of the socket, made and private to the server's account.
+    """Return the folder for the server's socket, created and private to the server's account.
 
-    Socket paths are limited to about 100 bytes: for a longer one, a short private folder is made elsewhere and noted.
+    Socket paths are limited to about 100 bytes. For a longer path, a short private folder is created elsewhere and
+    recorded.
 
     Raises:
-        DatabaseUnusable: no such folder can be made.
+        DatabaseUnusable: no such folder can be created.
     """
     layout, account = installation.layout, installation.account
     folder = layout.home / "socket"
@@ -71,7 +72,7 @@ def provide_socket_dir(installation: Installation) -> Path:
 
 
 def remove_short_socket_dir(layout: Layout) -> None:
-    """Leave nothing outside our folder behind once the server is stopped; the note stays for the next start."""
+    """Remove the socket folder outside the data directory after the server stopped; its record stays."""
     if layout.socket_record.exists():
         folder = Path(layout.socket_record.read_text(encoding="utf-8"))
         if folder.is_dir() and not any(folder.iterdir()):

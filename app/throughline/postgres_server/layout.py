@@ -1,9 +1,8 @@
-"""Where everything of the embedded server lies, and making those places with the right owners.
+"""Paths of the embedded server's files, and their creation with the right owners.
 
-Ours alone is `<data dir>/postgres`: nothing outside it is ever given another mode or owner. In it: `cluster`,
-PostgreSQL's own data; `cluster.new`, a cluster being made, renamed when it is whole; `socket`, where the path is short
-enough for one; `binaries`, a copy where the server's account cannot read the installed ones; the locks, the log and the
-password.
+Only `<data dir>/postgres` belongs to this service; modes and owners outside it are never changed. It contains:
+`cluster`, PostgreSQL's data; `cluster.new`, a cluster being created, renamed when complete; `socket`, if the path is
+short enough; `binaries`, a copy if the server's account cannot read the installed ones; locks, log and password.
 """
 
 import hashlib
@@ -22,13 +21,13 @@ ROOT_DATA_DIR = Path("/var/lib/throughline")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of one embedded server; `home` is the only folder we own."""
+    """The paths of one embedded server; `home` is the only folder that the service owns."""
 
     home: Path
 
     @property
     def mark(self) -> str:
-        """A name in the titles of this server's processes, for when nothing else of them may be seen."""
+        """A name in the titles of this server's processes, to recognise them if nothing else is readable."""
         return f"throughline-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}"
 
     @property
@@ -38,7 +37,7 @@ class Layout:
 
     @property
     def unfinished_cluster(self) -> Path:
-        """A cluster on its way; what a killed start leaves here is thrown away."""
+        """A cluster being created; what an interrupted start left here is deleted."""
         return self.home / "cluster.new"
 
     @property
@@ -48,27 +47,27 @@ class Layout:
 
     @property
     def log_file(self) -> Path:
-        """What the server says: no statements, no row values."""
+        """The server's log, without statements and row values."""
         return self.home / "server.log"
 
     @property
     def socket_record(self) -> Path:
-        """Names the socket's folder when it is not `home/socket`."""
+        """File with the path of the socket's folder if that is not `home/socket`."""
         return self.home / "socket_dir"
 
     @property
     def start_lock(self) -> Path:
-        """Held exclusively while somebody starts, restarts or stops the server."""
+        """Lock file held exclusively by a process that starts, restarts or stops the server."""
         return self.home / "start.lock"
 
     @property
     def users_lock(self) -> Path:
-        """Held shared by every process that uses the server."""
+        """Lock file held shared by every process that uses the server."""
         return self.home / "users.lock"
 
 
 def choose_data_dir(wanted: Path | None) -> Path:
-    """Return the absolute data directory: the wanted one, or the default of the user who runs us."""
+    """Return the absolute data directory: the wanted one, or the default of the current user."""
     if wanted is not None:
         return wanted.expanduser().resolve()
     if os.geteuid() == 0:
@@ -77,7 +76,7 @@ def choose_data_dir(wanted: Path | None) -> Path:
 
 
 def has_cluster(wanted: Path | None) -> bool:
-    """Whether an embedded server was ever made there. Nothing is made; what we may not look into counts as made."""
+    """Whether the data directory has an embedded cluster, also if it is unreadable. Creates nothing."""
     try:
         return Layout(choose_data_dir(wanted) / "postgres").cluster.exists()
     except PermissionError:
@@ -85,7 +84,7 @@ def has_cluster(wanted: Path | None) -> bool:
 
 
 def make_data_dir(data_dir: Path) -> None:
-    """Make the data directory where it is missing; root's is open for passing through, whatever the umask says."""
+    """Create the data directory if missing; others may traverse root's, whatever the umask."""
     if data_dir.exists():
         return
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,13 +92,13 @@ def make_data_dir(data_dir: Path) -> None:
 
 
 def make_home(data_dir: Path) -> Layout:
-    """Make the data directory where it is missing, and our folder in it.
+    """Create the data directory and the service's folder in it, if they are missing; return the layout.
 
-    The folder belongs to whom the data directory belongs to. Others may pass through it only if root owns it, because
-    root's server runs under another account.
+    The folder gets the owner of the data directory. Other users may traverse it only if root owns it, because root's
+    server runs under another account.
 
     Raises:
-        DatabaseUnusable: somebody else's embedded server lives here.
+        DatabaseUnusable: the folder belongs to another user's embedded server.
     """
     home = data_dir / "postgres"
     make_data_dir(data_dir)
@@ -117,14 +116,14 @@ def make_home(data_dir: Path) -> Layout:
 
 
 def own_as(path: Path, model: Path) -> None:
-    """Give `path` the owner of `model`; only root can and needs to."""
+    """Give `path` the owner of `model`; does nothing unless run by root."""
     if os.geteuid() == 0:
         owner = model.stat()
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def write_privately(path: Path, text: str, *, model: Path) -> None:
-    """Write `text` to `path` all at once: mode 0600, owned like `model`."""
+    """Write `text` to `path` atomically, with mode 0600 and the owner of `model`."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -136,14 +135,14 @@ def write_privately(path: Path, text: str, *, model: Path) -> None:
 
 
 def read_or_make_password(layout: Layout) -> str:
-    """Return the application role's password, drawn at the first start."""
+    """Return the application role's password, generated at the first start."""
     if not layout.password_file.exists():
         write_privately(layout.password_file, secrets.token_urlsafe(32), model=layout.home)
     return layout.password_file.read_text(encoding="utf-8").strip()
 
 
 def is_private_folder(folder: Path, uid: int) -> bool:
-    """Tell whether `folder` is a real folder of that user which nobody else may enter."""
+    """Return whether `folder` is a real folder of that user with mode 0700."""
     try:
         found = folder.lstat()
     except FileNotFoundError:

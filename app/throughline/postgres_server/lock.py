@@ -1,4 +1,4 @@
-"""File locks between the processes that share a data directory; the kernel drops them when a process dies."""
+"""File locks between processes that share a data directory; the kernel releases them when a process dies."""
 
 import fcntl
 import os
@@ -14,20 +14,20 @@ _POLL_SECONDS = 0.02
 
 
 class FileLock:
-    """One lock file, opened anew for each holder; never handed on to child programs."""
+    """A lock on a file that this object opens itself; child programs do not inherit it."""
 
     def __init__(self, path: Path) -> None:
-        """Open `path`, making it with the owner of its folder."""
+        """Open `path`, created with the owner of its folder if missing."""
         self._path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         own_as(path, path.parent)
 
     def share(self) -> None:
-        """Take or change to a shared hold; callers see to it that nobody holds it exclusively for long."""
+        """Take or change to a shared lock; blocks, so exclusive locks must be short."""
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def try_exclusive(self) -> bool:
-        """Take the lock alone; False if anybody else holds it, and then our own hold may be gone too."""
+        """Try to take the exclusive lock; if False, another process holds it and this one's lock may be lost too."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -35,7 +35,7 @@ class FileLock:
         return True
 
     def close(self) -> None:
-        """Let go; calling it again does nothing."""
+        """Release the lock; further calls do nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -43,10 +43,10 @@ class FileLock:
 
 @contextmanager
 def exclusively(path: Path, *, timeout_seconds: float) -> Iterator[None]:
-    """Hold the lock file alone, against other processes and against other threads of this one.
+    """Hold the lock file exclusively inside the block, against other processes and other threads of this one.
 
     Raises:
-        DatabaseUnavailable: somebody else kept it for the whole time.
+        DatabaseUnavailable: another holder kept the lock until the timeout.
     """
     lock = FileLock(path)
     deadline = time.monotonic() + timeout_seconds

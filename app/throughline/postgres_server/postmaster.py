@@ -1,4 +1,4 @@
-"""Starts the server process on a cluster, waits until it takes connections, and clears away what a dead one left."""
+"""Start of the server process on a cluster, waiting for readiness, and removal of a dead server's leftovers."""
 
 import socket
 import threading
@@ -28,7 +28,7 @@ _STOP_SECONDS = 30.0
 
 
 def find_usable_server(installation: Installation) -> psutil.Process | None:
-    """Return the living server, unless it is on its way out: then wait until it is gone."""
+    """Return the running server, None if there is none; a server that is stopping is waited for."""
     cluster = installation.layout.cluster
     process = find_server(cluster)
     noted = read_pid_file(cluster)
@@ -39,16 +39,16 @@ def find_usable_server(installation: Installation) -> psutil.Process | None:
 
 
 def start_server(installation: Installation) -> psutil.Process:
-    """Start the server; no other may be alive, and the caller holds the start lock.
+    """Start the server; the caller holds the start lock, and no other server may be running.
 
     Raises:
-        DatabaseUnusable: another server, invisible from here, serves the same data.
+        DatabaseUnusable: a server of another container uses the same data.
     """
     layout = installation.layout
     socket_dir = provide_socket_dir(installation)
     end_orphans(layout.cluster, mark=layout.mark)
     _refuse_invisible_server(socket_dir / _SOCKET_NAME)
-    # A server takes any process with the noted pid for another server, also when the pid has been given out again.
+    # A server refuses to start if any process has the recorded pid, even if that pid was reused.
     for leftover in (layout.cluster / "postmaster.pid", *socket_dir.glob(f"{_SOCKET_NAME}*")):
         leftover.unlink(missing_ok=True)
     write_settings(layout.cluster, mark=layout.mark, socket_dir=socket_dir)
@@ -56,7 +56,7 @@ def start_server(installation: Installation) -> psutil.Process:
     arguments = [installation.binaries.postgres, "-D", installation.name_for_server(layout.cluster)]
     with open_log(layout.log_file) as log:
         child = installation.account.spawn(arguments, folder=layout.cluster, log=log)
-    # The server may outlive us or die before us: somebody must take note of its end, or it stays as a zombie.
+    # The thread waits for the server's end; otherwise a dead server would remain as a zombie.
     threading.Thread(target=child.wait, name="embedded-postgres-reaper", daemon=True).start()
     try:
         return psutil.Process(child.pid)
@@ -65,11 +65,11 @@ def start_server(installation: Installation) -> psutil.Process:
 
 
 def wait_until_ready(installation: Installation, process: psutil.Process, *, timeout_seconds: float) -> None:
-    """Wait for the end of the start, which after a crash includes recovery.
+    """Wait until the server accepts connections, which after a crash includes recovery.
 
     Raises:
-        DatabaseUnusable: the server gave up; the text carries its last words.
-        DatabaseUnavailable: it is still at it; it goes on, and a later start finds it further.
+        DatabaseUnusable: the server exited; the text contains the last lines of its log.
+        DatabaseUnavailable: the timeout passed; the server continues to start, so a retry may succeed.
     """
     cluster = installation.layout.cluster
 
@@ -89,7 +89,7 @@ def wait_until_ready(installation: Installation, process: psutil.Process, *, tim
 
 
 def stop_server(installation: Installation) -> None:
-    """Shut the server down cleanly, if it lives."""
+    """Shut the server down cleanly if it is running."""
     process = find_server(installation.layout.cluster)
     if process:
         end_server(process, timeout_seconds=_STOP_SECONDS)
@@ -104,7 +104,10 @@ def _describe_death(installation: Installation) -> DatabaseUnusable:
 
 
 def _refuse_invisible_server(path: Path) -> None:
-    """Two servers on the same data destroy them; another container's server shows itself only by its socket."""
+    """Raise DatabaseUnusable if a server of another container, visible only by its socket, uses the same data.
+
+    Two servers on the same data would destroy it.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

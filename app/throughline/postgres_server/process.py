@@ -1,7 +1,7 @@
-"""Which process is our server, whether it lives, and how it is ended.
+"""Identification, liveness and termination of the server process.
 
-A pid alone proves nothing: pids are used again. The process must be called postgres, and work in our folder; where its
-folder cannot be read, it must have started when `postmaster.pid` says.
+A pid alone proves nothing, because pids are reused. The process must be named postgres and work in the cluster's
+folder. If its folder is unreadable, its start time must match `postmaster.pid`.
 """
 
 import os
@@ -23,7 +23,7 @@ _PID_FILE_LINES = 8
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
-    """What the server wrote into `postmaster.pid`; `status` is empty until it got that far."""
+    """The content of `postmaster.pid`; `status` is '' if the server has not written it yet."""
 
     pid: int
     started_at_seconds: float
@@ -31,7 +31,7 @@ class PidFile:
 
 
 def read_pid_file(cluster: Path) -> PidFile | None:
-    """Return the content of `postmaster.pid`, None if it is missing or half written."""
+    """Return the content of `postmaster.pid`, None if it is missing or incomplete."""
     try:
         lines = (cluster / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
         status = lines[_PID_FILE_LINES - 1].strip() if len(lines) >= _PID_FILE_LINES else ""
@@ -42,7 +42,7 @@ def read_pid_file(cluster: Path) -> PidFile | None:
 
 
 def find_server(cluster: Path) -> psutil.Process | None:
-    """Return the living server of this cluster."""
+    """Return the cluster's running server process, None if there is none."""
     noted = read_pid_file(cluster)
     if noted is None or noted.pid == 0:
         return None
@@ -54,7 +54,7 @@ def find_server(cluster: Path) -> psutil.Process | None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether the very same process still runs; a zombie does not."""
+    """Return whether this very process still runs; a zombie does not count."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -62,7 +62,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end_server(process: psutil.Process, *, timeout_seconds: float) -> None:
-    """Shut the server down: fast and clean first, at once after that, by force in the end."""
+    """Shut the server down: fast first, then immediate, finally by SIGKILL."""
     # Signals: see "Shutting Down the Server" in PostgreSQL's manual. SIGINT is fast, SIGQUIT is immediate.
     for signal_number, seconds in ((signal.SIGINT, timeout_seconds), (signal.SIGQUIT, 5.0)):
         if _signal_and_wait(process, signal_number, seconds):
@@ -71,11 +71,11 @@ def end_server(process: psutil.Process, *, timeout_seconds: float) -> None:
 
 
 def end_orphans(folder: Path, *, mark: str) -> None:
-    """End what a dead server left working in `folder`: it would keep the shared memory and refuse the restart.
+    """Kill processes that a dead server left in `folder`: they would keep shared memory and block a restart.
 
-    They notice the death and go by themselves, unless they are busy. A killed start leaves an initdb behind, which
-    starts further programs until it is gone itself. Where folders cannot be read (root in a container), `mark` in the
-    process's title tells ours.
+    They usually end by themselves, unless they are busy. An interrupted start leaves an initdb, which starts further
+    programs until it is gone. If working folders are unreadable (root in a container), `mark` in a process's title
+    identifies them.
     """
     if wait_until(lambda: not _find_working_in(folder, mark), seconds=2.0):
         return
@@ -85,7 +85,7 @@ def end_orphans(folder: Path, *, mark: str) -> None:
 
 
 def wait_until(is_so: Callable[[], bool], *, seconds: float) -> bool:
-    """Ask again and again until it is so; False when the time is up."""
+    """Poll until `is_so` returns True; return False after the timeout."""
     deadline = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > deadline:
@@ -104,7 +104,7 @@ def _is_server(process: psutil.Process, cluster: Path, noted: PidFile) -> bool:
 
 
 def _working_folder(process: psutil.Process) -> str:
-    """Return where the process works; empty if we may not know. Survives a clock that was set, as times do not."""
+    """Return the process's working folder, '' if it is unreadable. Unlike start times, it survives clock changes."""
     try:
         return process.cwd()
     except psutil.AccessDenied:

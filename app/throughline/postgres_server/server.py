@@ -1,4 +1,4 @@
-"""The embedded server as the service sees it: start, watch, stop, and the address to connect to."""
+"""The embedded server's interface to the service: start, watch, stop, and the URL to connect to."""
 
 import asyncio
 
@@ -16,17 +16,17 @@ _log = structlog.get_logger()
 
 
 class EmbeddedServer:
-    """A share of the PostgreSQL server that all processes of one data directory use together."""
+    """A process's share of the PostgreSQL server that all processes of one data directory use."""
 
     def __init__(self, share: ServerShare) -> None:
-        """Take the share; `start` is the way to make one."""
+        """Wrap a share; use `start` to create one."""
         self._share = share
 
     @classmethod
     async def start(cls, config: EmbeddedConfig) -> "EmbeddedServer":
-        """Return when the server takes connections: found running, or started, or made and started.
+        """Attach to the running server, or start it, creating its data if missing; return when it accepts connections.
 
-        Cancelling it gives the share back first.
+        If cancelled, releases the share first.
 
         Raises:
             DatabaseUnusable: the data directory or the programs cannot be used; the text says why and what to do.
@@ -43,7 +43,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """SQLAlchemy's address of the database for the service's role, through the socket; holds the password."""
+        """SQLAlchemy URL of the database for the service's role, by the Unix socket; contains the password."""
         return URL.create(
             "postgresql+asyncpg",
             username=ROLE,
@@ -53,7 +53,7 @@ class EmbeddedServer:
         ).render_as_string(hide_password=False)
 
     async def watch(self) -> None:
-        """Start the server again whenever it is found dead; runs until cancelled, and never gives up."""
+        """Restart the server whenever it is found dead; runs until cancelled."""
         pause_seconds = _WATCH_SECONDS
         while True:
             await asyncio.sleep(pause_seconds)
@@ -66,5 +66,5 @@ class EmbeddedServer:
                 pause_seconds = min(pause_seconds * 2, _MAX_PAUSE_SECONDS)
 
     async def stop(self) -> None:
-        """Give the share back, once; the last one out stops the server. Cancel `watch` first."""
+        """Release the share; the last process stops the server. Cancel `watch` first."""
         await asyncio.to_thread(self._share.release)

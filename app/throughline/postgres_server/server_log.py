@@ -1,6 +1,6 @@
-"""The server's log: bounded, private, and its last lines for a message to the operator.
+"""The server's log: limited in size, private, with its last lines for error texts.
 
-The server's settings keep statements, values and the text of SQL errors out of it.
+The server's settings keep statements, values and texts of SQL errors out of it.
 """
 
 import os
@@ -18,7 +18,7 @@ _TAIL_LINES = 5
 
 @contextmanager
 def open_log(path: Path) -> Iterator[IO[bytes]]:
-    """Open the log for a new server, appending: only then may it be emptied while the server writes."""
+    """Open the log for a new server in append mode, so that it can be emptied while the server writes."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "ab", buffering=0) as log:
         own_as(path, path.parent)
@@ -26,13 +26,13 @@ def open_log(path: Path) -> Iterator[IO[bytes]]:
 
 
 def bound_log(path: Path) -> None:
-    """Empty the log when it has grown too big."""
+    """Empty the log if it is larger than MAX_BYTES."""
     if path.exists() and path.stat().st_size > MAX_BYTES:
         os.truncate(path, 0)
 
 
 def read_tail(path: Path) -> str:
-    """Return the last lines in one."""
+    """Return the log's last lines as one line."""
     if not path.exists():
         return ""
     with path.open("rb") as log:
@@ -41,6 +41,6 @@ def read_tail(path: Path) -> str:
 
 
 def shorten(output: str) -> str:
-    """Return the last lines of a program's output in one, ending with a full stop."""
+    """Return the last lines of a program's output as one line that ends with a full stop."""
     lines = [line.strip() for line in output.splitlines() if line.strip()][-_TAIL_LINES:]
     return " / ".join(lines or ["it said nothing"]).rstrip(".") + "."

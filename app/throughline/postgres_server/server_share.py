@@ -1,7 +1,8 @@
-"""One process's share of the embedded server: attach, revive, release. Everything here blocks; `server` makes it async.
+"""One process's share of the embedded server: attach, revive, release. Blocking; `server` wraps it for asyncio.
 
-Two locks order the processes: `start.lock` is held by whoever decides about the server's life, `users.lock` is shared
-by all who need it. A killed process loses its locks and leaves the server running; the next one attaches to it.
+Two locks order the processes. `start.lock` is held while the server is started or stopped, `users.lock` is shared by
+all processes that use it. A killed process loses its locks and leaves the server running; the next process attaches to
+it.
 """
 
 from pathlib import Path
@@ -28,10 +29,10 @@ _log = structlog.get_logger()
 
 
 class ServerShare:
-    """Holds a share of the server from `attach` to `release`; methods may be called from any thread."""
+    """A share of the server, held from `attach` to `release`. Thread-safe."""
 
     def __init__(self, config: EmbeddedConfig, layout: Layout, installation: Installation) -> None:
-        """Take the parts; `attach` is the way to make one."""
+        """Store the dependencies; use `attach` to create a share."""
         self._config = config
         self._layout = layout
         self._installation = installation
@@ -43,7 +44,7 @@ class ServerShare:
 
     @classmethod
     def attach(cls, config: EmbeddedConfig) -> "ServerShare":
-        """Take a share of the server, making and starting it where needed.
+        """Take a share of the server, creating and starting it if necessary.
 
         Raises:
             DatabaseUnusable: the data directory or the programs cannot be used; the text says why.
@@ -63,10 +64,10 @@ class ServerShare:
             ) from error
 
     def revive(self) -> bool:
-        """Start the server again if it is dead; True if it was.
+        """Restart the server if it is dead; return whether it was.
 
         Raises:
-            DatabaseUnusable: it does not start any more.
+            DatabaseUnusable: it cannot be started any more.
             DatabaseUnavailable: it is not ready yet.
         """
         if self._process and is_alive(self._process):
@@ -79,10 +80,10 @@ class ServerShare:
         return True
 
     def release(self) -> None:
-        """Give our share back; the last one stops the server."""
+        """Release this process's share; the last process stops the server."""
         if self._is_released:
             return
-        # Longer than stopping takes, and longer than another one's start.
+        # Longer than a stop, and longer than another process's start.
         with exclusively(self._layout.start_lock, timeout_seconds=self._config.start_timeout_seconds + 60):
             self._is_released = True
             try:

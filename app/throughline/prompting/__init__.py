@@ -1,1 +1,1 @@
-"""Preparing a prompt: an agent made ready, a conversation loaded, the engine's plan, and what is told of all that."""
+"""Preparation of a prompt: the agent with its model, the loaded conversation, the engine's plan, and reports."""

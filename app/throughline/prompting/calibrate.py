@@ -1,4 +1,4 @@
-"""Learning how a model's provider counts: the factor that is applied on top of our own counts."""
+"""Calibration of token counts: learns, from providers' reports, the factor applied to our own counts."""
 
 import asyncio
 from dataclasses import replace
@@ -23,13 +23,11 @@ WORTH_SAVING = 0.005
 async def learn_from_usage(
     dependencies: PromptDependencies, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int
 ) -> ReadyAgent:
-    """Keep the ratio of the provider's count to ours for one prompt; return the agent with a factor no lower than it.
+    """Store the ratio of the provider's count to ours for one prompt; return the agent with the new factor.
 
-    The turn under way takes a higher factor at once, as a tool output may fill the window before it ends; a lower one
-    waits for the next turn. A prompt with images teaches nothing: models count them from a tenth of our estimate to
-    sixteen times it, which says nothing of text.
-
-    A report above the window says that the provider took a prompt it should have refused.
+    Within a turn the factor only grows, because a tool output may fill the window before the turn ends; a lower factor
+    applies from the next turn. A prompt with images teaches nothing: models count an image from a tenth of our estimate
+    to sixteen times it. A report above the window means that the provider accepted a prompt it should have refused.
     """
     key, model = agent.calibration_key, agent.model.name
     dependencies.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
@@ -47,10 +45,10 @@ async def learn_from_usage(
 async def learn_from_overflow(
     dependencies: PromptDependencies, agent: ReadyAgent, overflow: ContextOverflow, refused: FittedPrompt
 ) -> ReadyAgent:
-    """Return the agent with the window and factor that the provider's refusal of a prompt teaches.
+    """Return the agent with the window and factor learned from the provider's refusal of a prompt.
 
-    A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one. So
-    does the factor where the prompt held images: it may be for them that it was too long.
+    A window too small to be plausible applies to this turn only, since the next prompt has to be smaller. The factor
+    also applies to this turn only if the prompt contained images, which may be the reason for the refusal.
     """
     key, configured = agent.calibration_key, _configured(agent)
     known = await dependencies.calibrations.load(key)
@@ -78,14 +76,17 @@ def _learned_of_overflow(
 
 
 def _as_unproven(known: Calibration | None) -> Calibration | None:
-    """What text has taught bounds no prompt with images: as far as any ratio may, one refusal may raise the factor."""
+    """Return the calibration without its samples, so that one refusal may raise the factor as far as any ratio allows.
+
+    What was learned from text says nothing about a prompt with images.
+    """
     return None if known is None else replace(known, samples=0)
 
 
 async def _keep_window(
     dependencies: PromptDependencies, key: str, known: Calibration | None, window: int | None
 ) -> None:
-    """Keep the window that a refusal named and nothing else of it."""
+    """Store the window that a refusal named, and nothing else from it."""
     before = known or Calibration(ratio=1.0, samples=0)
     if window != before.learned_window:
         await dependencies.calibrations.save(key, replace(before, learned_window=window))
@@ -101,7 +102,7 @@ def _holds_images(prompt: Prompt) -> bool:
 
 
 def _with_factor(agent: ReadyAgent, learned: Calibration) -> ReadyAgent:
-    """Within a turn the factor only grows."""
+    """Return the agent with the learned factor; within a turn the factor only grows."""
     return replace(agent, factor=max(factor(learned, is_known_tokenizer=agent.model.has_known_tokenizer), agent.factor))
 
 
@@ -110,15 +111,17 @@ def _configured(agent: ReadyAgent) -> int:
 
 
 def _largest(agent: ReadyAgent) -> int:
-    """Agents share what is learned of a model: the small window of one must not erase what holds for another."""
+    """Return the larger of the agent's window and the model's.
+
+    Agents share the calibration of a model: the small window of one must not erase what was learned for another.
+    """
     return max(_configured(agent), agent.model.context_limit)
 
 
 class CalibrationCache:
-    """Keeps calibrations in memory, so that a turn asks the database rarely and writes only what has changed."""
+    """Cache of calibrations in memory, so that turns rarely read the database and write only changes."""
 
     def __init__(self, store: CalibrationStore, clock: Clock) -> None:
-        """Stand in front of `store`."""
         self._store = store
         self._clock = clock
         self._known: dict[str, tuple[float, Calibration | None]] = {}
@@ -126,26 +129,26 @@ class CalibrationCache:
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     async def load(self, model: str) -> Calibration | None:
-        """Return what is known of the model, at most 30 s behind other processes."""
+        """Return the model's calibration, at most 30 s older than what other processes have stored."""
         read_at, known = self._known.get(model, (float("-inf"), None))
         if self._clock.monotonic() - read_at < CACHED_SECONDS:
             return known
         known = await self._store.load(model)
-        if model in self._writing:  # what was learned meanwhile is newer
+        if model in self._writing:  # a calibration learned meanwhile is newer
             return self._known[model][1]
         self._saved[model] = known
         self._known[model] = (self._clock.monotonic(), known)
         return known
 
     async def save(self, model: str, calibration: Calibration) -> None:
-        """Remember at once; write behind the turn what differs from what is stored by more than half a percent."""
+        """Keep the calibration in memory; store it in the background if it changed by more than half a percent."""
         read_at, _ = self._known.get(model, (self._clock.monotonic(), None))
         self._known[model] = (read_at, calibration)
         if _is_worth_saving(self._saved.get(model), calibration) and model not in self._writing:
             self._writing[model] = asyncio.create_task(self._write(model), name="keep a calibration")
 
     async def _write(self, model: str) -> None:
-        """Write what is known by then; what cannot be written now is written with what is learned next."""
+        """Store the newest calibration; after a failure it is stored with the next change."""
         _, calibration = self._known[model]
         try:
             if calibration is not None:

@@ -1,4 +1,4 @@
-"""What is told of a session's context: GET …/context, POST …/context/preview, and the end of every turn."""
+"""Reports on a session's context: for GET …/context, POST …/context/preview, and the end of every turn."""
 
 import math
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 async def report_context(dependencies: PromptDependencies, session: Session) -> ContextReport:
-    """Report on a session at rest. Raises NotFound where its agent is gone."""
+    """Return the report on a session outside turns. Raises NotFound if its agent no longer exists."""
     agent, conversation = await at_rest(dependencies, session)
     context_input, facts = (
         make_context_input(agent, conversation, None),
@@ -37,7 +37,7 @@ async def report_context(dependencies: PromptDependencies, session: Session) -> 
 async def preview_context(dependencies: PromptDependencies, session: Session, content: Content) -> Preview:
     """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
 
-    Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
+    Raises NotFound if the session's agent no longer exists, PromptCannotFit if no prompt would fit.
     """
     agent, conversation = await at_rest(dependencies, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
@@ -47,7 +47,7 @@ async def preview_context(dependencies: PromptDependencies, session: Session, co
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The report of a turn's end, and whether the next summary should be written in the background now."""
+    """The report at a turn's end, and whether the next summary should now be written in the background."""
 
     report: JsonObject
     is_summary_due: bool
@@ -56,7 +56,7 @@ class Closing:
 async def close_context(
     dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation, answer: NewMessage
 ) -> Closing:
-    """Return the report as it will stand once `answer` is stored; computed before, written with it."""
+    """Return the report as it will be once `answer` is stored; it is written together with the answer."""
     context_input = make_context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(dependencies, agent, conversation)
     report, is_due = await compute_context(context_input, lambda context_input: explain_end(context_input, facts))
@@ -66,7 +66,10 @@ async def close_context(
 async def _facts_if_there(
     dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation
 ) -> SummaryFacts:
-    """An answer that is there is not given up because its report cannot be made whole."""
+    """Return the facts about summaries; if the database fails, those at hand.
+
+    A finished answer must not be lost because its report is incomplete.
+    """
     try:
         return await _facts(dependencies, agent, conversation)
     except TemporaryError as error:
@@ -76,7 +79,10 @@ async def _facts_if_there(
 
 
 async def _facts(dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
-    """Only a summary that came into use after the conversation was loaded costs a query."""
+    """Return the facts about the session's summaries.
+
+    It queries the database only if a summary was adopted after the conversation was loaded.
+    """
     session, adopted = conversation.session, conversation.adopted
     facts = _facts_at_hand(dependencies, agent, session)
     if session.summary_version == 0:
@@ -109,7 +115,7 @@ def _as_adopted(version: SummaryVersion | None) -> AdoptedSummary | None:
 
 
 def _as_stored(conversation: Conversation, answer: NewMessage) -> Message:
-    """The answer with the position it is going to have; id and time do not matter to a report."""
+    """Return the answer as a message at its future position; its id and time do not matter to a report."""
     last = conversation.own[-1]
     return replace(
         last,

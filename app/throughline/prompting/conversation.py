@@ -1,4 +1,4 @@
-"""What is to be shown of a session: loaded at rest, loaded again in a turn, and with a further summary in place."""
+"""Loading of a session's conversation, inside and outside turns, and its change by a new summary."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from throughline.ports.storage import MessageStore
 from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
 
 WINDOWS_LOADED = 2
-"""A turn reads at most the newest rows worth so many windows."""
+"""Number of windows' worth of newest messages that a turn loads at most."""
 
 
 async def at_rest(dependencies: PromptDependencies, session: Session) -> tuple[ReadyAgent, Conversation]:
@@ -26,23 +26,24 @@ async def at_rest(dependencies: PromptDependencies, session: Session) -> tuple[R
 async def reload_conversation(
     messages: MessageStore, run_id: RunId | None, agent: ReadyAgent, conversation: Conversation
 ) -> Conversation:
-    """Return the conversation as it is stored now, where somebody else has changed its summary in the middle of a turn.
+    """Return the conversation as it is stored now, after another process has changed its summary during a turn.
 
-    What this turn knows of its own calls stays.
+    The turn's knowledge of its own tool calls is kept.
     """
     loaded = await messages.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
     return replace(loaded, resumed_calls=conversation.resumed_calls)
 
 
 def tokens_loaded(agent: ReadyAgent) -> int:
-    """Return how many tokens of messages a turn loads."""
+    """Return the number of tokens of messages that a turn loads."""
     return WINDOWS_LOADED * agent.budget.window_tokens
 
 
 def with_summary(conversation: Conversation, session: Session) -> Conversation:
-    """Return the conversation once `session` stands for more: that leaves the history, but for pinned groups.
+    """Return the conversation after its summary became that of `session`.
 
-    What was prepared on the old summary is of no use any more. The rows stay where they are stored.
+    Summarised messages leave the history, except pinned groups. A summary prepared on the old one is dropped. The
+    stored messages do not change.
     """
     cursor = session.summary_through_position
     pins = _with_pinned_groups([message for message in conversation.history if message.position <= cursor])
@@ -56,7 +57,7 @@ def with_summary(conversation: Conversation, session: Session) -> Conversation:
 
 
 def with_prepared(session: Session, prepared: Prepared) -> Session:
-    """Return the session as it will be once what is prepared is adopted, as far as a prompt depends on it."""
+    """Return the session as it will be once the prepared summary is adopted, as far as a prompt depends on it."""
     return replace(
         session,
         conversation_summary=prepared.text,
@@ -66,6 +67,6 @@ def with_prepared(session: Session, prepared: Prepared) -> Session:
 
 
 def _with_pinned_groups(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages whose group holds a pinned one."""
+    """Return the messages whose group contains a pinned one."""
     groups = (group.messages for group in group_messages(messages))
     return [message for group in groups if any(member.pinned for member in group) for message in group]

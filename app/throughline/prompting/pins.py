@@ -1,4 +1,4 @@
-"""Pinning a message: its whole group stays in every prompt word for word, as long as pins leave room to talk."""
+"""Pinning of messages: a pinned message's group stays verbatim in every prompt, within a limit for all pins."""
 
 from functools import partial
 
@@ -12,16 +12,16 @@ from throughline.ports.pins import PinGroup, PinStore
 from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
 
 MAX_PINNED_SHARE = 0.20
-"""All pins of a session together may take this share of the window (design, 6.3)."""
+"""Largest share of the window for all pins of a session together."""
 
 
 async def pin_message(
     dependencies: PromptDependencies, pins: PinStore, session: Session, message_id: MessageId
 ) -> tuple[Message, ...]:
-    """Pin the message's whole group and return it as it stands afterwards; a pinned one is returned as it is.
+    """Pin the message's whole group and return the group; an already pinned one is returned unchanged.
 
-    Raises NotFound, and InvalidInput for a call that waits for results, a result without a call, and for pins that
-    would take more than MAX_PINNED_SHARE of the window; SettingInvalid as a turn of the agent would.
+    Raises NotFound; InvalidInput for a call without all its results, a result without a call, and for pins that would
+    take more than MAX_PINNED_SHARE of the window; SettingInvalid as a turn of the agent would.
     """
     group = await pins.find_group(session.owner_id, session.id, message_id)
     if all(message.pinned for message in group.messages):
@@ -32,7 +32,7 @@ async def pin_message(
 
 
 async def unpin_message(pins: PinStore, session: Session, message_id: MessageId) -> tuple[Message, ...]:
-    """Take the pin off the message's whole group and return it as it stands afterwards. Raises NotFound."""
+    """Remove the pin of the message's whole group and return the group. Raises NotFound."""
     group = await pins.find_group(session.owner_id, session.id, message_id)
     return await pins.unpin(session.owner_id, session.id, _ids(group))
 
@@ -58,7 +58,10 @@ def _check_group(group: PinGroup) -> None:
 
 
 def _check_room(group: PinGroup, agent: ReadyAgent, elsewhere: int) -> None:
-    """Both counts are ours and are held against the window as the model would count them."""
+    """Raise InvalidInput if all pins together exceed their share of the window.
+
+    `elsewhere` is our count of the other pins; both counts are converted to the model's.
+    """
     counter, window = agent.counter, agent.budget.window_tokens
     ours = sum(tokens_of(message, counter.name, counter.count) for message in group.messages)
     limit = int(MAX_PINNED_SHARE * window)

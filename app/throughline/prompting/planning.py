@@ -1,4 +1,4 @@
-"""From the state of a turn to the values the context engine works on."""
+"""Bridge from a turn's state to the context engine: builds the engine's input and runs its functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
-    """Return what the engine needs; `pending` is the user's message while it is not stored yet."""
+    """Return the engine's input; `pending` is the user's message while it is not stored yet."""
     session = conversation.session
     return ContextInput(
         policy=agent.definition.context,
@@ -50,7 +50,7 @@ def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: N
 
 
 def _pinned(conversation: Conversation) -> tuple[Message, ...]:
-    """Return the pinned messages that are not after the cursor; a compaction may have just moved it past some."""
+    """Return the pinned messages at or before the cursor, including those that a compaction has just passed."""
     cursor = conversation.session.summary_through_position
     known = {row.position for row in conversation.pinned}
     passed = (row for row in (*conversation.history, *conversation.own) if row.pinned and row.position <= cursor)
@@ -58,7 +58,7 @@ def _pinned(conversation: Conversation) -> tuple[Message, ...]:
 
 
 async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
-    """Return `message` with its token count, which is stored beside it and never taken again."""
+    """Return `message` with its token count, which is stored with it so that it is counted only once."""
     tokens = await run_off_loop_if_large(characters_of([message]), lambda: count_message(message, counter.count))
     return replace(message, token_count=tokens, counter=counter.name)
 
@@ -94,7 +94,7 @@ async def plan_call(
     forced: CompactionTrigger | None = None,
     allowance: CompactionAllowance = ALL_ALLOWED,
 ) -> ContextPlan:
-    """Return the engine's plan for the call; one that was refused is compacted whatever the triggers say."""
+    """Return the engine's plan for the call; after a refusal it compacts regardless of the triggers."""
     forced = forced if call.cap_tokens is None else CompactionTrigger.OVERFLOW
     context_input = _call_input(call, conversation)
     return await compute_context(context_input, partial(plan_context, forced=forced, allowance=allowance))

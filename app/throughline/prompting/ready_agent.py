@@ -1,4 +1,4 @@
-"""An agent made ready: its model, tools, counter, and its budget in that model's window."""
+"""An agent prepared for a turn: its model, tools, token counter, and its budget in that model's window."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ DEFAULT_COUNTER = "tiktoken:cl100k_base"
 
 @dataclass(frozen=True, slots=True)
 class ReadyAgent:
-    """An agent ready for a turn: its definition, model, tools and counter, fixed for the whole turn.
+    """An agent prepared for a turn: its definition, model, tools and counter, fixed for the whole turn.
 
-    `factor` is what our counts are multiplied by before they are held against the window; within a turn it only
-    grows, with what the provider reports of the prompts it was sent.
+    Our counts are multiplied by `factor` before they are compared with the window. Within a turn it only grows, with
+    the provider's reports on the prompts it received.
     """
 
     definition: AgentDefinition
@@ -37,13 +37,13 @@ class ReadyAgent:
 
     @property
     def calibration_key(self) -> str:
-        """What is learned of how the model counts is stored under."""
+        """The key under which the learned ratio of the model's counts to ours is stored."""
         return calibration_key(self.model, self.counter)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptDependencies:
-    """What preparing a prompt, and reporting on one, needs from outside."""
+    """Dependencies of preparing a prompt and of reporting on one."""
 
     messages: MessageStore
     summaries: SummaryStore
@@ -57,7 +57,7 @@ class PromptDependencies:
 
 
 async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
-    """Find the agent's model, tools and counter, and its budget in that model's window."""
+    """Return the agent with its model, tools and counter, and its budget in that model's window."""
     model = dependencies.models.get(definition.model, definition.base_url, definition.api_key_env)
     counter = dependencies.make_counter(definition.context.token_counter)
     tools = dependencies.tools.specs(definition.tools)
@@ -82,6 +82,6 @@ def calibration_key(model: ChatModel, counter: TokenCounter) -> str:
 
 
 def _budget(definition: AgentDefinition, model_limit: int, calibration: Calibration | None) -> Budget:
-    """The marks of the agent's window, or of the smaller one that the provider has told us of."""
+    """Return the limits in the agent's window, or in a smaller window that the provider's errors have named."""
     configured = definition.context.window or model_limit
     return make_budget(definition.context, trusted_window(calibration, configured))

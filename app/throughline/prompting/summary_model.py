@@ -1,4 +1,4 @@
-"""Which model an agent names for its summaries, and whether a session can have it asked now."""
+"""The model that an agent names for its summaries, and whether it may be called for a session now."""
 
 import structlog
 
@@ -11,7 +11,7 @@ log = structlog.get_logger(__name__)
 
 
 def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
-    """Return the agent's summary model; None where its own writes its summaries, or the named one cannot be had."""
+    """Return the agent's summary model; None if the agent names none, or the named one is not available."""
     policy = agent.definition.context.summary
     if not policy.model:
         return None
@@ -23,19 +23,19 @@ def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
 
 
 def model_keys(model_key: str) -> tuple[str, str, str]:
-    """Return under what a model's failures are counted: its time-outs in turns, those ahead of them, all others first.
+    """Return the keys under which a model's failures are counted: general ones, timeouts in turns, other timeouts.
 
-    A model too slow for a turn still writes ahead of turns.
+    They are separate because a model too slow for a turn can still write summaries in the background.
     """
     return model_key, f"{model_key} in turns", f"{model_key} ahead of turns"
 
 
 def content_key(model_key: str, session_id: str) -> str:
-    """Under what the answers of a model that a session cannot use are counted."""
+    """Return the key under which a model's unusable answers for one session are counted."""
     return f"{model_key} for {session_id}"
 
 
 def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
-    """Return whether the session can have the model asked: of its breakers the one that lasts longest."""
+    """Return the state of the circuit breaker that blocks the session's calls of the model longest."""
     readings = [breakers.reading(key) for key in (*model_keys(model_key), content_key(model_key, session_id))]
     return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

@@ -1,1 +1,1 @@
-"""The Slack door: takes messages from Slack, delivers answers to it, and answers `/agent`."""
+"""The Slack interface: it receives messages from Slack, delivers answers to it, and handles the command `/agent`."""

@@ -1,7 +1,8 @@
-"""Writes one growing answer into a thread, as `plan_answer.py` says: as streamed messages, else by editing.
+"""Writer of one growing answer in a Slack thread, following the plan of `plan_answer.py`.
 
-Every message is noted in the outbox before it is posted and again with the name Slack gave it. So whoever goes on
-after a crash edits what is there, and looks for what may be there, before anything is posted anew.
+The answer is written as streamed messages if Slack allows it, else by editing messages. Every message is recorded in
+the outbox before it is posted, and again with the `ts` that Slack gave it. After a crash, the next process therefore
+edits the recorded messages, and searches for messages that may have been posted before it posts again.
 """
 
 from dataclasses import replace
@@ -17,16 +18,19 @@ from throughline.slack.slack_errors import TOKEN_ERRORS, TOO_LONG, UNEDITABLE, S
 from throughline.slack.web_api import MAX_WAIT_SECONDS, Thread
 
 LEAST_CHARS = 500
-"""What Slack refuses as too long is cut smaller, down to this."""
+"""Smallest number of characters per message to which messages are shortened when Slack refuses them as too long."""
 
 log = structlog.get_logger(__name__)
 
 
 class AnswerWriter:
-    """`show` brings Slack to a text that is longer each time; a text that begins differently is written over."""
+    """Writer of one answer.
+
+    Each call of `show` passes a longer text. A text that begins differently replaces everything shown before.
+    """
 
     def __init__(self, services: DeliveryServices, delivery: Delivery) -> None:
-        """Write for `delivery`; `begin` first."""
+        """Write for `delivery`. Call `begin` before any other method."""
         self._outbox, self._calls, self._clock = services.outbox, services.calls, services.clock
         self._messages = SentMessages(services, delivery)
         self._delivery, self._channel = delivery, delivery.channel_id
@@ -35,7 +39,7 @@ class AnswerWriter:
         self._written = Written()
 
     async def begin(self) -> None:
-        """Find out what an earlier attempt has posted. Its last message is edited from now on, never streamed."""
+        """Load the messages that an earlier attempt has posted. The last one is edited from now on, never streamed."""
         parts = await self._outbox.parts(self._delivery.lease.id)
         self._known = {part.number: part.ts for part in parts if part.ts}
         if not parts:
@@ -53,15 +57,18 @@ class AnswerWriter:
 
     @property
     def has_shown(self) -> bool:
-        """Whether anything of the text stands in Slack."""
+        """Whether any of the text is visible in Slack."""
         return bool(self._written.shown)
 
     def lacks(self, text: str) -> bool:
-        """Whether showing `text`, which may have been shown before, would change anything in Slack."""
+        """Return whether showing `text`, which may have been shown before, would change anything in Slack."""
         return self._written.lacks(text, self._now())
 
     async def show(self, text: str, *, is_final: bool = False) -> None:
-        """Show `text`, as Slack reads it; what is not final may wait for its turn. Raises as SlackWebApi."""
+        """Show `text`, which is in Slack's Markdown.
+
+        Unless `is_final`, part of the text may be left for a later call. Raises the errors of SlackWebApi.
+        """
         text = visible(text)
         if not text.strip():
             return
@@ -71,7 +78,7 @@ class AnswerWriter:
             pass
 
     async def abandon(self, remark: str) -> None:
-        """End what is open with `remark`: nothing more will come, and the outbox has forgotten the delivery."""
+        """End the open message with `remark`, after the delivery was deleted from the outbox."""
         written = self._written
         if written.streams:
             rest = closing(written.shown, len(written.shown)) + remark
@@ -81,7 +88,7 @@ class AnswerWriter:
             await self._messages.rewrite(written.number, written.ts, shown)
 
     async def _try_to_show(self, text: str, *, is_final: bool) -> bool:
-        """Write what is missing; False where the text has to be cut otherwise, and the rest to be written so."""
+        """Write the missing text. Return False if the text must be cut differently and written again."""
         try:
             if is_final:
                 await self._settle_inherited(text)
@@ -98,7 +105,10 @@ class AnswerWriter:
         return True
 
     async def _cut_otherwise(self, error: SlackRefused) -> None:
-        """Cut smaller, or leave a message that cannot be edited with what it is known to show. Raises other errors."""
+        """Handle a refused message: use shorter messages, or close a message that cannot be edited.
+
+        A message that cannot be edited keeps the text it is known to show. All other errors are raised again.
+        """
         if error.error == TOO_LONG and self._written.part_chars > LEAST_CHARS:
             self._written = self._written.cut_smaller()
             log.info("slack takes no message this long", part_chars=self._written.part_chars)
@@ -120,13 +130,16 @@ class AnswerWriter:
             await self._close(piece.end)
 
     async def _close(self, end: int) -> None:
-        """End the message at `end`; what follows goes into another."""
+        """Close the current message at `end`. Later text goes into a new message."""
         if self._written.ts:
             await self._note(PartStatus.CLOSED)
         self._written = self._written.closed(end)
 
     async def _open(self, text: str, piece: Piece) -> None:
-        """Begin a message. One that is whole at once is posted; one that will grow is streamed if Slack lets us."""
+        """Open the next message. It is posted if it is complete, and streamed if it will grow and Slack allows streams.
+
+        A message that an earlier attempt has posted is edited instead.
+        """
         known = self._known.get(self._written.number)
         if known is None:
             self._written = await self._post_or_find(text, piece.end, streams=not piece.is_last)
@@ -134,11 +147,15 @@ class AnswerWriter:
         else:
             await self._note_begun()
             self._written = self._written.opened(known, self._now())
-        if self._written.sent < piece.end:  # not posted by us now: what it shows is not known
+        if self._written.sent < piece.end:  # not posted just now: what the message shows is unknown
             await self._edit(text, piece.end)
 
     async def _post_or_find(self, text: str, end: int, *, streams: bool, tries: int = TRIES) -> Written:
-        """Post it; of a call whose outcome is unknown find what it posted, and post again where that is nothing."""
+        """Post the message and return the new state.
+
+        If the outcome of the call is unknown, search for the posted message, and post again if it is not found. Post
+        `tries` times at most.
+        """
         await self._note_begun()
         try:
             return await self._post(text, end, streams=streams)
@@ -148,14 +165,14 @@ class AnswerWriter:
                 raise
         if ts is not None:
             return replace(self._written.opened(ts, self._now()), shown=text[:end])
-        # A stream that fails twice is not asked for again.
+        # After two failed attempts to stream, the message is posted.
         return await self._post_or_find(text, end, streams=streams and tries == TRIES, tries=tries - 1)
 
     async def _post(self, text: str, end: int, *, streams: bool) -> Written:
         delivery, written, part = self._delivery, self._written, part_of(text, self._written.starts, end)
         thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
         if streams:
-            since = self._now()  # Slack's time begins no later
+            since = self._now()  # before the call: Slack measures the stream's age from later on
             try:
                 ts = await self._calls.start_stream(thread, part.removesuffix(closing(text, end)))
                 return written.opened(ts, since, streams=True).grown(text, end)
@@ -169,7 +186,7 @@ class AnswerWriter:
         return written.opened(ts, self._now()).rewritten(text, end, self._now())
 
     async def _stream(self, text: str, piece: Piece) -> None:
-        """Send the stream's next piece, or its end; where Slack does not take it, go on by editing."""
+        """Append the piece to the stream, or end the stream with it. If Slack refuses it, continue by editing."""
         written, rest = self._written, text[self._written.sent : piece.end]
         try:
             if piece.is_last:
@@ -188,13 +205,13 @@ class AnswerWriter:
                 raise
             self._written = replace(written, streams=False)
             await self._edit(text, piece.end)
-        except SlackUnsure:  # what it shows is no longer known
+        except SlackUnsure:  # what the message shows is unknown now
             self._written = replace(written, streams=False, sent=written.starts)
             await self._messages.end_stream(written.ts)
             await self._edit(text, piece.end)
 
     async def _edit(self, text: str, end: int, *, may_wait: bool = True) -> None:
-        """Let the open message show exactly its part of the text up to `end`; doing so twice is the same."""
+        """Edit the open message to show exactly its part of the text up to `end`. Repeating the edit does no harm."""
         written, part = self._written, part_of(text, self._written.starts, end)
         try:
             await self._messages.rewrite(written.number, written.ts, part, MAX_WAIT_SECONDS if may_wait else 0)
@@ -205,38 +222,39 @@ class AnswerWriter:
             self._written = replace(written, edited=self._now())
 
     async def _start_over(self) -> None:
-        """Another attempt of the turn says something else: write it over what was shown, from the first message."""
+        """Go back to the first message, because the new text does not continue the text shown before."""
         if self._written.streams:
             await self._messages.end_stream(self._written.ts)
         self._written, self._inherited = Written(self._written.part_chars), ()
 
     async def _settle_inherited(self, text: str) -> None:
-        """Bring the messages before the one that was taken over to the final text.
+        """Edit the messages of an earlier sender, except its last one, to show the final text.
 
-        What they show is not known: an earlier sender wrote it, of an attempt that may have said something else, or
-        of an answer that was redacted since. A text that ends before the last of them began is written from the first.
+        What they show is not known: the earlier attempt of the turn may have produced another text, or the answer was
+        redacted since. If the final text ends before the last of them begins, it is written again from the first
+        message.
         """
         inherited, self._inherited = self._inherited, ()
         if inherited and inherited[-1].starts >= len(text):
             await self._start_over()
             return
         for part, following in pairwise(inherited):
-            if part.ts and following.starts > part.starts:  # else it could not be edited, and was written again
+            if part.ts and following.starts > part.starts:  # else it could not be edited and was written again
                 await self._settle(part.number, part.ts, part_of(text, part.starts, following.starts))
 
     async def _settle(self, number: int, ts: str, shown: str) -> None:
-        """Edit a message that is closed. One that cannot be edited had been shown to its end."""
+        """Edit a closed message to show `shown`. A message that cannot be edited was written to its end before."""
         try:
             await self._messages.rewrite(number, ts, shown)
         except SlackRefused as error:
-            if error.error == TOO_LONG:  # its end is another's beginning: all are cut again
+            if error.error == TOO_LONG:  # its end is the next message's start: cut all again
                 await self._start_over()
             if error.error not in UNEDITABLE:
                 raise
             log.warning("an earlier slack message can no longer be edited", error=error.error)
 
     async def _withdraw_rest(self) -> None:
-        """Empty messages of an earlier attempt that the final text does not need."""
+        """Replace the messages of an earlier attempt that the final text does not need by a withdrawal note."""
         for number, ts in sorted(self._known.items()):
             if number >= self._written.number:
                 await self._settle(number, ts, "")

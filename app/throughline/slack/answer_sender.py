@@ -1,4 +1,4 @@
-"""Delivers one answer: shows that work goes on, follows the run, and brings what it says into the thread."""
+"""Delivery of one answer to Slack: follow its run, show the status, and write the text into the thread."""
 
 from contextlib import aclosing
 
@@ -20,7 +20,7 @@ from throughline.slack.web_api import Thread
 from throughline.turn.follow_run import Followed, Following, Idle
 
 HEARTBEAT_SECONDS = 1.0
-"""While a run says nothing, its status in the thread is looked after this often."""
+"""How often the status in the thread is checked while the run produces no events."""
 
 ERASED = "\n\n_(This conversation was deleted.)_"
 NOT_SHOWN = (
@@ -28,23 +28,22 @@ NOT_SHOWN = (
     "where it can be read over REST."
 )
 NO_PART = 0
-"""Parts are counted from one: what is no part of an answer is never taken for one."""
+"""Part number for a message that is no part of an answer. Parts of an answer are numbered from 1."""
 
 log = structlog.get_logger(__name__)
 
 
 class AnswerSender:
-    """Delivers, one delivery at a time; any number of senders may be at work."""
+    """Sender of answers to Slack. Several deliveries may be in progress at the same time."""
 
     def __init__(self, runs: FollowedRuns, services: DeliveryServices) -> None:
-        """Follow `runs`, write with `services`."""
         self._runs = runs
         self._following = Following(runs, services.clock.monotonic, heartbeat_seconds=HEARTBEAT_SECONDS)
         self._services = services
         self._growth = Growth()
 
     async def deliver(self, delivery: Delivery) -> None:
-        """Bring the delivery to its end. Raises LeaseLost, SlackRefused, and temporary errors: try again later."""
+        """Deliver the whole answer. Raises LeaseLost, SlackRefused, and temporary errors that call for a retry."""
         writer = AnswerWriter(self._services, delivery)
         try:
             await self._write(delivery, writer)
@@ -54,11 +53,11 @@ class AnswerSender:
             await self._abandon(delivery, writer)
 
     async def is_erased(self, delivery: Delivery) -> bool:
-        """Whether the delivery's run is gone, and with it every note of the delivery."""
+        """Return whether the delivery's run was deleted, and with it the delivery's outbox rows."""
         return delivery.run_id is not None and await self._runs.find(delivery.run_id) is None
 
     async def tell_failed(self, delivery: Delivery, reason: str) -> None:
-        """Say in the thread that an answer is not shown there, and where it is; tried once, whatever comes of it."""
+        """Post in the thread that the answer is not shown there, and where to read it. Failures are only logged."""
         if delivery.run_id is None:
             return
         thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
@@ -76,10 +75,13 @@ class AnswerSender:
             await writer.show(to_slack(delivery.notice), is_final=True)
         else:
             await self._answer(delivery.run_id, delivery, writer)
-        await self._services.outbox.finish(delivery.lease)  # lost where the session was erased meanwhile
+        await self._services.outbox.finish(delivery.lease)  # LeaseLost if the session was erased meanwhile
 
     async def _abandon(self, delivery: Delivery, writer: AnswerWriter) -> None:
-        """Close what stands open in the thread: with the session its delivery is gone, so nobody will after us."""
+        """Close the open message in the thread.
+
+        The delivery was deleted together with its session, so no other process would close the message.
+        """
         try:
             await writer.abandon(ERASED)
         except (SlackRefused, TemporaryError) as error:
@@ -106,19 +108,19 @@ class AnswerSender:
             await progress.tell("")
 
     async def _follow(self, run: Run, progress: Progress) -> Run:
-        """Show the answer as it grows; return the run as it ended. Raises NotFound if it was erased meanwhile."""
+        """Show the answer as it grows, and return the ended run. Raises NotFound if the run was deleted meanwhile."""
         await progress.show()
         async with aclosing(self._following.events(run)) as followed:
             async for item in followed:
                 ended = _feed(progress, item)
-                if ended is not None:  # an ended answer is shown whole
+                if ended is not None:  # the caller shows the whole answer
                     return ended
                 await progress.show()
         raise AssertionError("a run was followed to its end and had no last event")
 
 
 def _feed(progress: Progress, item: Followed) -> Run | None:
-    """Feed the events to the growing answer; return the run if the last of them ended it."""
+    """Add the events to the growing answer. Return the run if the last event ended it, else None."""
     if isinstance(item, Idle):
         return None
     for event in item:

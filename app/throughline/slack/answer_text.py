@@ -1,4 +1,4 @@
-"""What a run says, as one text: while it grows from its events, and once it has ended from what is stored."""
+"""The text of a run: built from its events while it is in progress, and from stored messages after its end."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,9 @@ BETWEEN_STEPS = "\n\n"
 
 
 class GrowingAnswer:
-    """Joins the texts of a run's steps as its events tell them. `changes` counts how often the text was another."""
+    """Text of a run in progress, joined from the texts of its steps. `changes` counts the changes of the text."""
 
     def __init__(self) -> None:
-        """Start with nothing said."""
         self._steps: list[str] = []
         self._current = ""
         self._tools: dict[str | None, str] = {}
@@ -25,26 +24,29 @@ class GrowingAnswer:
 
     @property
     def text(self) -> str:
-        """All that was said so far."""
+        """All text of the run so far."""
         return _joined([*self._steps, self._current])
 
     @property
     def is_silent(self) -> bool:
-        """Whether the step under way has said nothing: a tool is at work, or the model is yet to begin."""
+        """Whether the current step has no text yet: a tool is running, or the model has not begun."""
         return not self._current.strip()
 
     @property
     def status(self) -> str:
-        """What the run is at while it is silent."""
+        """Description of the run's current activity while it produces no text."""
         return f"is using {list(self._tools.values())[-1]}…" if self._tools else "is thinking…"
 
     def settled_text(self) -> str:
-        """Return the beginning of the text that can be shown: of whole steps all that a blank line behind settles."""
+        """Return the beginning of the text that later text cannot change in Slack.
+
+        The blank line that follows a complete step settles the whole step.
+        """
         text = self.text
         return text[: settled(f"{text}{BETWEEN_STEPS}" if self.is_silent else text)]
 
     def feed(self, event: RunEvent) -> None:
-        """Take one event."""
+        """Apply one run event."""
         match event.event:
             case MessageDelta(text=text):
                 self._say(self._steps, self._current + text)
@@ -66,9 +68,9 @@ class GrowingAnswer:
 
 
 def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
-    """Return what is to stand in Slack for an ended run, '' for one that was withdrawn before it began.
+    """Return the text that Slack shows for an ended run, '' for a run cancelled before it began.
 
-    `stored` are its assistant messages; `shown` is what was streamed, which a failed run has not stored.
+    `stored` are the run's assistant messages. `shown` is the streamed text, which a failed run has not stored.
     """
     said = _joined(stored)
     match run.status:
@@ -82,7 +84,7 @@ def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
 
 
 def sentence(error: RunError | None) -> str:
-    """Return what a person is told of a failure: one short sentence, nothing of our inside."""
+    """Return the error text that a person sees: one short sentence without internal details."""
     told = error.detail if error is not None and error.detail else "Something went wrong here. Send it again."
     line = " ".join(told.split())
     return f":warning: {line if len(line) <= LONGEST_SENTENCE else line[: LONGEST_SENTENCE - 1] + '…'}"

@@ -1,4 +1,7 @@
-"""What `/agent` shows, in Block Kit: https://docs.slack.dev/reference/block-kit/blocks/section-block/ ."""
+"""Contents of the replies to `/agent`, in Slack's Block Kit.
+
+See https://docs.slack.dev/reference/block-kit/blocks/section-block/ .
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +27,10 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One bar: `used` of `limit`, which is None or 0 where there is none. `mark` is a value on the same scale."""
+    """One bar of the context report: `used` of `limit`, which is None or 0 without a limit.
+
+    `mark` is another value on the same scale.
+    """
 
     label: str
     used: int
@@ -34,12 +40,12 @@ class Gauge:
 
 
 def plain(text: str) -> Shown:
-    """Return a text alone."""
+    """Return a reply that is only a text."""
     return Shown(text)
 
 
 def named(title: str) -> str:
-    """Return the first words of a session's title in quotation marks, in which nothing rings, links or formats."""
+    """Return the first words of a session's title in quotation marks, without mentions, links or formatting."""
     words = " ".join(clean_text(title).replace("`", "'").split())
     if len(words) > NAME_LENGTH:
         words = words[: NAME_LENGTH - 1].rstrip() + "…"
@@ -47,7 +53,10 @@ def named(title: str) -> str:
 
 
 def show_context(report: ContextReport, title: str) -> Shown:
-    """Return the bars N, K and window, what happens next, and the summary in use, of the session with this title."""
+    """Return the context report of the session with this title.
+
+    It shows bars for messages (N), tokens (K) and the window, the next action, and the summary in use.
+    """
     head = f"Context of {report.agent} on {report.model} · window {report.context_window:,} tokens"
     bars = "\n".join(draw(gauge) for gauge in _gauges(report))
     details = (
@@ -60,7 +69,7 @@ def show_context(report: ContextReport, title: str) -> Shown:
 
 
 def draw(gauge: Gauge) -> str:
-    """Return a bar with its numbers, all bars of one width."""
+    """Return a gauge as a bar with its numbers. All bars have the same width."""
     filled = _filled(gauge)
     cells = FULL * filled + EMPTY * (CELLS - filled)
     if gauge.mark and gauge.limit and gauge.mark < gauge.limit:
@@ -73,7 +82,7 @@ def draw(gauge: Gauge) -> str:
 
 
 def _filled(gauge: Gauge) -> int:
-    """Never empty above 0, full only from the limit on."""
+    """Return the number of filled cells: at least one above 0, and all of them only from the limit on."""
     if not gauge.limit or gauge.used <= 0:
         return 0
     if gauge.used >= gauge.limit:

@@ -1,4 +1,7 @@
-"""The bolt application: verifies, finds the listener, acknowledges. It is the same for HTTP and Socket Mode."""
+"""The bolt application: it verifies requests, selects the listener and acknowledges.
+
+HTTP and Socket Mode use the same application.
+"""
 
 import logging
 import re
@@ -21,21 +24,22 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What only the asker sees; `blocks` are Block Kit, `text` is for where they cannot be shown."""
+    """Reply to a command that only its sender sees. `blocks` are Block Kit; `text` is shown where blocks cannot be."""
 
     text: str
     blocks: Sequence[dict[str, object]] = ()
 
 
 async def _ignore(_body: Mapping[str, object]) -> None:
-    """Do nothing."""
+    """Ignore the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What is done with events, and with `/agent`, which is answered at once; what takes longer follows later.
+    """Handlers of Slack's requests.
 
-    `take_of_app` takes those about the app itself, of whatever workspace.
+    `take` handles events of this workspace. `take_of_app` handles events about the app itself, from any workspace.
+    `command` replies to `/agent` at once; results that take longer are sent later.
     """
 
     take: Callable[[Mapping[str, object]], Awaitable[None]]
@@ -51,16 +55,19 @@ def silent_logger() -> logging.Logger:
 
 
 def make_client(config: SlackConfig, logger: logging.Logger) -> AsyncWebClient:
-    """Return a client that never tries again by itself: whoever calls knows what may be repeated."""
+    """Return a Slack client that never retries by itself, because only the caller knows what may be repeated."""
     return AsyncWebClient(token=config.bot_token, base_url=config.api_url, logger=logger, retry_handlers=[], timeout=20)
 
 
 def make_bolt(config: SlackConfig, identity: Identity, listeners: Listeners) -> AsyncApp:
-    """Return the application. Listeners end before the acknowledgement; one that raises leaves it out."""
+    """Return the bolt application.
+
+    Listeners run before the acknowledgement. If a listener raises, the event is not acknowledged.
+    """
     logger = silent_logger()
 
     async def authorize(team_id: str | None, enterprise_id: str | None) -> AuthorizeResult | None:
-        """Answer from what was learned at start: no call to Slack stands before an acknowledgement."""
+        """Authorize with the identity learned at start, so that no call to Slack delays an acknowledgement."""
         if identity.team_id not in {team_id, enterprise_id}:
             log.warning("slack event of a workspace that is not ours", team=team_id)
             return None
@@ -77,7 +84,7 @@ def make_bolt(config: SlackConfig, identity: Identity, listeners: Listeners) -> 
         name="throughline",
         process_before_response=True,
         signing_secret=config.signing_secret,
-        authorize=authorize,  # type: ignore[arg-type]  # bolt's own way to say "not ours" is None
+        authorize=authorize,  # type: ignore[arg-type]  # None is bolt's value for "not authorized"
         client=make_client(config, logger),
         ssl_check_enabled=False,
     )
@@ -109,9 +116,10 @@ def _listen(app: AsyncApp, listeners: Listeners) -> None:
 
 
 async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable[BoltResponse]]) -> BoltResponse:
-    """Tell of events that Slack did not send; it says so in a body of its own kind, which no listener is asked about.
+    """Log that Slack holds events back because of its rate limit.
 
-    See https://docs.slack.dev/apis/events-api/#rate-limiting .
+    Slack reports this in a body of a type of its own, which matches no listener. See
+    https://docs.slack.dev/apis/events-api/#rate-limiting .
     """
     if body.get("type") != "app_rate_limited":
         return await next_()
@@ -125,7 +133,7 @@ async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable
 
 
 async def _on_error(error: Exception) -> BoltResponse:
-    """Leave the event unacknowledged: Slack sends it again."""
+    """Log the error and leave the event unacknowledged, so that Slack sends it again."""
     if isinstance(error, ThroughlineError):
         log.warning("slack event was not taken", error=error.code)
     else:

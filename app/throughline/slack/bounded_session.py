@@ -1,20 +1,20 @@
-"""The HTTP session of all calls to Slack: one pool, a time limit, and a bound on what one response may have.
+"""HTTP session for all calls to Slack: one connection pool, a time limit, and a size limit for each response.
 
-Slack's SDK reads every response whole; behind SLACK_API_URL, or a proxy, may stand a server that never ends one.
+Slack's SDK reads every response completely. A server behind SLACK_API_URL, or a proxy, might never end a response.
 """
 
 import aiohttp
 
 CALL_SECONDS = 20
 MOST_BYTES = 32_000_000
-"""Of one response: a page of 200 messages of 40,000 characters each, escaped, and their metadata."""
+"""Largest response in bytes: a page of 200 messages of 40,000 characters each, escaped, with their metadata."""
 
 
 class BoundedResponse(aiohttp.ClientResponse):
-    """A response of at most `MOST_BYTES`, counted as they are unpacked."""
+    """HTTP response of at most `MOST_BYTES`, counted after decompression."""
 
     async def read(self) -> bytes:
-        """Return the body. Raises ClientPayloadError where it is longer than the bound, and hangs up."""
+        """Return the body. If it is too long, close the connection and raise ClientPayloadError."""
         if self._body is None:
             body = bytearray()
             async for piece in self.content.iter_any():
@@ -27,5 +27,5 @@ class BoundedResponse(aiohttp.ClientResponse):
 
 
 def bounded_session() -> aiohttp.ClientSession:
-    """Return a session with the bound on every response; whoever asks for it closes it."""
+    """Return a session that limits the size of every response. The caller closes the session."""
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CALL_SECONDS), response_class=BoundedResponse)

@@ -1,4 +1,4 @@
-"""What a request of Slack's must look like before anything reads it: JSON, a form, or a form with JSON in `payload`."""
+"""Validation of Slack's requests before other code reads them: JSON, a form, or a form with JSON in `payload`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,10 @@ NAMES = frozenset({
     "reaction",
     "ts",
 })
-"""Fields that name something, beside KEPT and those that end in `_id`; some events have an object in their place."""
+"""Fields that contain a name or an id, in addition to KEPT and fields that end in `_id`.
+
+In some events, such a field contains an object instead.
+"""
 
 KEPT = frozenset({
     "channel",
@@ -40,23 +43,29 @@ KEPT = frozenset({
     "user_id",
     "user_team",
 })
-"""Of these names, what is stored and found again."""
+"""Fields with a name or an id whose values are stored and searched."""
 
 MAX_KEPT_BYTES = 64
-"""Slack's ids have up to some twenty. The database keeps several in one entry of an index, whose size is bounded."""
+"""Longest stored id in bytes. Slack's ids have up to about twenty.
+
+The database keeps several ids in one index entry, whose size is limited.
+"""
 
 
 class MalformedPayload(ValueError):
-    """The text is not what Slack sends; the message says in what way."""
+    """Error for a text that Slack does not send; the error's text names the defect."""
 
 
 def check_payload(text: str, content_type: str) -> None:
-    """Raise MalformedPayload for what cannot be read, or would break whoever reads it. Unknown fields may be there."""
+    """Raise MalformedPayload for a request that is unreadable or would break its readers.
+
+    Unknown fields are allowed.
+    """
     check_body(_parsed(text, content_type))
 
 
 def check_body(body: object) -> None:
-    """Raise MalformedPayload for a parsed body that cannot be read, or would break whoever reads it."""
+    """Raise MalformedPayload for a parsed body that has the wrong form or would break its readers."""
     if not isinstance(body, dict):
         raise MalformedPayload("the body is not a JSON object")
     if _is_deep(body):
@@ -66,7 +75,7 @@ def check_body(body: object) -> None:
 
 
 def _parsed(text: str, content_type: str) -> JsonValue:
-    """Return the body as bolt will read it."""
+    """Return the parsed body, as bolt will parse it."""
     if not text.strip():
         raise MalformedPayload("the body is empty")
     if content_type.partition(";")[0].strip().lower() == JSON_TYPE or text.startswith("{"):
@@ -101,7 +110,7 @@ def _inside(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def _parts(body: Mapping[str, JsonValue]) -> Iterator[Mapping[str, JsonValue]]:
-    """Return the objects that are read: the body, who it is for, the event, and the messages in it."""
+    """Yield the objects that are read: the body, its first authorization, the event, and the messages in the event."""
     yield body
     if "authorizations" in body:
         yield _first(body["authorizations"])

@@ -1,4 +1,4 @@
-"""`/agent` and the stop sign: what people may do to a conversation they take part in."""
+"""The command `/agent` and the stop reaction: what people may do to a conversation they take part in."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,10 @@ from throughline.slack.services import SlackServices
 from throughline.summary.reread import Wish
 
 AT_ONCE_SECONDS = 1.5
-"""Slack wants an answer within three; what takes longer follows over the command's `response_url`."""
+"""How long a command may take before a preliminary reply is sent. Slack demands a reply within three seconds.
+
+The result then follows through the command's `response_url`.
+"""
 
 NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
 PARTED = "The next message in that thread begins a new conversation already."
@@ -44,19 +47,22 @@ class _Command(BaseModel):
 
 
 class Commands:
-    """Answers `/agent`, to its asker alone; whoever takes no part in a conversation is told there is none."""
+    """Handler of `/agent`, whose replies only the sender of the command sees.
+
+    People who take no part in a conversation get the same reply as if it did not exist.
+    """
 
     def __init__(
         self, services: SlackServices, identity: Identity, respond: Callable[[str, Shown], Awaitable[None]]
     ) -> None:
-        """`respond` sends what took longer to a `response_url`."""
+        """Handle commands for `identity`. `respond` sends the results of slow commands to a `response_url`."""
         self._services = services
         self._identity = identity
         self._respond = respond
         self._late: set[asyncio.Task[None]] = set()
 
     async def answer(self, body: Mapping[str, object]) -> Shown:
-        """Return the answer, or that it follows."""
+        """Return the reply, or a preliminary one if the command takes longer than AT_ONCE_SECONDS."""
         try:
             command = _Command.model_validate(body)
         except ValidationError:
@@ -71,14 +77,14 @@ class Commands:
         return plain("I am at it…")
 
     async def stop_by_sign(self, sign: StopSign) -> None:
-        """Stop the run of the message that a participant put a stop sign under."""
+        """Cancel the run of the message to which a participant added a stop reaction."""
         found = await self._services.slack.conversations.run_at(sign.place, sign.user_id)
         if found is not None:
             await self._services.database.runs.request_cancel(found.owner_id, found.run_id)
             log.info("slack run stopped by reaction", run_id=str(found.run_id))
 
     async def close(self) -> None:
-        """Give up on what is still being done."""
+        """Cancel the commands that are still running."""
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -111,7 +117,7 @@ class Commands:
         if person is None or session_id is None:
             return NO_SUCH_SESSION
         conversations, team_id = self._services.slack.conversations, self._identity.team_id
-        if not await conversations.is_known(team_id, command.channel_id):  # perhaps one with somebody else
+        if not await conversations.is_known(team_id, command.channel_id):  # it may be one with somebody else
             return WRITE_FIRST
         title = await conversations.resume(team_id, command.channel_id, session_id, person.user_id)
         if title is None:
@@ -124,7 +130,7 @@ class Commands:
                 return plain(NOTHING_HERE)
             case Parted():
                 return plain(PARTED)
-            case LastUsed() if verb != "context":  # which changes nothing, and names the thread
+            case LastUsed() if verb != "context":  # `context` changes nothing and names the thread
                 return plain(FORGOTTEN)
             case LastUsed(conversation=conversation) | (Conversation() as conversation):
                 try:
@@ -149,7 +155,7 @@ class Commands:
 
     async def _stop(self, conversation: Conversation) -> Shown:
         runs = await self._services.slack.conversations.open_runs(conversation.session_id)
-        for run_id in reversed(runs):  # what waits first, or it would begin meanwhile
+        for run_id in reversed(runs):  # waiting runs first, or they would begin meanwhile
             await self._services.database.runs.request_cancel(conversation.owner_id, run_id)
         name = named(conversation.title)
         return plain(f"Stopped: {name}." if runs else f"There is nothing to stop in {name}.")

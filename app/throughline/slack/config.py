@@ -1,4 +1,4 @@
-"""What the Slack door is told at start, and who it found itself to be in the workspace."""
+"""Configuration of the Slack interface, and the bot's identity in the workspace."""
 
 from dataclasses import dataclass, field
 
@@ -7,11 +7,12 @@ from throughline.db.slack.people import SlackId
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """How to reach Slack. `link_by_email`: a confirmed e-mail address of the workspace names the user.
+    """Configuration of the Slack interface.
 
-    `concurrency` is how many answers are delivered at once, those that wait for their turn among them, and
-    `lease_seconds` how long one that a process has taken waits for another should that process die.
-    `signing_secret` is for events over HTTP, `app_token` for Socket Mode; '' where that way is not used.
+    - `link_by_email`: a confirmed e-mail address of the workspace identifies the user.
+    - `concurrency`: number of answers delivered at once, including those that wait for a rate limit.
+    - `lease_seconds`: how long a delivery stays claimed after the process that claimed it has died.
+    - `signing_secret` is for events over HTTP, `app_token` for Socket Mode; '' if that way is not used.
     """
 
     bot_token: str = field(repr=False)
@@ -25,7 +26,10 @@ class SlackConfig:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The bot as `auth.test` describes it. `team_id` is the enterprise's where it is installed for all of it."""
+    """The bot's identity as `auth.test` returns it.
+
+    `team_id` is the id of the enterprise if the app is installed for the whole enterprise.
+    """
 
     team_id: str
     team_name: str
@@ -34,11 +38,11 @@ class Identity:
     workspace_id: str
 
     def person(self, user_id: str, team_id: str, *, enterprise_id: str = "", may_be_outsider: bool = True) -> SlackId:
-        """Return whom Slack means: our own people have our own id, those of others, in shared channels, theirs.
+        """Return the person's id, in which members have the bot's `team_id` and outsiders their own.
 
-        `team_id` and `enterprise_id` are what Slack says of their home, '' where it says nothing. Of an enterprise that
-        the app is installed for, Slack names now the one, now the other workspace, now itself as a member's home.
-        `may_be_outsider` is False where only members can be.
+        Outsiders come from other organizations, through shared channels. `team_id` and `enterprise_id` are the person's
+        home as Slack reports it, '' if it reports none. In an enterprise installation, Slack may report any workspace,
+        or the enterprise itself, as a member's home. `may_be_outsider` is False if only members are possible.
         """
         is_ours = team_id in {"", self.workspace_id, self.team_id}
         if not is_ours and self.team_id != self.workspace_id:

@@ -1,4 +1,7 @@
-"""Delivery of answers to Slack: what is claimed from the outbox, whole answers first, and what becomes of failures."""
+"""Delivery of answers to Slack: deliveries are claimed from the outbox, complete answers first.
+
+Failed deliveries are retried or given up here.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -19,13 +22,16 @@ from throughline.slack.slack_errors import TOKEN_ERRORS, TOKEN_REFUSED, SlackRef
 
 POLL_SECONDS = 1.0
 READY_PLACES = 10
-"""Beyond `concurrency`, for what is whole already: it must not wait behind answers that grow, or that nobody writes."""
+"""Slots in addition to `concurrency`, reserved for complete answers.
+
+A complete answer must not wait behind answers that still grow or whose run no worker has taken.
+"""
 
 MOST_ATTEMPTS = 20
-"""For errors that nobody expected: our own faults."""
+"""Most attempts of a delivery that fails with unexpected errors, which are defects of this service."""
 
 LONGEST_WAIT_SECONDS = 24 * 3_600.0
-"""How old an answer may get while Slack is away, or our tokens are not accepted."""
+"""Age at which an answer is given up if Slack is unreachable or does not accept the tokens."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 log = structlog.get_logger(__name__)
@@ -33,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DispatcherConfig:
-    """Who delivers, how much at once, and how long a silent process keeps what it took."""
+    """Name of the worker, number of concurrent deliveries, and duration of the lease on each of them."""
 
     worker: str
     concurrency: int
@@ -41,7 +47,7 @@ class DispatcherConfig:
 
 
 class Dispatcher:
-    """Delivers until it is closed; what it has not ended is then given back at once."""
+    """Loop that delivers answers until it is closed. Unfinished deliveries are then put back at once."""
 
     def __init__(
         self,
@@ -50,7 +56,7 @@ class Dispatcher:
         config: DispatcherConfig,
         on_token_refused: Callable[[str], None] | None = None,
     ) -> None:
-        """Take from `outbox`, deliver through `sender`; `on_token_refused` is told Slack's word for it."""
+        """Claim from `outbox` and deliver through `sender`. `on_token_refused` is called with Slack's error code."""
         self._outbox = outbox
         self._sender = sender
         self._config = config
@@ -59,11 +65,14 @@ class Dispatcher:
         self._loop: LeaseLoop[Delivery] = LeaseLoop(self, heartbeats, outbox.waiting, LoopConfig(POLL_SECONDS))
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Deliver inside the block."""
+        """Deliver while the context is open."""
         return self._loop.running("deliver to slack")
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[Delivery]:
-        """Take as many deliveries as there are places for, whole ones alone if only their places are left."""
+        """Claim as many deliveries as there are free slots.
+
+        If only the slots for complete answers are free, claim complete answers only.
+        """
         free = self._config.concurrency - len(self._loop.held)
         if free + READY_PLACES <= 0:
             return ()
@@ -77,7 +86,10 @@ class Dispatcher:
         return await self._outbox.claim(claim)
 
     async def perform(self, claimed: Delivery, heartbeat: Heartbeat[RowLease]) -> None:
-        """Deliver; what fails is put back, given up or left to the process that has the lease by now."""
+        """Deliver one answer.
+
+        A failed delivery is put back, given up, or left to the process that has claimed it meanwhile.
+        """
         await work_until_lost(self._deliver(claimed), heartbeat, lambda: self._seconds_after_loss(claimed))
 
     async def _deliver(self, claimed: Delivery) -> None:
@@ -90,15 +102,18 @@ class Dispatcher:
                 pass
 
     async def put_back(self, claimed: Delivery) -> None:
-        """Put the delivery back as never tried. Raises LeaseLost, DatabaseUnavailable."""
+        """Put the delivery back as if it was never attempted. Raises LeaseLost, DatabaseUnavailable."""
         await self._outbox.put_back(claimed.lease, delay_seconds=0)
 
     def ended(self, _claimed: Delivery) -> None:
-        """Have the next deliveries claimed: there is a place for one."""
+        """Wake the claim loop, because a slot has become free."""
         self._outbox.waiting.wake()
 
     async def _seconds_after_loss(self, claimed: Delivery) -> float:
-        """Return how long the sender may close what it left open in Slack, where no other process delivers."""
+        """Return how long the sender may still close open messages in Slack after it lost its lease.
+
+        This is 0 if another process may deliver, and a third of the lease if the delivery is over.
+        """
         with ErrorBoundary(log.debug, "not known whether a slack delivery is over"):
             return self._config.lease_seconds / 3 if await self._outbox.is_over(claimed.lease) else 0.0
         return 0.0
@@ -124,21 +139,25 @@ def _needs_operator(error: BaseException) -> bool:
 
 
 def _is_over(delivery: Delivery, error: BaseException) -> bool:
-    """Whether to give up: what passes is tried for a day, however often; what nobody expected a few times."""
+    """Return whether to give up the delivery.
+
+    Temporary errors and errors that an operator must resolve are retried for a day. Other errors of Slack are final.
+    Unexpected errors are retried a few times.
+    """
     if isinstance(error, TemporaryError) or _needs_operator(error):
         return delivery.ready_seconds >= LONGEST_WAIT_SECONDS
     return isinstance(error, SlackRefused) or delivery.attempt >= MOST_ATTEMPTS
 
 
 def _pause(delivery: Delivery, error: BaseException) -> float:
-    """Return for how long to leave the delivery alone: longer each time, and for as long as Slack asks."""
+    """Return the seconds until the next attempt. They double each time and are at least what Slack demands."""
     pause = doubled_backoff(delivery.attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     asked = error.delay_seconds if isinstance(error, TemporaryError) else None
     return max(pause, asked or 0.0)
 
 
 def _reason(error: BaseException) -> str:
-    """Return what a person is told; of what Slack says only its word for it."""
+    """Return the reason that people see. Of an error from Slack it contains only the error code."""
     if isinstance(error, SlackRefused):
         return f"Slack refused it (`{error.error}`)"
     return "Slack was not to be reached for a day" if isinstance(error, TemporaryError) else "something went wrong"

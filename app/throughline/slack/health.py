@@ -1,4 +1,7 @@
-"""What keeps this process from taking part in Slack just now: noted by the door, shown by readiness."""
+"""What currently keeps this process from receiving or answering Slack's messages.
+
+The Slack interface records it, and the readiness check shows it.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,21 +13,24 @@ NOT_YET = "not connected yet"
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Since when something does not work, and why: a sentence or Slack's word for it, never a token or a text."""
+    """A problem: since when it lasts and why, as a sentence or Slack's error code, never a token or a message."""
 
     since: datetime
     reason: str
 
     def __str__(self) -> str:
-        """Return it as operators read it."""
+        """Return the problem as operators read it."""
         return f"since {self.since:%Y-%m-%d %H:%M:%S} UTC: {self.reason}"
 
 
 class SlackHealth:
-    """Whether events can reach this process, which they cannot before somebody notes so, and whether it may answer."""
+    """Whether events can reach this process, and whether the process may answer.
+
+    Events count as unable to arrive until `note_heard` is called.
+    """
 
     def __init__(self, clock: Clock, *, is_all: bool) -> None:
-        """`is_all`: this process is there for Slack and nothing else."""
+        """Start as not connected. `is_all` is true if the process serves Slack and nothing else."""
         self.is_all = is_all
         self._clock = clock
         self._unheard: Trouble | None = Trouble(clock.now(), NOT_YET)
@@ -32,28 +38,28 @@ class SlackHealth:
 
     @property
     def unheard(self) -> Trouble | None:
-        """Why no events can arrive, None where they can."""
+        """Why no events can arrive, None if they can."""
         return self._unheard
 
     @property
     def token_refused(self) -> Trouble | None:
-        """Why nothing can be delivered, None where the bot token holds as far as is known."""
+        """Why nothing can be delivered, None if Slack is not known to refuse the bot token."""
         return self._refused
 
     def note_heard(self) -> None:
-        """Note that events can arrive."""
+        """Record that events can arrive."""
         self._unheard = None
 
     def note_unheard(self, reason: str) -> None:
-        """Note why no events can arrive; since when stays what it was."""
+        """Record why no events can arrive. If that was so before, its start time is kept."""
         self._unheard = self._trouble(self._unheard, reason)
 
     def note_token_refused(self, reason: str) -> None:
-        """Note Slack's word for why the token does not hold; since when stays what it was."""
+        """Record the error code with which Slack refuses the token. If that was so before, its start time is kept."""
         self._refused = self._trouble(self._refused, reason)
 
     def note_token_accepted(self) -> None:
-        """Note that the token holds."""
+        """Record that Slack accepts the token."""
         self._refused = None
 
     def _trouble(self, before: Trouble | None, reason: str) -> Trouble:

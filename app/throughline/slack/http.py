@@ -1,4 +1,4 @@
-"""The Events API over HTTP: one ASGI endpoint that checks the signature over the raw body and asks bolt."""
+"""Slack's Events API over HTTP: an ASGI endpoint that verifies the signature of the raw body and calls bolt."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -25,21 +25,20 @@ log = structlog.get_logger(__name__)
 
 
 class EventsEndpoint:
-    """Serves events, commands and interactions at PATH."""
+    """ASGI endpoint for Slack's events, commands and interactions, at PATH."""
 
     def __init__(self, app: AsyncApp | None, signing_secret: str, clock: Clock) -> None:
-        """Hand what is genuine to `app`; without one it is to come again, until one is set by `open`."""
+        """Pass genuine requests to `app`. Without `app` they are answered with 503 until `open` sets it."""
         self._app = app
         self._verifier = SignatureVerifier(signing_secret)
         self._clock = clock
         self._warned_at = -WARN_SECONDS
 
     def open(self, app: AsyncApp) -> None:
-        """Take events from now on."""
+        """Pass requests to `app` from now on."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["method"] != "POST":
             await _respond(send, METHOD_NOT_ALLOWED, b"", {"allow": "POST"})
             return
@@ -72,7 +71,10 @@ class EventsEndpoint:
         await _respond(send, response.status, response.body.encode(), found)
 
     def _is_genuine(self, text: str, headers: Mapping[str, str]) -> bool:
-        """Whether the request is signed and fresh; the SDK's verifier raises on what is no number or no ASCII."""
+        """Return whether the request has a valid and recent signature.
+
+        The headers are checked first, because the SDK's verifier raises for a non-numeric timestamp or non-ASCII text.
+        """
         timestamp = headers.get("x-slack-request-timestamp", "")
         signature = headers.get("x-slack-signature", "")
         if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= LONGEST_TIMESTAMP):
@@ -80,7 +82,10 @@ class EventsEndpoint:
         return signature.isascii() and self._verifier.is_valid(text, timestamp, signature)
 
     def _complain(self, headers: Mapping[str, str]) -> None:
-        """Say, now and then, that requests are refused: a wrong SLACK_SIGNING_SECRET looks just like a forgery."""
+        """Log refused requests, at most once in WARN_SECONDS.
+
+        The log entry matters because a wrong SLACK_SIGNING_SECRET looks the same as a forgery.
+        """
         now = self._clock.monotonic()
         if now - self._warned_at < WARN_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""Finding out who the bot is: what is wrong ends the start, and a Slack that is away is asked again."""
+"""Finding out who the bot is. Wrong settings end the start; if Slack does not answer, it is asked again."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ from throughline.slack.setup_check import ask_identity, check_app_token, check_s
 from throughline.slack.slack_errors import SlackUnsure
 
 START_SECONDS = 5.0
-"""How long a start waits for each answer of Slack's: the rest of the service is not to wait for it."""
+"""How long the start waits for each answer of Slack, so that the rest of the service is not delayed."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 AWAY = "Slack does not answer at {url} (SLACK_API_URL). It is asked again and again."
@@ -23,22 +23,21 @@ log = structlog.get_logger(__name__)
 
 
 class Identification:
-    """Asks Slack, and notes in `health` why it does not know yet."""
+    """Query of the bot's identity, which records in `health` why the identity is not known yet."""
 
     def __init__(self, client: AsyncWebClient, config: SlackConfig, clock: Clock, health: SlackHealth) -> None:
-        """Ask through `client`."""
         self._client = client
         self._config = config
         self._clock = clock
         self._health = health
         self._told = ""
         self.first_address = ""
-        """Where the first connection of Socket Mode may be opened, soon; '' where Slack has not been asked."""
+        """Address for the first connection of Socket Mode, valid for a short time; '' if Slack was not asked."""
 
     async def at_start(self, *, over_http: bool) -> Identity | None:
-        """Return who the bot is, None where Slack does not answer now.
+        """Return the bot's identity, None if Slack does not answer now.
 
-        Raises SettingInvalid where a token, a scope or the signing secret is missing or wrong.
+        Raises SettingInvalid if a token, a scope or the signing secret is missing or wrong.
         """
         check_settings(self._config, over_http=over_http)
         try:
@@ -52,7 +51,10 @@ class Identification:
         return identity
 
     async def until_known(self) -> Identity:
-        """Ask less and less often until Slack says who the bot is; what it refuses now may be mended there."""
+        """Ask Slack with growing pauses until it returns the bot's identity.
+
+        Wrong settings are retried as well, because they may be corrected in Slack.
+        """
         pause = FIRST_PAUSE_SECONDS
         while True:
             await self._clock.sleep(pause)
@@ -67,7 +69,7 @@ class Identification:
                     pause = LONGEST_PAUSE_SECONDS
 
     async def _check_app_token(self) -> None:
-        """Raise SettingInvalid where it is refused; without an answer the connection will tell."""
+        """Raise SettingInvalid if Slack refuses the app token. Without an answer, the connection will show it."""
         with suppress(SlackUnsure, TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 self.first_address = await check_app_token(self._client, self._config)
@@ -76,7 +78,7 @@ class Identification:
         return AWAY.format(url=self._client.base_url)
 
     def _send(self, reason: str) -> None:
-        """Note why it is not known, and say so where it is another reason than before."""
+        """Record why the identity is not known, and log the reason if it has changed."""
         self._health.note_unheard(reason)
         if reason != self._told:
             self._told = reason

@@ -1,4 +1,7 @@
-"""Whether the app is still installed: told by Slack's events and refusals, then asked until it is again."""
+"""Monitoring of whether the app is still installed.
+
+Slack's events and refusals report that it is not. Slack is then asked until the token is accepted again.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -22,12 +25,11 @@ log = structlog.get_logger(__name__)
 
 
 class Installation:
-    """Notes in `health` that the bot token is refused, and that it holds again."""
+    """Monitor that records in `health` when Slack refuses the bot token, and when it accepts the token again."""
 
     def __init__(
         self, client: AsyncWebClient, config: SlackConfig, identity: Identity, clock: Clock, health: SlackHealth
     ) -> None:
-        """Ask through `client`."""
         self._client = client
         self._config = config
         self._identity = identity
@@ -37,12 +39,12 @@ class Installation:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Ask inside the block, while the token is refused."""
+        """Run the monitor while the context is open."""
         async with running_concurrently(self.run(), "slack installation"):
             yield
 
     async def run(self) -> None:
-        """Ask, while the token is refused, until cancelled."""
+        """Ask Slack at intervals while the token is refused, until cancelled."""
         while True:
             await self._refused.wait()
             await self._clock.sleep(ASK_SECONDS)
@@ -50,7 +52,7 @@ class Installation:
                 await self._ask()
 
     async def take(self, body: Mapping[str, object]) -> None:
-        """Take an event about the app; bolt lets those of all workspaces through."""
+        """Handle an event about the app. Events of other workspaces, which bolt passes on, are ignored."""
         event = body.get("event")
         if self._identity.team_id not in {body.get("team_id"), body.get("enterprise_id")}:
             return
@@ -58,7 +60,10 @@ class Installation:
             self.note_refused(str(event["type"]))
 
     def note_refused(self, word: str) -> None:
-        """Note that the token does not hold, by Slack's word for it; said once until it does again."""
+        """Record that Slack refuses the token, with Slack's error code.
+
+        Logged once until the token is accepted again.
+        """
         if not self._refused.is_set():
             log.warning("slack does not accept the bot token", reason=word, hint=WHAT_TO_DO)
         self._health.note_token_refused(word)
@@ -75,5 +80,5 @@ class Installation:
 
 
 def _names_bot(tokens: object) -> bool:
-    """Whether a bot's token is among those revoked; people's are nothing to us."""
+    """Return whether a bot's token is among the revoked tokens; tokens of people do not matter."""
     return isinstance(tokens, dict) and bool(tokens.get("bot"))

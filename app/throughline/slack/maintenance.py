@@ -1,4 +1,4 @@
-"""What goes on beside the messages: learning names, linking people by e-mail."""
+"""Maintenance of the Slack interface in the background: learning names, and linking people by e-mail."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -20,22 +20,28 @@ from throughline.slack.web_api import SlackWebApi
 
 LOOK_SECONDS = 2.0
 PEOPLE_AT_ONCE = 3
-"""In LOOK_SECONDS: below the hundred calls of users.info a minute that Slack allows at least."""
+"""People looked up in LOOK_SECONDS. This stays below Slack's limit of about 100 users.info calls a minute."""
 
 NOBODY = frozenset({"user_not_found", "user_not_visible"})
-"""Whom Slack does not have, or not for us, is no member whose address could be confirmed."""
+"""Error codes for people who do not exist in Slack or are hidden from the bot.
+
+They are no members whose address could be confirmed.
+"""
 
 LONGEST_NAME = 80
 log = structlog.get_logger(__name__)
 
 
 class Maintenance:
-    """Runs beside the dispatcher; nothing waits for it."""
+    """Loop that learns about people while the dispatcher runs. Nothing waits for it."""
 
     def __init__(
         self, database: SlackDatabase, calls: SlackWebApi, clock: Clock, identity: Identity, *, link_by_email: bool
     ) -> None:
-        """`link_by_email`: a confirmed address of the workspace names the user."""
+        """Learn about people from Slack.
+
+        With `link_by_email`, a confirmed address of the workspace identifies the user.
+        """
         self._database = database
         self._calls = calls
         self._clock = clock
@@ -44,12 +50,12 @@ class Maintenance:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Look after things inside the block."""
+        """Run the loop while the context is open."""
         async with running_concurrently(self.run(), "slack maintenance"):
             yield
 
     async def run(self) -> None:
-        """Look after things until cancelled."""
+        """Run the loop until cancelled."""
         while True:
             with ErrorBoundary(log.error, "slack maintenance broke"):
                 try:
@@ -59,14 +65,15 @@ class Maintenance:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Learn who some people are."""
+        """Look up a few people whose look-up is due."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
             await self._look_up(who)
 
     async def _look_up(self, who: SlackId) -> None:
-        """Learn who the person is. What fails is theirs alone: asked for again in minutes, or tomorrow if for good.
+        """Look up one person. A failure affects only this person.
 
-        Raises DatabaseUnavailable: nothing can be learned of anybody then.
+        It is retried in minutes, or the next day if it is permanent. Raises DatabaseUnavailable, because then no
+        look-up can succeed.
         """
         boundary = ErrorBoundary(
             log.error, "slack profile broke", lets_through=(DatabaseUnavailable,), slack_user=who.user_id
@@ -86,7 +93,7 @@ class Maintenance:
             await self._database.people.end_look_up(who)
 
     async def _learn(self, who: SlackId) -> None:
-        """Ask Slack for the profile. Raises as SlackWebApi, and DatabaseUnavailable."""
+        """Fetch the profile from Slack and store it. Raises the errors of SlackWebApi, and DatabaseUnavailable."""
         user = await self._calls.user_info(who.user_id)
         profile = _object(user.get("profile"))
         name = str(profile.get("display_name") or profile.get("real_name") or "")
@@ -103,16 +110,17 @@ class Maintenance:
     def _confirmed_email(
         self, user: Mapping[str, JsonValue], profile: Mapping[str, JsonValue], who: SlackId
     ) -> str | None:
-        """Return the address that names the user, '' where there is none, None where Slack does not tell.
+        """Return the e-mail address that identifies the user, '' if none does, None if Slack does not tell.
 
-        Only of our own workspace, no bot, no guest of it, and with an address that Slack has confirmed.
+        An address counts only if Slack has confirmed it, and its owner is a member of this workspace, no bot and no
+        guest.
         """
         if not user:
             return None
         is_plain = not any(user.get(flag) for flag in ("deleted", "is_bot", "is_restricted", "is_ultra_restricted"))
         if not (self._is_member(user, who) and is_plain and user.get("is_email_confirmed")):
             return ""
-        return str(profile.get("email") or "").strip().lower() or None  # members have one: the app may not read it
+        return str(profile.get("email") or "").strip().lower() or None  # every member has one: the app may not read it
 
     def _is_member(self, user: Mapping[str, JsonValue], who: SlackId) -> bool:
         home = str(user.get("team_id") or "")

@@ -1,4 +1,4 @@
-"""The app manifest, for https://api.slack.com/apps → Create New App → From a manifest.
+"""The Slack app's manifest, for https://api.slack.com/apps → Create New App → From a manifest.
 
 Its fields: https://docs.slack.dev/reference/app-manifest/ .
 """
@@ -22,7 +22,7 @@ EVENTS = (
 
 
 def manifest(name: str, url: str) -> str:
-    """Return the manifest as JSON: for events over HTTP at `url`, or for Socket Mode where it is ''."""
+    """Return the manifest as JSON, for events over HTTP at `url`, or for Socket Mode if `url` is ''."""
     events_url = f"{url.rstrip('/')}{PATH}" if url else ""
     request = {"request_url": events_url} if url else {}
     command = {

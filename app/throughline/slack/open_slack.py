@@ -1,4 +1,4 @@
-"""The Slack door as a whole: opened by `assembly/`, for events over HTTP or over Socket Mode."""
+"""The Slack interface as a whole. `assembly/` opens it, for events over HTTP or over Socket Mode."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -37,10 +37,10 @@ log = structlog.get_logger(__name__)
 async def open_slack(
     config: SlackConfig, services: SlackServices, health: SlackHealth, worker: str, *, over_http: bool
 ) -> AsyncGenerator[EventsEndpoint | None]:
-    """Take part in Slack inside the block, as `health` tells: from its beginning, or once Slack answers.
+    """Run the Slack interface while the context is open: at once, or as soon as Slack answers.
 
-    Yields where events arrive over HTTP, None for Socket Mode. Raises SettingInvalid where a token, a scope or the
-    signing secret is missing or wrong.
+    `health` records its state. Yields the endpoint for events over HTTP, None for Socket Mode. Raises SettingInvalid if
+    a token, a scope or the signing secret is missing or wrong.
     """
     async with bounded_session() as session:
         client = _client(config, session)
@@ -54,7 +54,7 @@ async def open_slack(
 
 @dataclass(frozen=True, slots=True)
 class _Dependencies:
-    """What the door is made of before it is known who the bot is; without an endpoint it uses Socket Mode."""
+    """Dependencies of the interface before the bot's identity is known. Without an endpoint, it uses Socket Mode."""
 
     config: SlackConfig
     services: SlackServices
@@ -67,7 +67,10 @@ class _Dependencies:
 
 @asynccontextmanager
 async def _later(dependencies: _Dependencies, asking: Identification) -> AsyncGenerator[None]:
-    """Take part inside the block once Slack has said who the bot is; nobody waits for it."""
+    """Run the interface while the context is open, as soon as Slack has answered who the bot is.
+
+    The wait for that answer happens in the background.
+    """
 
     async def take_part() -> None:
         with ErrorBoundary(log.error, "taking part in slack broke"):
@@ -86,7 +89,7 @@ async def _taking_part(dependencies: _Dependencies, identity: Identity) -> Async
 
 @asynccontextmanager
 async def _working(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[AsyncApp]:
-    """Deliver and look after things inside the block; yields what takes events."""
+    """Run deliveries and maintenance while the context is open. Yields the application that takes events."""
     config, services = dependencies.config, dependencies.services
     calls = SlackWebApi(dependencies.client, services.clock)
     commands = Commands(services, identity, _respond)
@@ -110,7 +113,7 @@ async def _working(dependencies: _Dependencies, identity: Identity) -> AsyncGene
 
 @asynccontextmanager
 async def _hearing(dependencies: _Dependencies, bolt: AsyncApp) -> AsyncGenerator[None]:
-    """Hand events to `bolt` inside the block: those that come to the endpoint, or over Socket Mode."""
+    """Pass events to `bolt` while the context is open, from the endpoint or over Socket Mode."""
     if dependencies.endpoint is not None:
         dependencies.endpoint.open(bolt)
         dependencies.health.note_heard()
@@ -123,14 +126,14 @@ async def _hearing(dependencies: _Dependencies, bolt: AsyncApp) -> AsyncGenerato
 
 
 def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClient:
-    """One connection pool for all calls; nothing is tried again behind our back."""
+    """Return a Slack client with one connection pool for all calls. It never retries by itself."""
     return AsyncWebClient(
         token=config.bot_token, base_url=config.api_url, session=session, logger=silent_logger(), retry_handlers=[]
     )
 
 
 async def _respond(url: str, shown: Shown) -> None:
-    """Send to a command's `response_url`; what cannot be sent is of no use later."""
+    """Send a reply to a command's `response_url`. A failure is only logged, because a later reply is of no use."""
     try:
         async with bounded_session() as session:
             client = AsyncWebhookClient(url, session=session, logger=silent_logger(), retry_handlers=[])

@@ -1,4 +1,4 @@
-"""What people wrote in Slack, as plain text: mentions, links and entities undone.
+"""Conversion of Slack messages to plain text: mentions, links and entities are resolved.
 
 The markup is that of https://docs.slack.dev/messaging/formatting-message-text/#advanced .
 """
@@ -13,21 +13,21 @@ NOTHING_SAID = "(a message without text)"
 
 
 def readable(text: str, *, bot_user_id: str) -> str:
-    """Return the text without the call for the bot itself."""
+    """Return a message as plain text, without the mention of the bot itself."""
     without_call = _call_of(bot_user_id).sub("", text)
     plain = MARKUP.sub(_undone, without_call)
     return clean_text(plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").strip())
 
 
 def with_files(text: str, names: tuple[str, ...]) -> str:
-    """Return the text with the names of attached files, which are not read."""
+    """Return the text with the names of attached files. The files themselves are not read."""
     lines = [text] if not is_blank(text) else []
     lines += [f"[file: {clean_text(name)}]" for name in names]
     return "\n".join(lines) or NOTHING_SAID
 
 
 def calls(text: str, bot_user_id: str) -> bool:
-    """Whether the text mentions the bot."""
+    """Return whether the text mentions the bot."""
     return f"<@{bot_user_id}>" in text or f"<@{bot_user_id}|" in text
 
 

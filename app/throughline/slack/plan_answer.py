@@ -1,6 +1,6 @@
-"""Plan of what to send next of one growing answer: values in, values out. `answer_message.py` sends it.
+"""Plan of the next step for a growing answer, in pure functions. `answer_message.py` carries it out.
 
-An answer is written as one message or several. At most one of them is open: it is streamed, or edited as it grows.
+An answer consists of one or more messages. At most one of them is open: it is streamed, or edited as it grows.
 """
 
 from dataclasses import dataclass, replace
@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 from throughline.slack.markdown.cut_text import cut_before
 
 PART_CHARS = 10_000
-"""Slack takes 12,000 characters of Markdown at a time; fences that are closed and opened again need some."""
+"""Most characters of one message. Slack accepts 12,000; fences that are closed and reopened need some of them."""
 
 ROLL_SECONDS = 240.0
-"""Slack ends a stream after about five minutes; a fresh one is begun before."""
+"""Age in seconds at which a stream is replaced by a new one. Slack ends a stream after about five minutes."""
 
 EDIT_SECONDS = 3.0
 
@@ -22,9 +22,10 @@ Step: TypeAlias = Literal["open", "append", "stop", "edit", "nothing"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What Slack has of an answer: the open message, if it has a `ts`, else the message to be opened next.
+    """State of an answer in Slack: its open message if `ts` is set, else the message to open next.
 
-    The message shows the text from `starts`, which is sent up to `sent`; `exact` is where it ends if that is known.
+    The message shows the text from `starts` and was sent up to `sent`. `exact` is the end of the shown text, -1 if it
+    is not known.
     """
 
     part_chars: int = PART_CHARS
@@ -39,50 +40,53 @@ class Written:
     edited: float = 0.0
 
     def is_old(self, now: float) -> bool:
-        """Whether the open message is a stream that Slack may end soon."""
+        """Return whether the open message is a stream that Slack may end soon."""
         return self.streams and now - self.since > ROLL_SECONDS
 
     def lacks(self, text: str, now: float) -> bool:
-        """Whether showing `text` would change anything."""
+        """Return whether showing `text` would change anything."""
         return self.is_old(now) or visible(text).rstrip() != self.shown.rstrip()
 
     def opened(self, ts: str, now: float, *, streams: bool = False) -> "Written":
-        """Return this with an open message; what it shows is not known yet."""
+        """Return the state with an open message; what the message shows is not known yet."""
         return replace(self, ts=ts, streams=streams, since=now, sent=self.starts, exact=-1, edited=now)
 
     def grown(self, text: str, end: int) -> "Written":
-        """Return this with the stream's next piece sent, up to `end`."""
+        """Return the state after the stream's next piece, up to `end`, was sent."""
         return replace(self, shown=text[:end], sent=end)
 
     def rewritten(self, text: str, end: int, now: float) -> "Written":
-        """Return this with an open message that shows exactly its part of `text`, up to `end`."""
+        """Return the state with an open message that shows exactly its part of `text`, up to `end`."""
         return replace(self, shown=text[:end], sent=end, exact=end, edited=now)
 
     def closed(self, end: int) -> "Written":
-        """Return this with the message ended at `end`; where none is open, the text up to there shows nothing."""
+        """Return the state with the message closed at `end`.
+
+        If no message is open, the text up to `end` has no visible content and the message number stays the same.
+        """
         return Written(self.part_chars, self.shown, self.number + bool(self.ts), starts=end, sent=end)
 
     def cut_smaller(self) -> "Written":
-        """Return this with messages half as long; the open one is edited to show no more than that."""
+        """Return the state with messages of half the length. The open message is then edited to that length."""
         return replace(self, part_chars=self.part_chars // 2, sent=self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Where the message to be written ends for now; it is closed there if `is_last`."""
+    """Position up to which the current message is written. The message is closed there if `is_last`."""
 
     end: int
     is_last: bool
 
 
 def visible(text: str) -> str:
-    """Return `text` without blank lines at its beginning, which Slack would refuse alone."""
+    """Return `text` without blank lines at its beginning, because Slack would refuse them as a message."""
     blank = text[: len(text) - len(text.lstrip())]
     return text[blank.rfind("\n") + 1 :]
 
 
 def next_piece(written: Written, text: str, *, is_final: bool, now: float) -> Piece:
-    """Return how far to write next; all of `text` is there once a piece ends where it does."""
+    """Return how far to write next. The text is complete once a piece ends at the end of `text`."""
     end = max(cut_before(text, written.starts, written.part_chars), min(written.sent, len(text)))
     if end < len(text):
         return Piece(end, is_last=True)
@@ -92,7 +96,7 @@ def next_piece(written: Written, text: str, *, is_final: bool, now: float) -> Pi
 
 
 def next_step(written: Written, text: str, piece: Piece, now: float) -> Step:
-    """Return what to do for `piece`; what is not the last of its message may wait for more."""
+    """Return the step for `piece`. A piece that does not close its message may wait for more text."""
     if not written.ts:
         return "open" if text[written.starts : piece.end].strip() else "nothing"
     if written.streams:

@@ -1,4 +1,4 @@
-"""Shows an answer while it grows: what it says now and then, and while it says nothing what its run is at."""
+"""Display of an answer while it grows: its text at intervals, and the run's status while there is no text."""
 
 from dataclasses import dataclass
 
@@ -15,34 +15,37 @@ from throughline.slack.slack_errors import SlackRefused
 FLUSH_SECONDS = 1.0
 FLUSH_CHARS = 256
 APPENDS_PER_MINUTE = 100
-"""What Slack takes at least of a workspace: https://docs.slack.dev/reference/methods/chat.appendStream/ , tier 4."""
+"""Calls that Slack accepts at least from a workspace: tier 4.
+
+See https://docs.slack.dev/reference/methods/chat.appendStream/ .
+"""
 
 FULL_PACE_ANSWERS = APPENDS_PER_MINUTE * FLUSH_SECONDS / 60
-"""How many answers can grow at once and each be shown every FLUSH_SECONDS; of more each is shown less often."""
+"""Number of answers that can each be updated every FLUSH_SECONDS. With more answers, each is updated less often."""
 
 STATUS_SECONDS = 90.0
-"""Slack takes a status away after two minutes."""
+"""Interval at which a status is sent again, because Slack removes it after two minutes."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Growth:
-    """How many answers a process shows growing."""
+    """Number of growing answers that a process is showing."""
 
     answers: int = 0
 
     @property
     def slowdown(self) -> float:
-        """How many times longer than FLUSH_SECONDS each waits, so that all together keep within Slack's limit."""
+        """Factor by which updates are slower than FLUSH_SECONDS, so that all answers together keep Slack's limit."""
         return max(1.0, self.answers / FULL_PACE_ANSWERS)
 
 
 class Progress:
-    """Brings what `growing` was fed into the thread, by and by; `show` is cheap where there is nothing to do."""
+    """Display of one growing answer in its thread. Calling `show` without new text is cheap."""
 
     def __init__(self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: Growth) -> None:
-        """Start with nothing fed and nothing shown; `end` once nothing more is to grow."""
+        """Start without text. Call `end` when the answer no longer grows."""
         self.growing = GrowingAnswer()
         self._services = services
         self._delivery = delivery
@@ -55,25 +58,28 @@ class Progress:
         self._is_counted = False
 
     def end(self) -> None:
-        """Leave the others what this one took of Slack's limit."""
+        """Release this answer's share of Slack's rate limit to the others."""
         self._growth.answers -= self._is_counted
         self._is_counted = False
 
     async def show(self) -> None:
-        """Show what is new once there is enough of it; tell the status while nothing is said."""
+        """Show new text once there is enough of it, and the run's status while there is no text."""
         await self._show_text()
         if self.growing.is_silent or not self._writer.has_shown:
             await self._tell_status()
 
     async def tell(self, status: str) -> None:
-        """Set the thread's status; an answer does not depend on it."""
+        """Set the thread's status. Failures are only logged, because an answer does not depend on its status."""
         try:
             await self._services.calls.set_status(self._delivery.channel_id, self._delivery.thread_ts, status)
         except (SlackRefused, TemporaryError) as error:
             log.debug("slack status not shown", error=error.code)
 
     async def withdraw_status(self) -> None:
-        """Take away a status told beside a message: Slack does so for a new one, and not for one that goes on."""
+        """Remove a status that was set while a message was visible.
+
+        Slack removes a status when a new message arrives, but not when an existing message grows.
+        """
         if self._is_told_beside:
             self._is_told_beside = False
             await self.tell("")
@@ -89,7 +95,7 @@ class Progress:
         if self._writer.lacks(self._text):
             await self._writer.show(self._text)
             if not self._writer.lacks(self._text):
-                self._told = ""  # with a new message Slack takes it away
+                self._told = ""  # Slack removes the status with a new message
             if not self.growing.is_silent:
                 await self.withdraw_status()
             self._count()
@@ -100,7 +106,7 @@ class Progress:
             self._growth.answers += 1
 
     def _is_due(self) -> bool:
-        """Whether to show what is new; the first words as soon as there are some."""
+        """Return whether to show new text now. The first text is not slowed down for other answers."""
         slowdown = self._growth.slowdown if self._is_counted else 1.0
         grown, passed = len(self.growing.text) - self._length, self._services.clock.monotonic() - self._flushed
         return grown >= FLUSH_CHARS * slowdown or passed >= FLUSH_SECONDS * slowdown

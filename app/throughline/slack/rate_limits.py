@@ -1,4 +1,7 @@
-"""Waiting behind a rate limit of Slack's: one call at a time tries, in their order, until one comes through."""
+"""Queues behind Slack's rate limits.
+
+The calls behind one limit try one at a time, in order of arrival, until a call succeeds.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,12 +13,12 @@ from throughline.domain.clock import Clock
 from throughline.slack.slack_errors import SlackLimited
 
 Key: TypeAlias = tuple[str, str]
-"""What Slack limits by itself in one workspace: a method, of chat.postMessage each channel."""
+"""What Slack limits separately in a workspace: a method, and for chat.postMessage also the channel."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """The calls that wait behind one limit. Times are of the clock, in seconds; `passed_at` is of the last success."""
+    """The calls that wait behind one rate limit. Times are monotonic seconds; `passed_at` is the last success."""
 
     until: float = 0.0
     passed_at: float = float("-inf")
@@ -24,24 +27,23 @@ class Waiting:
 
 
 class RateLimits:
-    """Keeps a line for each limit that was met, until somebody came through and nobody waits behind."""
+    """A queue for each rate limit in effect. It is removed once a call has succeeded and no other call waits."""
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing is limited before `limit`."""
         self._clock = clock
         self._lines: dict[Key, Waiting] = {}
 
     def is_limited(self, key: Key) -> bool:
-        """Whether a call has to stand in line."""
+        """Return whether a call must wait in a queue."""
         return key in self._lines
 
     def limit(self, key: Key, pause_seconds: float) -> None:
-        """Let nobody call before the pause is over that Slack has named."""
+        """Block calls until the pause that Slack demands is over."""
         line = self._lines.setdefault(key, Waiting())
         line.until = max(line.until, self._clock.monotonic() + pause_seconds)
 
     def passed(self, key: Key) -> None:
-        """Let the next in line try: a call of the first came through."""
+        """Record that the first call of the queue succeeded, so that the next one may try."""
         line = self._lines[key]
         line.passed_at = self._clock.monotonic()
         if line.calls == 1:
@@ -49,7 +51,10 @@ class RateLimits:
 
     @asynccontextmanager
     async def in_line(self, key: Key, max_wait_seconds: float) -> AsyncGenerator[None]:
-        """Be the first in line inside the block. Raises SlackLimited where others wait and the caller does not."""
+        """Be the first of the queue while the context is open.
+
+        Raises SlackLimited if other calls wait and `max_wait_seconds` is not above 0.
+        """
         line = self._lines.setdefault(key, Waiting())
         if line.calls and max_wait_seconds <= 0:
             raise SlackLimited(f"Others wait for {key[0]}.", delay_seconds=self._left(line))
@@ -61,10 +66,10 @@ class RateLimits:
             line.calls -= 1
 
     async def pause(self, key: Key, gives_up_after_seconds: float, since: float) -> None:
-        """Wait out what Slack named.
+        """Wait until the pause that Slack demands is over.
 
-        Raises SlackLimited where it ends later than the caller waits: so long since it came, or since somebody of the
-        line came through.
+        Raises SlackLimited if it ends more than `gives_up_after_seconds` after `since` or after the last success of the
+        queue, whichever is later.
         """
         line = self._lines[key]
         while self._left(line) > 0:

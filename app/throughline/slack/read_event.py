@@ -1,7 +1,7 @@
-"""What Slack tells, read into our own words; what is not for us reads as None.
+"""Conversion of Slack's events to the service's own types. Events that need no action become None.
 
 Events are those of https://docs.slack.dev/reference/events/ : `message` with its subtypes, `app_mention`,
-`reaction_added` and `member_left_channel`. Unknown fields are left aside, for Slack adds some all the time.
+`reaction_added` and `member_left_channel`. Unknown fields are ignored, because Slack adds fields often.
 """
 
 import re
@@ -22,9 +22,9 @@ STOP_SIGNS = frozenset({"octagonal_sign", "stop_sign", "black_square_for_stop", 
 
 @dataclass(frozen=True, slots=True)
 class StopSign:
-    """Somebody put a stop sign under a message: the question or the answer.
+    """A stop reaction that somebody added to a message: to the question or to the answer.
 
-    `user_id` is all that Slack tells of them: not of which workspace they are.
+    Slack reports only the `user_id`, not the person's workspace.
     """
 
     place: SlackLocation
@@ -86,7 +86,7 @@ class _Envelope(BaseModel):
 
 
 def read_event(body: Mapping[str, object], identity: Identity) -> Incoming | None:
-    """Return what an event says, None for one that asks nothing of us: bots, joins, and what cannot be read."""
+    """Return the content of an event, None if it needs no action: from a bot, of another type, or unreadable."""
     try:
         envelope = _Envelope.model_validate(body)
     except ValidationError:
@@ -141,7 +141,7 @@ def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
     event, changed = envelope.event, envelope.event.message
     if changed is None or _is_from_a_bot(changed, identity):
         return None
-    if changed.subtype == "tombstone":  # what is left of a deleted message that has replies
+    if changed.subtype == "tombstone":  # what Slack keeps of a deleted message with replies
         return _deleted(envelope, identity, changed.ts)
     edited_ts = _edited_ts(changed)
     if edited_ts is None:
@@ -160,7 +160,7 @@ def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
 
 
 def _edited_ts(changed: _Message) -> str | None:
-    """Return when the words were changed; None where Slack has added the preview of a link, say."""
+    """Return when the text was edited. None if something else changed, such as the preview of a link."""
     if changed.edited is None or not _TS.fullmatch(changed.edited.ts) or not _TS.fullmatch(changed.ts):
         return None
     return changed.edited.ts
@@ -185,7 +185,7 @@ def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
 
 
 def _left(envelope: _Envelope, identity: Identity) -> Left | None:
-    """Where the bot itself is put out, nobody else has left."""
+    """Return who left the channel. None if the bot itself was removed: then no other member has left."""
     event = envelope.event
     if _is_from_a_bot(event, identity):
         return None

@@ -1,4 +1,4 @@
-"""The messages of one delivery in its thread: marked, found again, and rewritten."""
+"""The messages of one delivery in its thread: they are marked, found again and rewritten."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryServices:
-    """What writing needs: the outbox, the calls, the time, and who we are."""
+    """Dependencies of a delivery: the outbox, the calls to Slack, the clock and the bot's identity."""
 
     outbox: SlackOutbox
     calls: SlackWebApi
@@ -29,7 +29,7 @@ class DeliveryServices:
 
 
 def metadata_of(delivery: Delivery, number: int) -> JsonObject:
-    """Return what message `number` of a delivery carries for whoever looks for it."""
+    """Return the metadata of message `number` of a delivery, by which the message can be found in Slack."""
     return {
         "event_type": EVENT_TYPE,
         "event_payload": {
@@ -42,16 +42,16 @@ def metadata_of(delivery: Delivery, number: int) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class SentMessages:
-    """The messages of `delivery`, by their numbers."""
+    """The messages of `delivery`, addressed by their numbers."""
 
     services: DeliveryServices
     delivery: Delivery
 
     async def find(self, number: int) -> str | None:
-        """Return the `ts` of a message that was posted and never noted, None where there is none.
+        """Return the `ts` of a message that was posted but not recorded in the outbox, None if there is none.
 
-        A thread's answers are delivered one after the other, so a message of ours that nobody has noted is it.
-        Raises SlackUnsure where Slack is in trouble.
+        The answers of a thread are delivered one after the other, so an unrecorded message of the bot is the one in
+        question. Raises SlackUnsure if Slack has trouble.
         """
         delivery, outbox, calls = self.delivery, self.services.outbox, self.services.calls
         await self.services.clock.sleep(LOOK_SECONDS)
@@ -67,7 +67,10 @@ class SentMessages:
         return None
 
     async def rewrite(self, number: int, ts: str, part: str, max_wait_seconds: float = MAX_WAIT_SECONDS) -> None:
-        """Let message `number` show `part`. A message that somebody has deleted stays so."""
+        """Edit message `number` to show `part`, or a withdrawal note if `part` is blank.
+
+        A message that somebody has deleted stays deleted.
+        """
         shown, metadata = part if part.strip() else WITHDRAWN, metadata_of(self.delivery, number)
         place = (self.delivery.channel_id, ts)
         for is_last in (*[False] * (TRIES - 1), True):
@@ -88,7 +91,7 @@ class SentMessages:
                 return
 
     async def end_stream(self, ts: str) -> None:
-        """End a stream, if it is one: only then may the message be edited."""
+        """End the message's stream, if it is one. A streamed message cannot be edited before that."""
         try:
             await self.services.calls.stop_stream(self.delivery.channel_id, ts)
         except SlackRefused as error:

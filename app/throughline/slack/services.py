@@ -1,4 +1,4 @@
-"""What the Slack door needs from the rest of the service, handed in by `assembly/`."""
+"""Dependencies of the Slack interface. `assembly/` creates them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from throughline.summary.reread import Wish
 
 @dataclass(frozen=True, slots=True)
 class SlackServices:
-    """The parts behind the door."""
+    """Dependencies of the Slack interface."""
 
     database: Database
     slack: SlackDatabase

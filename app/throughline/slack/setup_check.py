@@ -1,4 +1,4 @@
-"""Who we are in the workspace, and whether we may do what we are there for; what is wrong is told in a sentence."""
+"""Checks of the Slack setup: tokens, scopes and the bot's identity. Errors are explained in a sentence."""
 
 import aiohttp
 import structlog
@@ -23,7 +23,7 @@ BOT_SCOPES = (
 )
 EMAIL_SCOPE = "users:read.email"
 LEAVING_SCOPES = ("channels:read", "groups:read")
-"""Without them Slack does not tell who leaves a channel; apps that were installed before go on without."""
+"""Scopes for learning who leaves a channel. They are optional, because earlier installations lack them."""
 
 PAGE = "https://api.slack.com/apps"
 SECRET_LENGTH = 32
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 def check_settings(config: SlackConfig, *, over_http: bool) -> None:
-    """Refuse what cannot work, without asking Slack. Raises SettingInvalid."""
+    """Raise SettingInvalid for settings that cannot work, without asking Slack."""
     if not config.bot_token.startswith("xoxb-"):
         raise SettingInvalid(
             f"SLACK_BOT_TOKEN {_state(config.bot_token, 'xoxb-')}. It stands on the app's page ({PAGE}) under "
@@ -52,7 +52,10 @@ def check_settings(config: SlackConfig, *, over_http: bool) -> None:
 
 
 async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
-    """Ask once who the bot is. Raises SettingInvalid where Slack refuses to say, or scopes are missing; SlackUnsure."""
+    """Ask Slack once who the bot is.
+
+    Raises SettingInvalid if Slack refuses or scopes are missing, SlackUnsure if Slack does not answer.
+    """
     try:
         response = await client.auth_test()
     except SlackApiError as error:
@@ -69,9 +72,9 @@ async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
 
 
 async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> str:
-    """Ask whether Socket Mode may be used; return the address for one connection, which has to be opened soon.
+    """Check that Socket Mode may be used. Return an address for one connection, to be opened soon.
 
-    Raises SettingInvalid where Slack refuses it; SlackUnsure.
+    Raises SettingInvalid if Slack refuses the token, SlackUnsure if Slack does not answer.
     """
     try:
         return str((await client.apps_connections_open(app_token=config.app_token))["url"])
@@ -87,7 +90,7 @@ async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> str:
 
 
 class _Answer:
-    """What `auth.test` said."""
+    """The answer of `auth.test`."""
 
     def __init__(self, data: dict[str, object], scopes: str) -> None:
         enterprise = str(data.get("enterprise_id") or "") if data.get("is_enterprise_install") else ""

@@ -1,6 +1,6 @@
-"""One connection of Socket Mode: opened once, never again by itself. Whoever watches it opens the next.
+"""One Socket Mode connection, which is opened once and never reconnects. `socket_mode.py` opens the next one.
 
-The SDK's own way to connect tries one address until it works, and an address of Slack's is good for one connection.
+The SDK's own client retries one address until it works, but an address from Slack is valid for one connection only.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ from throughline.slack.slack_errors import retry_after, will_pass, word_of
 
 OPENING_SECONDS = 20.0
 CLOSING_SECONDS = 1.0
-"""How long the other side may take to say goodbye; one that goes on sending never does."""
+"""How long the closing handshake may take. A peer that goes on sending never completes it."""
 
 MAX_IN_HAND = 200
-"""Messages that are read and not yet dealt with. Beyond, nothing more is read, and the network holds the rest."""
+"""Most messages that are received and not yet handled. Beyond that number, nothing more is read."""
 
 LOST = "connection lost"
 log = structlog.get_logger(__name__)
 
 
 class NotOpened(Exception):
-    """The connection could not be opened; `reason` is Slack's word, a status or an error's class."""
+    """Error for a connection that cannot be opened. `reason` is Slack's error code, a status or an error's class."""
 
     def __init__(self, reason: str, *, is_refused: bool = False, delay_seconds: float = 0.0) -> None:
-        """`is_refused`: Slack said no, and will until somebody does something about it.
+        """Store the reason. `is_refused`: Slack refused, and will do so until somebody changes the setup.
 
-        `delay_seconds`: how long it asks to be left alone, 0 where it does not.
+        `delay_seconds`: the pause that Slack demands, 0 without one.
         """
         super().__init__(reason)
         self.reason = reason
@@ -48,10 +48,10 @@ class NotOpened(Exception):
 
 
 class SocketConnection(SocketModeClient):
-    """Hands events to a bolt application until Slack or the network ends the connection."""
+    """Connection that passes events to a bolt application until Slack or the network ends it."""
 
     def __init__(self, app: AsyncApp, config: SlackConfig) -> None:
-        """Nothing is opened before `open`; `close` is needed all the same."""
+        """Create a connection without opening it. Call `close` even if `open` was never called."""
         logger = silent_logger()
         client = make_client(config, logger)
         super().__init__(config.app_token, logger, client, auto_reconnect_enabled=False, ping_interval=10)
@@ -62,7 +62,7 @@ class SocketConnection(SocketModeClient):
         self.socket_mode_request_listeners.append(self._answer)
 
     async def open(self, address: str = "") -> None:
-        """Connect to an `address` that nobody has connected to yet, else ask Slack for one. Raises NotOpened."""
+        """Connect to the unused `address`, or to one requested from Slack if it is ''. Raises NotOpened."""
         try:
             async with asyncio.timeout(OPENING_SECONDS):
                 await self._connect_to(address or await self._address())
@@ -72,13 +72,13 @@ class SocketConnection(SocketModeClient):
             raise NotOpened(type(error).__name__) from None
 
     async def is_over(self) -> bool:
-        """Whether Slack asked for another connection, or this one is gone or has not answered pings for long."""
+        """Return whether Slack asked for a new connection, or this one is closed or does not answer pings."""
         return bool(self.end_reason) or not await self.is_connected()
 
     async def enqueue_message(self, message: str) -> None:
-        """Have a message dealt with beside the next ones; wait where too many are in hand.
+        """Handle a message in a task of its own. Wait first if too many messages are being handled.
 
-        The SDK puts it into a queue without end, and begins a task for each.
+        The SDK's own method uses an unlimited queue and starts a task for each message.
         """
         await self._room.acquire()
         task = asyncio.ensure_future(self._deal_with(message))
@@ -86,13 +86,16 @@ class SocketConnection(SocketModeClient):
         task.add_done_callback(self._done_with)
 
     async def disconnect(self) -> None:
-        """Close the connection, whatever the other side does."""
+        """Close the connection within CLOSING_SECONDS, whatever the peer does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
                 await super().disconnect()  # type: ignore[no-untyped-call]  # the SDK left it without types
 
     async def run_message_listeners(self, message: dict[str, object], raw_message: str) -> None:
-        """Note where Slack asks for another connection; the SDK would close this one before it has the next."""
+        """Record that Slack asks for a new connection.
+
+        The SDK would close this connection before the new one is open.
+        """
         if message.get("type") == "disconnect":
             self.end_reason = str(message.get("reason") or LOST)
         else:
@@ -117,12 +120,12 @@ class SocketConnection(SocketModeClient):
             answer = await self.web_client.apps_connections_open(app_token=self.app_token)
         except SlackApiError as error:
             reason = word_of(error) or "an answer that is not Slack's"
-            delay_seconds = retry_after(getattr(error.response, "headers", None))  # what was not readable may have none
+            delay_seconds = retry_after(getattr(error.response, "headers", None))  # an unreadable answer may have none
             raise NotOpened(reason, is_refused=not will_pass(error), delay_seconds=delay_seconds) from None
         return str(answer["url"])
 
     async def _connect_to(self, address: str) -> None:
-        """Connect as the SDK does, and set its two tasks to work: one reads, one sends pings."""
+        """Connect as the SDK does, and start its two tasks: one receives messages, one sends pings."""
         ssl = self.web_client.ssl
         self.current_session = await self.aiohttp_client_session.ws_connect(
             address, autoping=False, heartbeat=self.ping_interval, proxy=self.proxy, ssl=True if ssl is None else ssl

@@ -1,4 +1,4 @@
-"""Socket Mode: Slack's events over a WebSocket that we open, for where no public address leads to us."""
+"""Socket Mode: Slack's events over a WebSocket that this process opens, for services without a public address."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,27 +16,27 @@ from throughline.slack.socket_client import LOST, NotOpened, SocketConnection
 
 LOOK_SECONDS = 1.0
 DEAF_SECONDS = 20.0
-"""How long nothing is said about: Slack ends connections now and then, and the next is soon open."""
+"""How long a missing connection is not reported. Slack ends connections now and then, and a new one opens soon."""
 
 ACKNOWLEDGED_SECONDS = 3.0
 """How long Slack waits for an acknowledgement."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 LONGEST_DELAY_SECONDS = 300.0
-"""What Slack asks for is waited out up to here: its own pauses are at most a minute."""
+"""Longest pause demanded by Slack that is respected. Slack's own pauses are at most a minute."""
 
 log = structlog.get_logger(__name__)
 
 
 class SocketMode:
-    """Keeps a connection: opens another as soon as one is over, and says where none can be had."""
+    """Loop that keeps a connection open: it opens a new one when one ends, and reports when that fails."""
 
     def __init__(
         self, app: AsyncApp, config: SlackConfig, clock: Clock, health: SlackHealth, first_address: str = ""
     ) -> None:
-        """Hand events to `app`; `health` is told whether they can arrive.
+        """Pass events to `app`, and record in `health` whether events can arrive.
 
-        `first_address`: one that Slack has given and nobody has connected to, '' where there is none.
+        `first_address`: an unused address from Slack, '' if there is none.
         """
         self._app = app
         self._config = config
@@ -51,7 +51,7 @@ class SocketMode:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Take events inside the block."""
+        """Receive events while the context is open."""
         try:
             async with running_concurrently(self.run(), "listen to slack"):
                 yield
@@ -70,7 +70,10 @@ class SocketMode:
             await self._clock.sleep(self._pause())
 
     async def _opened(self) -> SocketConnection:
-        """Open a connection. The one before it stays for a while, for what is being acknowledged over it."""
+        """Return a newly opened connection.
+
+        The previous connection stays open for a while, for events that are still being acknowledged over it.
+        """
         await self._drop_gone()
         connection = SocketConnection(self._app, self._config)
         self._open.append(connection)
@@ -78,7 +81,7 @@ class SocketMode:
         try:
             await connection.open(address)
         except BaseException:
-            await self._close(connection)  # and no other: Slack may still send over the one before it
+            await self._close(connection)  # no other one: Slack may still send over the previous
             raise
         await self._close_but(*self._open[-2:])
         self._asked_pause = 0.0
@@ -93,7 +96,7 @@ class SocketMode:
         self._report_deaf(error.reason, at_once=error.is_refused)
 
     async def _watch(self, connection: SocketConnection) -> None:
-        """Return once the connection is over; one that did not last counts as a failure."""
+        """Wait until the connection is over. A connection that did not last counts as a failure."""
         opened_at = self._clock.monotonic()
         while not await connection.is_over():
             await self._clock.sleep(LOOK_SECONDS)
@@ -108,13 +111,16 @@ class SocketMode:
             self._report_deaf(reason)
 
     def _pause(self) -> float:
-        """Return for how long to wait before the next try: not at all after one that lasted, as long as Slack asks."""
+        """Return the seconds until the next attempt. They are 0 after a connection that lasted.
+
+        After failures they grow, and they are at least what Slack demands.
+        """
         if self._failures == 0:
             return 0.0
         return max(doubled_backoff(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
 
     def _report_deaf(self, reason: str, *, at_once: bool = False) -> None:
-        """Say once that Slack is not heard: when that has lasted, or `at_once` where it will."""
+        """Report once that no events can arrive: after DEAF_SECONDS, or now if `at_once`."""
         if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DEAF_SECONDS):
             return
         self._health.note_unheard(f"not connected, {reason}")
@@ -123,12 +129,12 @@ class SocketMode:
             log.warning("slack is not heard, a connection is tried again and again", reason=reason)
 
     async def _close_but(self, *kept: SocketConnection) -> None:
-        """Close the other connections."""
+        """Close all connections except `kept`."""
         for connection in [one for one in self._open if one not in kept]:
             await self._close(connection)
 
     async def _drop_gone(self) -> None:
-        """Let go of the connections that Slack or the network has ended."""
+        """Close the connections that Slack or the network has ended."""
         for connection in list(self._open):
             if not await connection.is_connected():
                 await self._close(connection)

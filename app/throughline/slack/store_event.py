@@ -1,4 +1,7 @@
-"""Takes what was read from Slack into the database; called before the acknowledgement, so it calls nobody else."""
+"""Storage of Slack's events in the database.
+
+It runs before the event is acknowledged, and therefore calls nothing but the database.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -14,18 +17,25 @@ log = structlog.get_logger(__name__)
 
 
 class EventStorage:
-    """Stores messages, changes and withdraws those that wait, takes out who left, hands stop signs to `on_stop`."""
+    """Handler of Slack's events.
+
+    It stores messages, changes or withdraws waiting ones, removes members who left, and passes stop reactions to
+    `on_stop`.
+    """
 
     def __init__(
         self, database: SlackDatabase, identity: Identity, on_stop: Callable[[StopSign], Awaitable[None]]
     ) -> None:
-        """Take what is for `identity` into `database`; `on_stop` may ask the database only."""
+        """Store events for `identity` in `database`. `on_stop` may use the database only."""
         self._database = database
         self._identity = identity
         self._on_stop = on_stop
 
     async def take(self, body: Mapping[str, object]) -> None:
-        """Take one event. Raises DatabaseUnavailable: it is then not acknowledged, and Slack sends it again."""
+        """Handle one event.
+
+        Raises DatabaseUnavailable. The event is then not acknowledged, and Slack sends it again.
+        """
         incoming = read_event(body, self._identity)
         match incoming:
             case SlackMessage():

@@ -1,4 +1,4 @@
-"""The calls we make to Slack: one place for rate limits and for what errors mean."""
+"""Calls to Slack's Web API. This module alone handles rate limits and interprets Slack's errors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from throughline.slack.slack_errors import LIMITS, SlackRefused, SlackUnsure, re
 TOO_MANY_REQUESTS = 429
 LEAST_PAUSE_SECONDS = 1.0
 MAX_WAIT_SECONDS = 300.0
-"""How long a call that must be made waits while none like it comes through; Slack's own pauses are at most a minute."""
+"""How long a necessary call waits while no call of its kind succeeds. Slack's pauses are at most a minute."""
 
 _Sent: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Where to write, and who asked: streams into channels have to name their reader."""
+    """A thread to write to, and the person who asked: streams in channels must name their reader."""
 
     channel_id: str
     thread_ts: str
@@ -33,16 +33,19 @@ class Thread:
 
 
 class SlackWebApi:
-    """Every method raises SlackRefused, SlackUnsure, and SlackLimited where it does not wait for its turn."""
+    """Slack's Web API.
+
+    Every method raises SlackRefused, SlackUnsure, and SlackLimited if a rate limit lasts longer than the method waits.
+    """
 
     def __init__(self, client: AsyncWebClient, clock: Clock) -> None:
-        """Call through `client`, which must not try anything again by itself."""
+        """Call through `client`, which must not retry by itself."""
         self._client = client
         self._clock = clock
         self._limits = RateLimits(clock)
 
     async def start_stream(self, thread: Thread, text: str) -> str:
-        """Begin a message that grows; return its `ts`. Does not wait for its turn."""
+        """Begin a streamed message and return its `ts`. Does not wait for a rate limit."""
         args: JsonObject = {
             "channel": thread.channel_id,
             "thread_ts": thread.thread_ts,
@@ -53,12 +56,15 @@ class SlackWebApi:
         return str((await self._call("chat.startStream", args, max_wait_seconds=0))["ts"])
 
     async def append_stream(self, channel_id: str, ts: str, text: str) -> None:
-        """Let the message grow. Does not wait for its turn: the next piece, or the end, can carry this one too."""
+        """Append text to a streamed message.
+
+        Does not wait for a rate limit: the next piece, or the end of the stream, can contain this text as well.
+        """
         args: JsonObject = {"channel": channel_id, "ts": ts, "markdown_text": text}
         await self._call("chat.appendStream", args, max_wait_seconds=0)
 
     async def stop_stream(self, channel_id: str, ts: str, text: str = "", metadata: JsonObject | None = None) -> None:
-        """End the message with its last piece, which is left out where it shows nothing."""
+        """End a streamed message with its last piece. A blank piece is left out."""
         args: dict[str, JsonValue] = {"channel": channel_id, "ts": ts}
         if text.strip():
             args["markdown_text"] = text
@@ -69,7 +75,7 @@ class SlackWebApi:
     async def post(
         self, thread: Thread, text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
     ) -> str:
-        """Post a whole message; return its `ts`."""
+        """Post a complete message and return its `ts`."""
         args: JsonObject = {
             "channel": thread.channel_id,
             "thread_ts": thread.thread_ts,
@@ -89,7 +95,7 @@ class SlackWebApi:
         await self._call("chat.update", args, max_wait_seconds=max_wait_seconds)
 
     async def set_status(self, channel_id: str, thread_ts: str, status: str) -> None:
-        """Show what the bot is at; Slack takes it away when the bot writes. Does not wait for its turn."""
+        """Show the bot's status in the thread. Slack removes it when the bot writes. Does not wait for a rate limit."""
         args: JsonObject = {"channel_id": channel_id, "thread_ts": thread_ts, "status": status}
         await self._call("assistant.threads.setStatus", args, max_wait_seconds=0)
 
@@ -115,7 +121,10 @@ class SlackWebApi:
         place: str = "",
         is_reading: bool = False,
     ) -> JsonObject:
-        """Make the call once it is its turn; where Slack limits it, again when the time it named is over."""
+        """Make the call once no rate limit blocks it.
+
+        If Slack limits the call, repeat it after the pause that Slack demands.
+        """
         key, since = (method, place), self._clock.monotonic()
         sent: _Sent = {"http_verb": "GET", "params": args} if is_reading else {"json": args}
         if not self._limits.is_limited(key) and (reply := await self._try(key, sent)) is not None:
@@ -128,7 +137,7 @@ class SlackWebApi:
                     return reply
 
     async def _try(self, key: Key, sent: _Sent) -> JsonObject | None:
-        """Make the call; None where Slack limits it."""
+        """Make the call and return its reply, None if Slack limits the call."""
         method = key[0]
         try:
             response = await self._client.api_call(method, **sent)  # type: ignore[arg-type]  # its arguments by name
@@ -141,9 +150,9 @@ class SlackWebApi:
 
 
 def _meaning(method: str, error: SlackApiError) -> float:
-    """Return for how long Slack limits the method. Raises for everything else it answered.
+    """Return the pause in seconds if Slack limits the method's rate. Raises for every other error.
 
-    Slack says why it refuses, in JSON: an answer that does not is a proxy's, and tells nothing of the call.
+    Slack states its reason in JSON. An answer without JSON comes from a proxy and says nothing about the call.
     """
     response, word = error.response, word_of(error)
     if not isinstance(response, AsyncSlackResponse):  # the client could not read it

@@ -1,1 +1,4 @@
-"""Summaries: written step by step for a turn, ahead of one or on demand, stored, and put in use by moving a cursor."""
+"""Summaries of sessions: written for a turn, in the background or on demand, stored, and adopted.
+
+Adopting a summary moves the session's cursor, the last position that the summary covers.
+"""

@@ -1,4 +1,4 @@
-"""Calls of an agent's `pre_compact` hook, at nobody's cost but its own: it may raise, hang or answer nonsense."""
+"""Calls of an agent's `pre_compact` hook, which must not harm the turn: it may raise, hang or return nonsense."""
 
 import asyncio
 from functools import partial
@@ -14,7 +14,7 @@ from throughline.summary.dependencies import SummaryDependencies
 
 HOOK_SECONDS = 5.0
 SHARE_OF_LIMIT = 0.5
-"""A hook may use this share of a compaction's time at most: the summary itself needs the rest."""
+"""Share of a compaction's time limit that a hook may use; the summary itself needs the rest."""
 
 GO_ON = Decision()
 log = structlog.get_logger(__name__)
@@ -23,10 +23,10 @@ log = structlog.get_logger(__name__)
 async def ask_hook(
     dependencies: SummaryDependencies, name: str, event: PreCompact, *, limit_seconds: float
 ) -> Decision:
-    """Return what the hook `name` decides within its share of `limit_seconds`; to go on, where there is none.
+    """Return the decision of the hook `name`, or to go on if it gives none within its share of `limit_seconds`.
 
-    A hook that failed several times in a row is not called until a cool-down is over, and one that hangs not before
-    those calls of it have ended.
+    After several failures in a row the hook is not called until a cool-down is over. While earlier calls of it still
+    hang, it is not called either.
     """
     key = f"pre_compact:{name}"
     if not name or _is_hanging(dependencies, name) or not dependencies.breakers.acquire(key):
@@ -46,7 +46,7 @@ async def ask_hook(
 
 
 class _HookFailedError(Exception):
-    """The hook gave no decision; the text names the class of what happened, never what it said."""
+    """Raised if the hook gave no decision. The text names the class of the error, never the hook's own message."""
 
 
 def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:
@@ -71,7 +71,7 @@ async def _decide(dependencies: SummaryDependencies, name: str, event: PreCompac
 
 
 def _check(answer: object) -> Decision:
-    """Return the decision with its texts cleaned; None means to go on. No field need be what its type says."""
+    """Return the decision with cleaned texts; None means to go on. The types of all fields are checked."""
     if answer is None:
         return GO_ON
     if not isinstance(answer, Decision):

@@ -1,4 +1,4 @@
-"""Having the summary model choose which kept facts matter most, where a summary has no room for all of them."""
+"""Request to the summary model to choose the most important kept facts, if a summary has no room for all."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -19,10 +19,11 @@ log = structlog.get_logger(__name__)
 async def choose_facts(
     facts: Facts, room_tokens: int, summarisers: Sequence[Summariser], calls: SummariserCalls, asking: Asking
 ) -> Facts:
-    """Ask a model which facts matter most, if they exceed `room_tokens` and enough are new; return them with its votes.
+    """Return the facts with a model's choice counted, if they exceed `room_tokens` and enough of them are new.
 
-    `asking` returns its answer. If the last model that was tried rejects the request, or has no room for it, the facts
-    no longer count as new. On any other failure nothing changes, and the choice is tried again later.
+    `asking` sends the request and returns the model's answer. If the last model tried rejects the request, or has no
+    room for it, the facts no longer count as new. After any other failure nothing changes, and the choice is tried
+    again later.
     """
     due = choice_of(facts, room_tokens, summarisers[0].count)
     if not due.listed:
@@ -38,7 +39,7 @@ async def choose_facts(
 
 
 async def _choose(facts: Facts, room_tokens: int, answer_tokens: int, asking: Asking, summariser: Summariser) -> Facts:
-    """Facts that are not on the list are not judged."""
+    """Let one model choose; facts that its list had no room for are not judged."""
     list_tokens = summariser.request_tokens(answer_tokens) - summariser.prompt_tokens(Choice((), 0).request)
     choice = choice_of(facts, room_tokens, summariser.count, list_tokens)
     if not choice.listed:

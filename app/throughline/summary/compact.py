@@ -1,6 +1,7 @@
-"""Compaction: has a further summary written, or takes the prepared one, and moves the session's cursor once.
+"""Compaction: writes a new summary, or takes the prepared one, and moves the session's cursor once.
 
-`compact` is asked before a model call and on demand; `prepare` writes ahead with the same `SummaryWriting`.
+Turns call `compact` before a model call, and requests on demand call it too. `prepare` writes summaries ahead with the
+same class `SummaryWriting`.
 """
 
 from dataclasses import replace
@@ -37,10 +38,10 @@ log = structlog.get_logger(__name__)
 async def compact(
     dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
-    """Summarise what the plan names, or adopt what is prepared; return the conversation to go on with.
+    """Carry out the plan: write a new summary or adopt the prepared one; return the conversation to continue with.
 
-    What was achieved until something failed is adopted, as one version. Never raises for a summariser that fails, is
-    slow or writes nonsense: the cursor then stays where it was. LeaseLost and DatabaseUnavailable are let through.
+    If something fails, the part written until then is adopted, as one version. A summary model that fails, is slow or
+    writes nonsense raises nothing; the cursor then stays where it was. Raises LeaseLost, DatabaseUnavailable.
     """
     started = dependencies.clock.monotonic()
     adopts_prepared = plan.decision.action is CompactionAction.ADOPT
@@ -70,7 +71,10 @@ async def compact(
 async def _adopt_prepared(
     dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
-    """Adopt what is written already. The hook may cancel; its wishes were asked for when that was written."""
+    """Adopt the prepared summary, unless the hook cancels it.
+
+    The hook's instructions were applied when the summary was written.
+    """
     session, prepared = task.conversation.session, task.conversation.prepared
     if prepared is None:
         raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
@@ -113,7 +117,7 @@ async def _write_and_adopt(
     except SummaryConflict:
         writing.calls.wasted("conflict")
         return task.conversation, changed_meanwhile(task, plan)
-    except ValueError as error:  # segments that do not follow each other: no turn fails for a summary
+    except ValueError as error:  # segments with gaps: no turn fails because of a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
         return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
     left = _what_is_left(ended, writer.draft.through_position, event)
@@ -122,7 +126,7 @@ async def _write_and_adopt(
 
 
 def _what_is_left(ended: CompactionResult, reached: int, event: PreCompact) -> str:
-    """Say how far a summary got that something stopped; nothing where it got as far as it was to."""
+    """Return the text that says how far an interrupted summary reaches; '' if it covers all planned messages."""
     if ended.outcome is not CompactionOutcome.FAILED or reached >= event.through_position:
         return ""
     return f"It reaches #{reached}; up to #{event.through_position} is left for the next one. {ended.detail}"
@@ -136,7 +140,10 @@ def _what_is_read(task: Compaction, writer: SegmentWriter) -> str:
 
 
 def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
-    """What is prepared is read no second time, unless the user has wishes that it was written without."""
+    """Return whether to continue the prepared summary instead of reading its messages again.
+
+    A user's instructions require reading them again, because it was written without them.
+    """
     prepared = task.conversation.prepared
     if prepared is None or task.instructions:
         return False
@@ -149,10 +156,10 @@ async def _tokens_after(task: Compaction, session: Session) -> int:
 
 
 def _is_no_smaller(task: Compaction, plan: ContextPlan, tokens: int) -> bool:
-    """Whether a summary frees nothing.
+    """Return whether a summary would free nothing.
 
-    Of a history too long to be loaded whole each is a step to one that does. What was written is stored: it is not
-    paid for again.
+    A history too long to be loaded in one piece is exempt: each summary is a step towards one that frees something.
+    Written segments stay stored, so that they are not paid for again.
     """
     history, cursor = task.conversation.history, task.conversation.session.summary_through_position
     is_whole = not history or history[0].position <= cursor + 1

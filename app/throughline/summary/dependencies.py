@@ -1,4 +1,4 @@
-"""What writing a summary needs from outside, whether a turn asks for it, a job or a user."""
+"""Dependencies of writing a summary, shared by turns, side jobs and requests on demand."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from throughline.prompting.ready_agent import PromptDependencies
 
 @dataclass(frozen=True, slots=True)
 class SummaryDependencies(PromptDependencies):
-    """What preparing a prompt needs, and what stands around the models that write summaries."""
+    """Dependencies of preparing a prompt, and those of hooks and time limits."""
 
     hooks: Hooks
     clock: Clock

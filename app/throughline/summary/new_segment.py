@@ -1,4 +1,4 @@
-"""A segment as it is to be stored, made of what a model wrote."""
+"""New summary segments: the value to store, and the facts and hash that belong to it."""
 
 from collections.abc import Sequence
 
@@ -14,30 +14,30 @@ from throughline.summary.summariser import Ask, Summariser, Written
 
 
 def instructions_of(summariser: Summariser) -> str:
-    """What the operator and the user want of the text: another wish makes another segment."""
+    """Return the style and instructions for the text; they are part of the hash by which a segment is found again."""
     return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
 
 
 def restated_facts(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return what facts are kept of: what a recall tool returned was said before."""
+    """Return the messages from which facts are kept: all but results of recall tools, which repeat earlier messages."""
     return tuple(message for message in messages if message.name not in RECALL_TOOLS)
 
 
 def named_facts(written: Written, said: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return the facts that the model named below its text, and those that the text cites, of the messages `said`."""
+    """Return the facts of the messages `said` that the model named below its text, and those that the text cites."""
     return (*taken_facts(written.keep_lines, said), *cited_facts(written.text, written.keep_lines, said))
 
 
 def request_key(
     owner_id: UserId, summariser: Summariser, ask: Ask, read: Sequence[Message] = (), level: int = 0
 ) -> str:
-    """Return the hash by which the owner's other sessions find what is answered; `read` are the messages as stored."""
+    """Return the hash by which the owner's other sessions find the answer; `read` are the messages as stored."""
     numbers = (ask.max_tokens, ask.keep_tokens, level)
     return request_hash(str(owner_id), summariser.key, ask.prompt, numbers, read)
 
 
 def new_segment(written: Written, wanted: WantedSegment, level: int = 0) -> NewSegment:
-    """Return a segment to be stored: what was written for `wanted`."""
+    """Return the segment to store, made from what was written for `wanted`."""
     return NewSegment(
         from_position=wanted.from_position,
         through_position=wanted.through_position,

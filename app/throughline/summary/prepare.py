@@ -1,4 +1,7 @@
-"""Writing the next summary ahead, between turns, so that the turn that needs it does not wait for a model."""
+"""Preparation of the next summary between turns, so that the turn which needs it does not wait for a model.
+
+A side job calls it.
+"""
 
 from dataclasses import replace
 
@@ -17,20 +20,25 @@ from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.write_summary import Compaction, SummaryWriting, hook_event, unchanged
 
 PREPARE_SECONDS = 60.0
-"""Nobody waits for it, so it may take its time: never less than a turn would give it. A session has one such job at a
-time."""
+"""Time limit of one preparation. No user waits for it, so it is never less than a turn would give.
+
+A session has only one such job at a time.
+"""
 
 ROUND_SECONDS = 20.0
-"""Then what is written of a long history is kept, and others have their turn: the limit above would cut a call off."""
+"""Time after which a preparation ends between two calls and keeps its segments, so that other jobs can run.
+
+The limit above would interrupt a call.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 async def prepare_next(dependencies: SummaryDependencies, session: Session) -> CompactionResult:
-    """Write the next summary if a trigger has fired, and keep it as prepared. Raises no ThroughlineError.
+    """Write the next summary if a trigger has fired, and store it as prepared. Raises no ThroughlineError.
 
-    It holds no lease and moves no cursor: a turn that runs meanwhile is not disturbed. What was written until something
-    failed is kept, and is then the next summary.
+    It holds no lease and moves no cursor, so that it does not disturb a running turn. If something fails, the part
+    written until then becomes the next summary.
     """
     try:
         task = await _task(dependencies, session)
@@ -49,7 +57,7 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
 
 
 async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bool:
-    """Whether a further summary is due beyond what is prepared by now. Raises NotFound, DatabaseUnavailable."""
+    """Return whether another summary is due beyond the prepared one. Raises NotFound, DatabaseUnavailable."""
     return (await _plan_next(await _task(dependencies, session))).is_summary_due
 
 
@@ -103,13 +111,16 @@ async def _nothing_written(
 
 
 async def _wait_for_growth(dependencies: SummaryDependencies, session: Session, plan: ContextPlan) -> None:
-    """Note that a summary was not worth it, so that the next job does not pay for finding that out again."""
+    """Record that a summary was not worth writing, so that the next job does not pay to find that out again."""
     skipped = waiting_for_growth(plan.view).state.skipped_through_position
     await dependencies.summaries.save_skipped(session.id, skipped, session.summary_version)
 
 
 async def _plan_further(task: Compaction) -> ContextPlan:
-    """Return what is to be summarised beyond the newest summary: all but the newest messages, the next one included."""
+    """Return the plan for a summary of everything after the newest summary, except the newest messages.
+
+    The next message, which is not written yet, counts as one of the newest.
+    """
     conversation = task.conversation
     prepared = conversation.prepared
     if prepared is not None:

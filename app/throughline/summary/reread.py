@@ -1,7 +1,7 @@
-"""Summarising again what is summarised: where a wish is to reach messages that a summary stands for already.
+"""Summarising messages again, if a user's instructions concern messages that a summary already covers.
 
-The originals are read again from a position on, in bounded cost, which can be asked for before. What stands before that
-position keeps its text.
+The stored messages are read again from a position on. The cost is bounded and can be estimated beforehand. The text
+before that position is kept.
 """
 
 import math
@@ -24,19 +24,20 @@ from throughline.summary.write_segments import CallSize
 from throughline.summary.write_summary import Compaction, SummaryWriting, hook_event
 
 MOST_CALLS = 32
-"""About so many texts are asked for in one request; where more would be needed, the newest messages are read."""
+"""Approximate maximum of model calls for one request; if more were needed, only the newest messages are read."""
 
 MOST_READS = MOST_CALLS * (MERGED - 1) // MERGED
-"""So many of them are made of messages: merging four into one, level by level, takes a third of their number."""
+"""Number of those calls that read messages; merging four segments into one, level by level, takes a third as many."""
 
 ALL = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user wants of a summary: what it has to keep, and from which message on it is to be read again.
+    """A user's request for a summary: what it has to keep, and the message from which to read again.
 
-    Without `from_position` a wish reaches back to the first message, and a summary without one reads only what is new.
+    Without `from_position`, instructions apply from the first message on. Without instructions only new messages are
+    read.
     """
 
     instructions: str = ""
@@ -44,16 +45,16 @@ class Wish:
 
     @property
     def first(self) -> int | None:
-        """The first message to be read, None for the first that is not summarised."""
+        """The position of the first message to read; None for the first that is not summarised."""
         return self.from_position or (1 if self.instructions else None)
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryCost:
-    """What a summary would read and cost, as far as it can be told before.
+    """What a summary would read and cost, as far as it can be estimated.
 
-    `calls` and tokens are estimates of what is not stored yet. `seconds` is None where the session has no summary whose
-    time could be taken.
+    `calls` and tokens are estimates for the segments that are not stored yet. `seconds` is None if the session has no
+    summary yet whose duration is known.
     """
 
     from_position: int
@@ -67,7 +68,7 @@ class SummaryCost:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """A compaction that reads messages again, its plan, and what it costs."""
+    """A compaction that reads messages again, its plan, and its cost."""
 
     task: Compaction
     plan: ContextPlan
@@ -75,11 +76,11 @@ class Reread:
 
 
 async def plan_reread(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan, first: int) -> Reread:
-    """Return the compaction that reads from the position `first` on, up to where `plan` or the old summary reaches.
+    """Return the compaction that reads from position `first` on, up to the end of `plan` or of the old summary.
 
-    It begins behind the last segment that ends before that position, also one that was merged since; where about
-    `MOST_CALLS` calls are not enough, at a later one. Raises SummaryConflict where the session's summary has changed
-    meanwhile, InvalidInput for a wish that no summary model has room for.
+    It begins after the last segment that ends before that position, including segments merged since. If about
+    `MOST_CALLS` calls are not enough, it begins later. Raises SummaryConflict if the session's summary has changed
+    meanwhile, and InvalidInput for instructions too long for every summary model.
     """
     session = task.conversation.session
     through = max(session.summary_through_position, plan.decision.through_position or 0)
@@ -99,7 +100,7 @@ async def plan_reread(dependencies: SummaryDependencies, task: Compaction, plan:
 
 
 async def _draft_before(dependencies: SummaryDependencies, task: Compaction, draft: Draft, position: int) -> Draft:
-    """Return what stands for messages before the position: parts of what was merged over it, where it lies in that."""
+    """Return the draft of the messages before `position`; a merged segment across it is replaced by its parts."""
     before, session = draft.before(position), task.conversation.session
     is_rolling = task.agent.definition.context.summary.shape is SummaryShape.ROLLING
     if is_rolling and before.segments:
@@ -146,7 +147,7 @@ def _begin(task: Compaction) -> int:
 
 
 def _begins_with(task: Compaction, draft: Draft, must_reach: int) -> Compaction:
-    """Return the task for a conversation of which nothing is summarised behind the draft."""
+    """Return the task for a conversation in which nothing after the draft is summarised."""
     session = replace(
         task.conversation.session,
         summary_through_position=draft.through_position,

@@ -1,6 +1,6 @@
-"""Where a segment comes from: this session has it, another session of the owner has it, or a model is asked for it.
+"""Source of summary segments: found in this session, copied from another session of the owner, or written by a model.
 
-Choices of facts come from here, too: they are stored like segments.
+Choices of facts use it, too, because they are stored like segments.
 """
 
 from collections.abc import Sequence
@@ -17,27 +17,28 @@ from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft
 
 MANY_CHARACTERS = 8_000
-"""From this length on facts are found beside the event loop: 48,000 characters take a quarter of a second."""
+"""Length from which facts are found in a thread: 48,000 characters take a quarter of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSource:
-    """Segments for one session; what is written is stored at once."""
+    """Source of the segments of one session; newly written ones are stored at once."""
 
     summaries: SummaryStore
     assignment: Assignment
     calls: SummariserCalls
 
     async def find(self, read_hash: str) -> Segment | None:
-        """Return the session's own segment that was made from exactly this."""
+        """Return the session's own segment that was made from exactly this input, None without one."""
         return await self.summaries.find_segment(self.assignment.session.id, read_hash)
 
     async def copied_or_written(
         self, summariser: Summariser, ask: Ask, wanted: WantedSegment, read: Sequence[Message] = (), level: int = 0
     ) -> Segment:
-        """Take over what another session of the owner was answered to the same; else ask, and keep facts of `read`.
+        """Return the segment for `ask`: another session's answer to the same request, or else a newly written one.
 
-        Raises as SummariserCalls.ask, LeaseLost, SummaryConflict, DatabaseUnavailable.
+        The facts of the messages `read` are kept with a new segment. Raises what SummariserCalls.ask raises, and
+        LeaseLost, SummaryConflict, DatabaseUnavailable.
         """
         session = self.assignment.session
         hashing = partial(request_key, session.owner_id, summariser, ask, read, level)
@@ -53,7 +54,7 @@ class SegmentSource:
         return await self.save(replace(new_segment(written, known, level), kept_facts=named))
 
     async def choice(self, draft: Draft, summariser: Summariser, ask: Ask) -> str:
-        """Return the answer to a question about facts of the draft. Raises as `copied_or_written`."""
+        """Return the answer to a request to choose facts of the draft. Raises the same as `copied_or_written`."""
         if draft.through_id is None:
             raise AssertionError("an empty draft has no facts to choose from")
         known = request_key(self.assignment.session.owner_id, summariser, ask, level=CHOICE_LEVEL)

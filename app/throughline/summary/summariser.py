@@ -1,4 +1,7 @@
-"""Models that write summaries: which an agent has, and one call of one. `summarize_messages` needs no turn."""
+"""Models that write summaries: which models an agent has, and a single call of one of them.
+
+`summarize_messages` works without a turn.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -39,38 +42,38 @@ from throughline.prompting.summary_model import named_summary_model
 from throughline.summary.dependencies import SummaryDependencies
 
 LEAST_ANSWER_BYTES = 200_000
-"""So much is always taken in of an answer: models that think aloud do so beside their limit."""
+"""Bytes of an answer that are accepted in any case: reasoning models write more than the limit of their answer."""
 
 LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
-"""In windows of at least so many tokens lines to keep are asked for; they have one such part of it."""
+"""Smallest window in which lines to keep are requested, and the divisor of a window for their room."""
 
 SLACK_TOKENS = 64
-"""Counts of parts do not add up exactly to the count of the whole."""
+"""Reserve for the difference between the counts of parts and the count of the whole."""
 
 
 WISH_SHARE = 1 / 4
-"""Of a summary model's window what it is asked to keep may take so much: the rest is for what it reads and writes."""
+"""Largest share of a summary model's window for the instructions; the rest is for reading and writing."""
 
 ONLY_LINES = "The summary model named what to keep and wrote no summary."
 
 
 class NotWorthIt(PermanentError):
-    """The summary is no smaller than what it would replace; nothing is wrong."""
+    """The summary is no smaller than what it would replace. It is no failure."""
 
     code = "summary_not_worth_it"
 
 
 class SummaryRejected(PermanentError):
-    """What the summary model wrote cannot serve as a summary."""
+    """The summary model's answer cannot serve as a summary."""
 
     code = "summary_rejected"
 
 
 @dataclass(frozen=True, slots=True)
 class Summarised:
-    """What the summary model wrote, and the tokens it reported; `has_calls`: it called tools that it was not given.
+    """The summary model's answer and its reported tokens; `has_calls`: it called tools, although none were offered.
 
-    `keep_lines` is what stood below `KEEP:`, where that was asked for.
+    `keep_lines` is the text below `KEEP:`, if that was requested.
     """
 
     text: str
@@ -83,8 +86,8 @@ class Summarised:
 class Summariser:
     """A summary model and how to use it.
 
-    `count` counts tokens of a text, `factor` turns them into the model's. `max_tokens` is what a summary may have by
-    that count: the policy's own maximum, or less in a small window. `window_tokens` is the summary model's own.
+    `count` counts the tokens of a text; times `factor` they are the model's. `max_tokens` is the largest summary by
+    that count: the policy's maximum, or less in a small window. `window_tokens` is the summary model's window.
     """
 
     model: ChatModel
@@ -97,12 +100,12 @@ class Summariser:
 
     @property
     def key(self) -> str:
-        """Under what the model's failures are counted."""
+        """The key under which the model's failures are counted."""
         return self.model.calibration_key
 
     @property
     def wish_tokens(self) -> int:
-        """What it is asked to keep takes so many of its tokens."""
+        """The model's tokens of the instructions."""
         return scale(self.count(self.instructions), self.factor)
 
     def request_tokens(self, max_tokens: int) -> int:
@@ -110,7 +113,7 @@ class Summariser:
         return int((self.window_tokens - self.output_tokens(max_tokens)) / self._safe_factor)
 
     def prompt_tokens(self, prompt: Prompt) -> int:
-        """Return what the texts of a request take by our count."""
+        """Return the tokens of a request's texts by our count."""
         return sum(self.count(text) for text in (prompt.system, *(text_of(said.content) for said in prompt.messages)))
 
     def output_tokens(self, max_tokens: int) -> int:
@@ -119,30 +122,32 @@ class Summariser:
 
     @property
     def keep_tokens(self) -> int:
-        """What an answer may have for lines below its summary; nothing where the window has hardly room to ask."""
+        """The tokens of an answer for lines below its summary; 0 if the window is too small to request them."""
         is_asked = self.policy.kind is SummaryKind.HYBRID and self.window_tokens >= LEAST_WINDOW
         return min(KEEP_TOKENS, self.window_tokens // SMALL_WINDOW_PARTS) if is_asked else 0
 
     def transcript_tokens(self, request: Prompt, max_tokens: int) -> int:
-        """Return how large, by our count, a transcript may be in `request`, which has none yet."""
+        """Return the most tokens, by our count, of a transcript in `request`, which contains none yet."""
         return max(self.request_tokens(max_tokens) - self.prompt_tokens(request) - SLACK_TOKENS, SMALLEST_BUDGET)
 
     @property
     def _safe_factor(self) -> float:
-        """The factor, but never below 1.
+        """The factor, but at least 1.
 
-        One below is learned on prompts with tools, whose schemas we count too high; these requests have none.
+        A lower one is learned from prompts with tools, whose schemas we overcount; these requests have no tools.
         """
         return max(self.factor, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
+    """A request for one text.
 
-    `reach` is the first and the last position it would stand for; None: it is no summary, and taken as it is.
-    `may_be_unchanged`: a model that says twice that the existing summary still says all that is worth saying is
-    believed. `keep_tokens` is room beside the text for the lines that name what to keep.
+    `replaced_tokens` is the size of what it would replace, `max_tokens` its limit (our counts).
+
+    `reach` is the first and last position it would cover; None: it is no summary, and is not checked.
+    `may_be_unchanged`: the model may return the existing summary unchanged, because it has done so before.
+    `keep_tokens` is room for the lines that name facts to keep.
     """
 
     prompt: Prompt
@@ -155,7 +160,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A text that may serve as a summary, what it cost, and the lines below it that name what to keep."""
+    """A text that may serve as a summary, its cost, and the lines below it that name facts to keep."""
 
     text: str
     tokens: int
@@ -167,7 +172,7 @@ class Written:
 
 
 async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: Summariser) -> tuple[Message, ...]:
-    """Return the first messages of `rest` that fit, or the first group cut so that it fits."""
+    """Return the first messages of `rest` that fit, or the first group shortened to fit."""
     count, most = summariser.count, summariser.policy.chunk_messages
 
     def choose() -> tuple[Message, ...]:
@@ -182,8 +187,8 @@ async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: S
 async def summarize_messages(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> Summarised:
     """Return one text for `existing_summary` and `messages` together.
 
-    The messages must fit the summary model's window. No tools are offered.
-    Raises the ModelRejected and ModelUnavailable families.
+    The messages must fit the summary model's window. No tools are offered. Raises the ModelRejected and
+    ModelUnavailable families.
     """
     asked = SummaryTask(summariser.max_tokens, summariser.instructions)
     prompt = summary_request(existing_summary, messages, summariser.policy, asked)
@@ -191,11 +196,10 @@ async def summarize_messages(messages: Sequence[Message], existing_summary: str,
 
 
 async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int, keep_tokens: int = 0) -> Summarised:
-    """Send one request for a text of at most `max_tokens` by our count, and `keep_tokens` of lines below it.
+    """Send one request for a text of at most `max_tokens`, by our count, and `keep_tokens` of lines below it.
 
-    No tools are offered. An answer that met its limit is cut back to its last whole line or sentence, and marked where
-    that is the summary's; nothing may be left of it.
-    Raises the ModelRejected and ModelUnavailable families.
+    No tools are offered. An answer that reached its limit is cut back to its last whole line or sentence; a cut summary
+    is marked and may become empty. Raises the ModelRejected and ModelUnavailable families.
     """
     output_tokens = summariser.output_tokens(max_tokens + keep_tokens)
     most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
@@ -214,9 +218,9 @@ async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: i
 async def check_answer(
     answer: Summarised, summariser: Summariser, *, replaced_tokens: int, max_tokens: int, sources: Sources
 ) -> CheckedSummary:
-    """Return the answer as it may be stored; large ones are judged beside the loop.
+    """Return the answer in the form to store; large ones are checked in a thread.
 
-    Raises SummaryRejected for what cannot serve as a summary, NotWorthIt for one too large.
+    Raises SummaryRejected for an unusable answer, NotWorthIt for one that is too large.
     """
     check = partial(
         check_summary,
@@ -236,7 +240,7 @@ async def check_answer(
 
 
 async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
-    """Return the answer; one longer than the request allows is given up, which hangs up on the provider."""
+    """Return the answer. Raises AnswerTooLong if it exceeds the request's limit; the connection is then closed."""
     stream, left = model.stream(request), request.max_answer_bytes
     try:
         async for event in stream:
@@ -253,10 +257,10 @@ async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
 async def find_summarisers(
     dependencies: SummaryDependencies, agent: ReadyAgent, instructions: str = ""
 ) -> tuple[Summariser, ...]:
-    """Return the agent's summary model (the setting's, where the agent names none), then the agent's own model.
+    """Return the agent's summary model (or the setting's, if the agent names none), then the agent's own model.
 
-    A summary model that cannot be had any more does not stop summaries: the agent's own writes them.
-    Raises SummaryRejected where what is to be kept takes too much of every window.
+    An unavailable summary model does not stop summaries: the agent's own model writes them. Raises SummaryRejected if
+    the instructions take too much of every model's window.
     """
     policy = agent.definition.context.summary
     wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
@@ -276,7 +280,10 @@ async def find_summarisers(
 
 
 def summary_tokens(agent: ReadyAgent) -> int:
-    """Return how many tokens, by our count, the agent's summary may have: a hundredth learned moves no limit."""
+    """Return the most tokens, by our count, of the agent's summary.
+
+    The factor is rounded up in steps, so that small changes of it do not change this limit.
+    """
     limit = summary_limit(agent.definition.context.summary, agent.budget)
     return max(unscale(limit, stepped(agent.factor)), 1)
 
@@ -284,7 +291,10 @@ def summary_tokens(agent: ReadyAgent) -> int:
 async def _summariser(
     dependencies: SummaryDependencies, agent: ReadyAgent, model: ChatModel, instructions: str
 ) -> Summariser:
-    """The agent's own window holds for its own model only; what is learned of a model holds for all."""
+    """Return `model` as a summary model of the agent.
+
+    A window set for the agent applies to its own model only; a learned calibration applies to every agent of a model.
+    """
     is_own = model.calibration_key == agent.model.calibration_key
     calibration = None if is_own else await dependencies.calibrations.load(calibration_key(model, agent.counter))
     learned = agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer)
@@ -300,7 +310,7 @@ async def _summariser(
 
 
 def sources_of(asked: str, ask: Ask) -> Sources:
-    """Return what the text of `ask` is checked against. What is merged is its record: nothing is added to it."""
+    """Return the texts against which the answer to `ask` is checked. In a merge, the merged texts are the record."""
     record, existing = undelimited(CONVERSATION_TAG, asked), undelimited(EXISTING_TAG, asked)
     if not record:
         return Sources(existing, "", ask.reach)
@@ -308,7 +318,7 @@ def sources_of(asked: str, ask: Ask) -> Sources:
 
 
 def used_tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, int]:
-    """Return what was read and what was written; a provider that reports no usage is taken to count like us."""
+    """Return the tokens read and written; without a report of the provider, our own counts."""
     reported, written = answer.usage.input_tokens, answer.usage.output_tokens
     return (
         summariser.prompt_tokens(ask.prompt) if reported is None else reported,

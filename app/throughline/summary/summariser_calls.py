@@ -1,6 +1,6 @@
 """Model calls of one compaction: a time limit for each, one retry, then the fallback model, and circuit breakers.
 
-Used by `segments`. It also keeps what was paid, and which call was under way when the time ran out.
+`segments` uses it. It also records what was paid, and which call was running when the time ran out.
 """
 
 import asyncio
@@ -42,26 +42,29 @@ from throughline.summary.summariser import (
 T = TypeVar("T")
 RETRY_PAUSE_SECONDS = 0.5
 FAIR_SHARE = 0.4
-"""A call that had less of the time limit before it was cut off says nothing of the model."""
+"""Share of the time limit that a call must have had before its timeout counts against the model."""
 
 SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
-"""What the next summariser may do better."""
+"""Errors after which the next summary model is tried."""
 
 OF_THE_MODEL = (ModelUnavailable, ModelAuthenticationFailed, ModelQuotaExhausted)
-"""Failures that every session would meet. All others come of what a session asks, and count for that session alone:
-what one user writes keeps no other from being summarised."""
+"""Failures that would affect every session.
+
+All others depend on a session's request and count for that session alone, so that one user's text blocks no other
+user's summaries.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 class CircuitOpen(ModelUnavailable):
-    """The summary model failed several times in a row and is not called until its cool-down is over."""
+    """Raised without a call: the summary model failed several times in a row, and its cool-down is not over."""
 
     code = "circuit_open"
 
 
 class SummaryTimedOut(ModelUnavailable):
-    """The summary model did not answer within its share of the time."""
+    """Raised if the summary model did not answer within its share of the compaction's time limit."""
 
     code = "timeout"
 
@@ -70,10 +73,13 @@ class SummaryTimedOut(ModelUnavailable):
 class SummariserCalls:
     """All model calls of one compaction; the caller cancels them at `deadline` (of `clock.monotonic`).
 
-    `under_way` is the model being called, since `began`. A time-out counts against it only if it had `fair_seconds`.
-    Time-outs in turns (`is_in_turn`) and ahead of turns are counted apart. `unsaved` is a text that came back and was
-    not stored, `kept` what was. `timed_out_models` are not called again while there is a fallback. `until` ends the
-    share of the present model. `spent` is what answers cost so far.
+    - `under_way`: the model being called, since `began`.
+    - `fair_seconds`: a timeout counts against the model only if the call had this much time.
+    - `is_in_turn`: timeouts in turns and in the background are counted separately.
+    - `unsaved`: an answer that is not stored yet; `kept`: the stored ones.
+    - `timed_out_models`: not called again while there is a fallback.
+    - `until`: the end of the present model's share of the time.
+    - `spent`: the cost of all answers so far.
     """
 
     clock: Clock
@@ -94,9 +100,9 @@ class SummariserCalls:
     async def first_success(
         self, summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]
     ) -> T:
-        """Return what the first summariser achieves that does not fail, each in an equal share of the time left.
+        """Return the result of the first summary model that succeeds, each in an equal share of the remaining time.
 
-        Where none does, raise NotWorthIt if that is what one of them found, else the last one's error.
+        If none succeeds, raise NotWorthIt if one of them raised it, else the last error.
         """
         not_worth: NotWorthIt | None = None
         last: ThroughlineError = SummaryRejected("There is no summary model to ask.")
@@ -114,7 +120,7 @@ class SummariserCalls:
         raise not_worth or last
 
     async def ask(self, summariser: Summariser, ask: Ask) -> Written:
-        """Have a text written, and checked where it is a summary.
+        """Return the text written for `ask`, checked if it is a summary.
 
         Raises CircuitOpen, SummaryTimedOut, SummaryRejected and the model's errors, and NotWorthIt, which is no
         failure.
@@ -138,38 +144,38 @@ class SummariserCalls:
         return written
 
     def too_long(self, summariser: Summariser) -> None:
-        """Count that the model calls everything of this session too long."""
+        """Count a failure: the model refuses everything from this session as too long."""
         self.breakers.failed(content_key(summariser.key, self.session_id))
 
     def rest_seconds(self, summariser: Summariser) -> float:
-        """Return how long the model is not called from now on, 0 where it may be."""
+        """Return the seconds until the model may be called again; 0 if it may be called now."""
         return max(self.breakers.reading(key).retry_after_seconds for key in self._keys(summariser))
 
     def time_outs(self, summariser: Summariser) -> int:
-        """Return how many calls in a row the model did not answer in time."""
+        """Return the number of consecutive calls that the model did not answer in time."""
         return self.breakers.failures(self._keys(summariser)[1])
 
     def saved(self) -> None:
-        """Note that the text that came back last is stored."""
+        """Record that the latest answer is stored."""
         if self.unsaved is not None:
             self.kept.append(self.unsaved)
         self.unsaved = None
 
     def timed_out(self) -> None:
-        """End the call that the time limit of the compaction cut off; a text that was not stored is lost."""
+        """End the call that the compaction's time limit interrupted; an answer not yet stored counts as unused."""
         self._cut_off()
         if self.unsaved is not None:
             self._count_unused(self.unsaved, "timeout")
         self.unsaved = None
 
     def wasted(self, reason: str) -> None:
-        """Count all that was written as unused."""
+        """Count all answers as unused."""
         for written in self.kept:
             self._count_unused(written, reason)
         self.kept.clear()
 
     def _keys(self, summariser: Summariser) -> tuple[str, str, str]:
-        """Return the breakers of the call: for the model's failures, its time-outs, and what this session asks."""
+        """Return the keys of the call's breakers: the model's failures, its timeouts, and this session's requests."""
         model, in_turns, ahead = model_keys(summariser.key)
         return model, in_turns if self.is_in_turn else ahead, content_key(model, self.session_id)
 
@@ -190,7 +196,7 @@ class SummariserCalls:
         return error
 
     def _ended(self, summariser: Summariser, error: ThroughlineError | None = None) -> None:
-        """Count how a call ended, with the model or with what this session asks of it."""
+        """Count how a call ended, against the model or against this session's requests."""
         self.under_way = None
         model, pace, content = self._keys(summariser)
         if isinstance(error, OF_THE_MODEL):
@@ -214,7 +220,7 @@ class SummariserCalls:
             self.breakers.failed(pace)
 
     def _answered(self, content: str, error: ThroughlineError | None) -> None:
-        """Count what the model answered; what it calls too long it is asked for again, in smaller pieces."""
+        """Count a call that the model answered. A refusal as too long does not count: smaller chunks are tried next."""
         if error is None or isinstance(error, NotWorthIt):
             self.breakers.succeeded(content)
         elif isinstance(error, ContextOverflow):
@@ -223,9 +229,10 @@ class SummariserCalls:
             self.breakers.failed(content)
 
     async def _try_twice(self, summariser: Summariser, ask: Ask) -> Written:
-        """Ask again once: after a short pause or the one the provider wishes, or at once where a text is of no use.
+        """Ask for the text, and once more after a failure.
 
-        Only if there is time for it: for another text, as much as the first one took.
+        The second try follows after a pause if the model was unavailable, at once if its text was unusable. It is made
+        only if there is time for it; for another text, as much as the first one took.
         """
         began = self.clock.monotonic()
         try:
@@ -276,5 +283,5 @@ class SummariserCalls:
 
 
 def pause_seconds(error: ModelUnavailable) -> float:
-    """Return how long to wait before a model is asked again: as long as its provider wishes."""
+    """Return the seconds to wait before a model is asked again: the provider's wish, or a short default."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds

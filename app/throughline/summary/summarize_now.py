@@ -1,4 +1,4 @@
-"""A summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
+"""Summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -23,27 +23,29 @@ from throughline.summary.reread import SummaryCost, Wish, plan_reread
 from throughline.summary.write_summary import Compaction
 
 LEASE_SECONDS = 15.0
-"""How long a process that died keeps others from summarizing; one that lives renews in time."""
+"""Seconds for which a crashed process blocks other summaries on demand; a running process renews its lease in time."""
 
 ON_DEMAND_SECONDS = 60.0
-"""Who asks for a summary waits for it and no turn does: it has longer than a turn, as one written ahead has."""
+"""Time limit of a summary on demand: longer than a turn gives, because no turn waits for it, only the user who asked.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 async def summarize_now(dependencies: SummaryDependencies, session: Session, wish: Wish) -> CompactionResult:
-    """Summarise all but the newest messages of `session`, whatever the triggers say; with a wish those before, too.
+    """Summarise all but the newest messages of `session`, whatever the triggers say.
 
-    One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
-    summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable, and
-    InvalidInput for a position behind the last message, or a wish that no summary model has room for.
+    With instructions, messages that are already summarised are read again. In all processes together, a session has one
+    such request at a time. A running turn is not disturbed: the first to change the summary wins, and the other's work
+    is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable, and InvalidInput for a position after the last
+    message or instructions too long for every summary model.
     """
     async with _summary_lease(dependencies.summaries, session.id):
         return await _summarize(dependencies, session, wish)
 
 
 async def estimate_summary(dependencies: SummaryDependencies, session: Session, wish: Wish) -> SummaryCost:
-    """Return what `summarize_now` would read and cost; nothing is written. Raises as it does."""
+    """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
     task, plan = await _task(dependencies, session, wish)
     now = task.conversation.session
     first = min(wish.first or now.summary_through_position + 1, now.summary_through_position + 1)
@@ -87,7 +89,7 @@ def _nothing_to_do(session: Session) -> str:
 
 @asynccontextmanager
 async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
-    """Keep others from summarizing the session on demand inside the block."""
+    """Hold the session's lease for summaries on demand inside the block, so that no second one runs."""
     lease = await summaries.take_lease(session_id, LEASE_SECONDS)
     try:
         heartbeat = Heartbeats(summaries.renew_leases, LEASE_SECONDS).of(lease)

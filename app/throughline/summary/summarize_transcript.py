@@ -1,4 +1,7 @@
-"""A summary of messages that belong to no session, however many they are: window after window, nothing stored."""
+"""Summary of messages that belong to no session: window after window, nothing is stored.
+
+The Python client uses it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,10 +19,10 @@ Chunk = tuple[Message, ...]
 
 
 async def summarize_transcript(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> str:
-    """Return one checked text for `existing_summary` and `messages` together; each window is added to the text before.
+    """Return one checked text for `existing_summary` and `messages` together, extended window by window.
 
-    What cannot be used, or did not come, is asked for once more. Raises InvalidInput where the summary model's window
-    has no room for messages, SummaryRejected, NotWorthIt, and the ModelRejected and ModelUnavailable families.
+    A failed or unusable answer is requested once more. Raises InvalidInput if the summary model's window has no room
+    for messages, SummaryRejected, NotWorthIt, and the ModelRejected and ModelUnavailable families.
     """
     text, count = existing_summary, summariser.count
     replaced = await run_off_loop_if_large(len(text), partial(count, text))
@@ -33,7 +36,7 @@ async def summarize_transcript(messages: Sequence[Message], existing_summary: st
 
 
 def _room(kept_tokens: int, summariser: Summariser) -> int:
-    """Return what a request may take beside the summary that each one carries, and the wishes."""
+    """Return the tokens of a request that remain besides the summary it carries and the instructions."""
     most = summariser.request_tokens(summariser.max_tokens)
     room = most - kept_tokens - summariser.count(summariser.instructions) - SMALLEST_BUDGET
     if room < max(most // 4, SMALLEST_BUDGET):
@@ -56,7 +59,10 @@ async def _ask_twice(chunk: Chunk, sources: Sources, replaced_tokens: int, summa
 
 
 async def _ask(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
-    """`replaced_tokens` is the size of all that was read so far: the text stands for all of it."""
+    """Return the checked answer.
+
+    `replaced_tokens` is the size of everything read so far, all of which the text replaces.
+    """
     answer = await summarize_messages(chunk, sources.existing, summariser)
     checked = await check_answer(
         answer, summariser, replaced_tokens=replaced_tokens, max_tokens=summariser.max_tokens, sources=sources

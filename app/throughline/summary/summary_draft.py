@@ -1,4 +1,4 @@
-"""A summary in the making: the segments and the kept facts it consists of, and what they look like in a prompt."""
+"""Draft of a summary: the segments and kept facts it consists of so far, and how to render and adopt it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from throughline.ports.summaries import SummaryStore
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Whose summary is written, and how large it may be: `limit_tokens` by our count.
+    """The session and settings of a summary being written; `limit_tokens` is its maximum size by our count.
 
-    `is_rewriting`: messages that it stands for already are read again.
+    `is_rewriting`: messages that are already summarised are read again.
     """
 
     session: Session
@@ -33,17 +33,17 @@ class Assignment:
     is_rewriting: bool = False
 
     def layout(self, count: Count) -> SummaryLayout:
-        """Return how it is divided."""
+        """Return the layout by which the summary is divided."""
         return SummaryLayout(self.limit_tokens, self.policy.kind, count)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What stands for messages 1 to `through_position` so far.
+    """The summary of messages 1 to `through_position` so far.
 
-    `segments` are stored and follow each other without a gap, the first beginning at 1. `replaced_tokens` is our
-    count of the messages that were added to what the session has adopted (or of the text that stood for them when this
-    was prepared). `model` wrote the newest segment.
+    `segments` are stored segments without gaps, beginning at position 1. `replaced_tokens` is our count of the
+    messages added since the session's adopted summary; in a draft that continues a prepared summary, that summary's
+    text counts instead of its messages. `model` wrote the newest segment.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -55,23 +55,23 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The narrative, oldest first, as a summariser reads it."""
+        """The narrative, oldest first, as a summary model reads it."""
         return "\n\n".join(segment.text for segment in self.segments)
 
     @property
     def characters(self) -> int:
-        """How long its texts are, facts among them."""
+        """The characters of all texts, facts included."""
         return len(self.text) + sum(len(fact.text) for fact in self.kept_facts)
 
     def before(self, position: int) -> "Draft":
-        """Return the draft without the segments that stand for a message from `position` on; all facts stay kept."""
+        """Return the draft without the segments that cover messages from `position` on; all facts are kept."""
         kept = tuple(takewhile(lambda segment: segment.through_position < position, self.segments))
         if not kept:
             return Draft(kept_facts=self.kept_facts)
         return Draft(kept, self.kept_facts, kept[-1].through_position, kept[-1].through_id, kept[-1].model)
 
     def followed_by(self, segments: Sequence[Segment]) -> "Draft":
-        """Return the draft with stored segments that follow it; their facts are kept already."""
+        """Return the draft with the stored segments that follow it, whose facts it already has."""
         if not segments:
             return self
         last = segments[-1]
@@ -84,7 +84,7 @@ class Draft:
         )
 
     def extended(self, segments: tuple[Segment, ...], facts: Sequence[KeptFact], replaced_tokens: int) -> "Draft":
-        """Return the draft once it consists of `segments`, the last of which reaches further."""
+        """Return the draft with `segments` in place of its segments; the last of them reaches further."""
         last = segments[-1]
         return replace(
             self,
@@ -97,7 +97,7 @@ class Draft:
         )
 
     def adoption(self, assignment: Assignment, count: Count) -> Adoption:
-        """Return what is to be adopted, or prepared, where it reaches beyond the session's summary."""
+        """Return the version to adopt or prepare; the draft must reach beyond the session's summary."""
         session, policy = assignment.session, assignment.policy
         if self.through_id is None:
             raise AssertionError("an empty draft has nothing to adopt")
@@ -118,7 +118,7 @@ class Draft:
         )
 
     def adopted(self, assignment: Assignment, count: Count) -> Session:
-        """Return the session as it will be once this is adopted."""
+        """Return the session as it will be once this draft is adopted."""
         session = assignment.session
         if self.through_position <= session.summary_through_position:
             return session
@@ -132,9 +132,9 @@ class Draft:
         )
 
     def rendered(self, session: Session, layout: SummaryLayout) -> RenderedSummary:
-        """Return the text to adopt, within the limit and, as far as that goes, smaller than what it replaces.
+        """Return the text to adopt, within the limit and, if possible, smaller than what it replaces.
 
-        Facts that have no room then stay in the version.
+        Facts without room in the text stay stored with the version.
         """
         replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
         return layout.render(self.segments, self.kept_facts, replaced)
@@ -143,9 +143,9 @@ class Draft:
 async def open_draft(
     summaries: SummaryStore, session: Session, count: Count, *, lease: Lease | None, extends_prepared: bool
 ) -> Draft:
-    """Return the draft that a further summary of `session` begins with: what is adopted, or what is prepared.
+    """Return the draft with which the next summary of `session` begins: the adopted or the prepared one.
 
-    Raises SummaryConflict where the session's summary, or what is prepared, has changed since `session` was read.
+    Raises SummaryConflict if the session's summary, or the prepared one, has changed since `session` was read.
     """
     if extends_prepared:
         return await _of_prepared(summaries, session)
@@ -168,7 +168,7 @@ async def _of_prepared(summaries: SummaryStore, session: Session) -> Draft:
 
 
 async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewSegment, lease: Lease | None) -> Draft:
-    """Store a text whose segments are not known as a segment of its own, so that others can follow it."""
+    """Store a summary text without known segments as one segment, so that others can follow it."""
     segment = await summaries.save_segment(session.id, new, lease)
     return Draft(
         segments=(segment,),
@@ -190,9 +190,9 @@ def _draft(parts: SummaryWithSegments) -> Draft:
 
 
 def _is_whole(parts: SummaryWithSegments) -> bool:
-    """Whether the segments make the version's text.
+    """Return whether the version's segments together make up its text.
 
-    In versions written before facts were kept the last segment alone holds everything, whatever stands before it.
+    In versions written before facts were kept, the last segment alone contains everything.
     """
     segments, version = parts.segments, parts.version
     is_cumulative = len(segments) > 1 and segments[-1].text == version.text
@@ -200,7 +200,7 @@ def _is_whole(parts: SummaryWithSegments) -> bool:
 
 
 def _covers(segments: Sequence[Segment], through_position: int) -> bool:
-    """Whether the segments reach from 1 to `through_position` without a gap or an overlap."""
+    """Return whether the segments reach from 1 to `through_position` without a gap or an overlap."""
     reach = 0
     for segment in segments:
         if segment.from_position != reach + 1:
@@ -210,7 +210,7 @@ def _covers(segments: Sequence[Segment], through_position: int) -> bool:
 
 
 def _of_text(session: Session, through_id: MessageId, count: Count) -> NewSegment:
-    """The session's text as one segment, so that others can follow it."""
+    """Return the session's summary text as one segment, so that others can follow it."""
     text = session.conversation_summary
     return NewSegment(
         from_position=1,

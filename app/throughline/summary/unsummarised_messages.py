@@ -1,4 +1,4 @@
-"""What a compaction has to read, batch by batch: what the plan names, after what lies before the loaded rows."""
+"""The messages that a compaction has to read, in batches: first those that were not loaded, then those of the plan."""
 
 import math
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from throughline.prompting.planning import ModelCall, plan_call
 from throughline.prompting.ready_agent import ReadyAgent
 
 PAGE_MESSAGES = 20
-"""The first page is so small, as each message may be megabytes; while they are short the next one is twice as large."""
+"""Size of the first page, small because a message may be megabytes; it doubles while pages are short."""
 
 MOST_PAGE_MESSAGES = 640
 SHORT_PAGE_CHARACTERS = 200_000
 
 BATCH_CHARACTERS = 8_000_000
-"""No more is held of what is to be read, though the summary model could take it."""
+"""Most characters kept in memory for one batch, even if the summary model could read more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages that follow each other; `more_follows` where they are only the beginning of what is to be read."""
+    """Consecutive messages; `more_follows` says that further messages are to be read after them."""
 
     messages: tuple[Message, ...]
     more_follows: bool = False
@@ -34,9 +34,9 @@ class Batch:
 
 @dataclass(slots=True)
 class Unsummarised:
-    """The messages that `plan` wants summarised. `pending` is the user's message while it is not stored yet.
+    """Reader of the messages that `plan` wants summarised. `pending` is the user's message while it is not stored.
 
-    `is_reread`: they were summarised before, and the plan stays as it is.
+    `is_reread`: the messages were summarised before, and the plan does not change.
     """
 
     messages: MessageStore
@@ -47,10 +47,10 @@ class Unsummarised:
     is_reread: bool = False
 
     async def next_batch(self, session: Session, room_tokens: int) -> Batch:
-        """Return what follows the cursor of `session`, which is as it will be once all before is adopted.
+        """Return the messages after the cursor of `session`, which already includes all earlier batches.
 
-        It fills `room_tokens`, by our count, where there is as much. Empty where nothing is left.
-        Raises DatabaseUnavailable.
+        The batch fills `room_tokens`, by our count, if there are enough messages. It is empty at the end. Raises
+        DatabaseUnavailable.
         """
         has_read = session.summary_through_position > self._position
         if self.plan.decision.must_load_first and has_read and not self.is_reread:
@@ -68,7 +68,7 @@ class Unsummarised:
         return self.conversation.session.summary_through_position
 
     async def _read_backlog(self, session: Session, room_tokens: int) -> Batch:
-        """Read what follows the cursor until it fills the room or is long, and on to the end of a group."""
+        """Read messages after the cursor until they fill the room or are long, up to the end of a group."""
         rows: list[Message] = []
         tokens = characters = 0
         after, limit = session.summary_through_id, PAGE_MESSAGES
@@ -88,7 +88,7 @@ class Unsummarised:
 
 
 def _characters_held(messages: Sequence[Message]) -> int:
-    """Images count here, which summarisers are shown by name only."""
+    """Return the characters in memory, images included, of which summary models see only a placeholder."""
     blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
     return characters_of(messages) + sum(len(block.url) for block in blocks if isinstance(block, ImageBlock))
 

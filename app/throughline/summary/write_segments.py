@@ -1,7 +1,7 @@
-"""SummaryWriting segments: message after message is read and stands in one, and neighbours are merged as they get many.
+"""Writes summary segments: messages are read chunk by chunk, and neighbouring segments are merged.
 
-Each segment is stored before the next is asked for, and found again by what was read, also where another session of the
-owner asked the same: nothing is paid for twice. The cursor does not move here.
+Each segment is stored before the next is requested. It is found again by a hash of what was read, also from other
+sessions of the owner, so that nothing is paid for twice. The cursor does not move here.
 """
 
 import math
@@ -51,19 +51,19 @@ from throughline.summary.summary_draft import Assignment, Draft
 from throughline.summary.unsummarised_messages import Batch
 
 HALVINGS = 3
-"""How often a segment that the summariser calls too long is halved before the smallest is tried."""
+"""Number of times that a chunk refused as too long is halved before the smallest size is tried."""
 
 BY_HOOK = "pre_compact"
-"""Stands for a model's name where the hook wrote the text."""
+"""Stored in place of a model's name for a text that the hook wrote."""
 
 log = structlog.get_logger(__name__)
 
 
 class CallSize(NamedTuple):
-    """The tokens of one call for a segment: of the messages that it reads, of all else in it, of its answer at most.
+    """The tokens of one call for a segment: messages read, the rest of the request, and at most the answer.
 
-    `messages` are the most it reads, None for as many as fit. Segments whose texts take more than `unmerged` tokens
-    are merged; None where they never are.
+    `messages` is the most messages that it reads, None for as many as fit. Segments whose texts take more than
+    `unmerged` tokens are merged; None if they never are.
     """
 
     read: int
@@ -75,10 +75,11 @@ class CallSize(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentWriter:
-    """Extends `draft`. The summarisers are asked in their order; `rooms` keeps what a model was found to take.
+    """Writer that extends `draft` by new segments. The summary models are tried in order.
 
-    `unmerged` is what a model was asked to merge in vain: it is not paid for again before another compaction.
-    `measured` is what the narrative may take in the draft that it was last looked at for.
+    `rooms` holds the chunk size that each model was found to accept. `unmerged` are segments that a model failed to
+    merge; they are not tried again in this compaction. `measured` caches the tokens that the narrative may take in a
+    draft.
     """
 
     summaries: SummaryStore
@@ -91,11 +92,11 @@ class SegmentWriter:
     measured: tuple[Draft | None, int] = (None, 0)
 
     async def room_tokens(self) -> int:
-        """Return what one segment may stand for, by our count: as much as the first summariser can read at once."""
+        """Return the most tokens of messages for one segment, by our count: what the first model can read at once."""
         return await self._room(self.summarisers[0])
 
     async def call_size(self) -> CallSize:
-        """Return how large one call for a segment is, by our count."""
+        """Return the size of one call for a segment, by our count."""
         first, most = self.summarisers[0], await self._max_tokens()
         request = first.prompt_tokens(self._request((), first, most))
         return CallSize(
@@ -107,12 +108,11 @@ class SegmentWriter:
         )
 
     async def read(self, batch: Batch, *, until: float = math.inf) -> None:
-        """Summarise the batch, which follows the draft, segment after segment; what is achieved stays in the draft.
+        """Summarise the batch, which follows the draft, segment by segment; finished segments stay in the draft.
 
-        Where more follows, the last messages are left for a segment that they fill together with those. What no turn
-        waits for is merged as it grows, so that no merge is left over where it is cut off. At `until`, by the calls'
-        clock, nothing further is begun.
-        Raises NotWorthIt, SUMMARISER_ERRORS, LeaseLost, DatabaseUnavailable.
+        If more messages follow, the last ones are left for a segment that they fill together with those. Outside turns,
+        segments are merged after each one, so that an interruption leaves no merge undone. No new segment begins after
+        `until` (of the calls' clock). Raises NotWorthIt, SUMMARISER_ERRORS, LeaseLost, DatabaseUnavailable.
         """
         rest = batch.messages
         while rest and self.calls.clock.monotonic() < until:
@@ -124,7 +124,7 @@ class SegmentWriter:
                 return
 
     async def merge(self) -> None:
-        """Merge neighbours while there are too many; one that fails is left for the next time.
+        """Merge neighbouring segments while there are too many; a failed merge is left for the next time.
 
         Raises LeaseLost, DatabaseUnavailable.
         """
@@ -142,13 +142,13 @@ class SegmentWriter:
             self.draft = replace(self.draft, segments=(*segments[: task.start], merged, *segments[task.stop :]))
 
     async def choose_facts(self) -> None:
-        """Have those kept facts chosen that matter most, where there is no room for all."""
+        """Let a model choose the most important kept facts if there is no room for all."""
         facts, asking = self.draft.kept_facts, partial(self._source.choice, self.draft)
         chosen = await choose_facts(facts, self._layout.fact_tokens(facts), self.summarisers, self.calls, asking)
         self.draft = replace(self.draft, kept_facts=chosen)
 
     async def take(self, text: str, reached: Session, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
-        """Use `text` as the summary of all up to the cursor of `reached`; False where it cannot serve as one."""
+        """Use `text` as the summary of all messages up to the cursor of `reached`; return False if it cannot serve."""
         limit, sources = await self._free_tokens(), Sources(reach=(1, reached.summary_through_position))
         check = partial(check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
         checked = await run_off_loop_if_large(len(text), partial(check, sources=sources))
@@ -163,7 +163,7 @@ class SegmentWriter:
         return True
 
     async def adoption(self) -> Adoption:
-        """Return what is to be adopted, or prepared. The draft must reach further than the session's summary."""
+        """Return the version to adopt or prepare. The draft must reach beyond the session's summary."""
         making = partial(self.draft.adoption, self.assignment, self._count)
         return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
 
@@ -174,7 +174,7 @@ class SegmentWriter:
 
     @property
     def reaches_further(self) -> bool:
-        """Whether the draft stands for more than the session's summary."""
+        """Whether the draft covers more messages than the session's summary."""
         return self.draft.through_position > self.assignment.session.summary_through_position
 
     @property
@@ -187,12 +187,19 @@ class SegmentWriter:
 
     @property
     def _is_rolling(self) -> bool:
-        """In a summary too small for three segments that say something, one text says more."""
+        """Whether the summary is one text that is rewritten each time.
+
+        It is so by the policy, or if the summary is too small for three readable segments.
+        """
         is_too_small = self._layout.narrative_tokens < (MERGED - 1) * LEAST_NODE_TOKENS
         return is_too_small or self.assignment.policy.shape is SummaryShape.ROLLING
 
     async def _merge_due(self) -> MergeTask | None:
-        """A hook's texts may be as large as the whole narrative; a model's are made to fit, or roll on as one."""
+        """Return the next merge, None if none is due.
+
+        A hook's texts may be as large as the whole narrative and are merged in a rolling summary, too. A model's texts
+        are made to fit.
+        """
         segments, room = self.draft.segments, self._layout.narrative_tokens
         free = await self._free_tokens()
         due = None if self._is_rolling else merge_due(segments, room, free)
@@ -201,10 +208,10 @@ class SegmentWriter:
         return merge_of_large(segments, free)
 
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
-        """Summarise the beginning of `rest`; return how many messages that were.
+        """Summarise the beginning of `rest`; return the number of messages summarised.
 
-        What the summariser calls too long is halved; nothing is learned of that beyond this compaction. What it is
-        given is also halved for each call in a row that it did not answer in time.
+        A chunk that the model refuses as too long is halved, for this compaction only. The chunk is also halved for
+        each consecutive call that timed out.
         """
         room = await self._room(summariser)
         if time_outs := self.calls.time_outs(summariser):
@@ -231,14 +238,17 @@ class SegmentWriter:
         return is_many or sum(message.token_count for message in messages) > await self.room_tokens()
 
     async def _room(self, summariser: Summariser) -> int:
-        """Return what a transcript may take of the summariser's window, by our count, as far as is known by now."""
+        """Return the most tokens of a transcript in the model's window, by our count, as far as known so far."""
         most = await self._max_tokens()
         request = self._request((), summariser, most)
         room = summariser.transcript_tokens(request, most + summariser.keep_tokens)
         return min(self.rooms.get(summariser.key, room), room)
 
     async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
-        """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
+        """Summarise the chunk, which is the beginning of `rest`, possibly shortened for the model.
+
+        Facts are taken from the unshortened messages in `rest`.
+        """
         if chunk[0].position != self.draft.through_position + 1:
             raise SummaryConflict("What was to be read does not follow what is summarised.")
         existing, read = self.draft.text if self._is_rolling else "", rest[: len(chunk)]
@@ -255,7 +265,7 @@ class SegmentWriter:
     async def _summarise(
         self, chunk: tuple[Message, ...], read: tuple[Message, ...], summariser: Summariser, known: str
     ) -> Segment:
-        """Return a segment for the chunk, which is `read` as a summariser is shown it: copied, else written."""
+        """Return a segment for the chunk, copied or written. `read` holds the same messages unshortened."""
         first = 1 if self._is_rolling else self.draft.through_position + 1
         reach, most = (first, chunk[-1].position), await self._max_tokens()
         replaced = sum(message.token_count for message in chunk)
@@ -267,9 +277,9 @@ class SegmentWriter:
         return await self._source.copied_or_written(summariser, ask, wanted, read)
 
     async def facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
-        """Return what is kept of `messages` word for word: what the model named, and what rules find.
+        """Return the facts kept verbatim from `messages`: those that the model named, and those that rules find.
 
-        Nothing where the agent wants the narrative alone.
+        Empty if the agent's policy wants the narrative alone.
         """
         if self.assignment.policy.kind is not SummaryKind.HYBRID:
             return ()
@@ -293,7 +303,7 @@ class SegmentWriter:
         return SegmentSource(self.summaries, self.assignment, self.calls)
 
     async def _free_tokens(self) -> int:
-        """Return what the narrative may take beside the facts, found once for each draft."""
+        """Return the tokens that the narrative may take besides the facts, computed once per draft."""
         draft = self.draft
         if self.measured[0] is not draft:
             measuring = partial(self._layout.free_narrative_tokens, draft.kept_facts, draft.segments)

@@ -1,4 +1,4 @@
-"""One summary being written for a compaction: asks the agent's hook, reads batch by batch, and ends within its time."""
+"""Writes one summary for a compaction: calls the agent's hook, reads batch by batch, keeps the time limit."""
 
 import asyncio
 import math
@@ -38,10 +38,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is to be compacted, for whom. `lease` is None where no turn asks (on demand, or ahead).
+    """The conversation to compact, and its limits. `lease` is None outside turns (on demand, or in the background).
 
-    `seconds_left` is what may be spent now, None for the policy's time limit. Where messages that are summarised are
-    read again, the text begins with `beginning`, and is of use only if it reaches the old cursor, `must_reach`.
+    `seconds_left` is the remaining time, None for the policy's time limit. If summarised messages are read again, the
+    text begins with `beginning`, and is useful only if it reaches `must_reach`, the old cursor.
     """
 
     agent: ReadyAgent
@@ -55,22 +55,22 @@ class Compaction:
 
     @property
     def limit_seconds(self) -> float:
-        """What may be spent now."""
+        """The seconds that this compaction may take."""
         usual = self.agent.definition.context.summary.timeout_seconds
         return usual if self.seconds_left is None else self.seconds_left
 
     @property
     def is_in_turn(self) -> bool:
-        """Whether a turn waits for it, or it has no longer than a turn gives."""
+        """Whether a turn waits for the compaction, or it has a turn's time limit."""
         return self.lease is not None or self.seconds_left is None
 
 
 @dataclass(slots=True)
 class SummaryWriting:
-    """A summary being written for `task` within its time limit. `writer` holds what is achieved, also after a failure.
+    """A summary being written for `task` within its time limit. `writer` holds the finished part, also after a failure.
 
-    `extends_prepared`: it begins with what is prepared, not with what is adopted. After `round_seconds` nothing further
-    is read; what is read by then is whole.
+    `extends_prepared`: it begins with the prepared summary, not with the adopted one. After `round_seconds` no further
+    messages are read; the segments read by then are complete.
     """
 
     dependencies: SummaryDependencies
@@ -83,7 +83,7 @@ class SummaryWriting:
     calls: SummariserCalls = field(init=False)
 
     def __post_init__(self) -> None:
-        """The limit counts from here."""
+        """Start the time limit."""
         dependencies, usual = self.dependencies, self.task.agent.definition.context.summary.timeout_seconds
         self.calls = SummariserCalls(
             clock=dependencies.clock,
@@ -98,7 +98,7 @@ class SummaryWriting:
     async def run(self) -> CompactionResult:
         """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable.
 
-        A model's adapter or a counter may fail in any way; no turn does for it.
+        Any error of a model's adapter or a counter becomes a failed result, so that no turn fails because of it.
         """
         with ErrorBoundary(log.error, "summary broke", lets_through=(ThroughlineError,), session_id=self._session_id):
             return await self._run()
@@ -106,7 +106,7 @@ class SummaryWriting:
 
     @property
     def rest_seconds(self) -> float:
-        """How long none of the models can be asked: what is left of the shortest rest, 0 where one may be asked now."""
+        """Seconds until the first of the summary models may be called again; 0 if one may be called now."""
         summarisers = () if self.writer is None else self.writer.summarisers
         return min((self.calls.rest_seconds(one) for one in summarisers), default=0.0)
 
@@ -149,7 +149,7 @@ class SummaryWriting:
             await writer.read(batch, until=until)
 
     async def open_writer(self, decision: Decision) -> SegmentWriter:
-        """Return what writes, with the session's wishes, the request's and the hook's. Raises SummaryConflict."""
+        """Return the writer, with the instructions of the session, the request and the hook. Raises SummaryConflict."""
         task, policy = self.task, self.task.agent.definition.context.summary
         session, count = task.conversation.session, task.agent.counter.count
         wishes = "\n".join(
@@ -169,7 +169,10 @@ class SummaryWriting:
         )
 
     async def _take(self, writer: SegmentWriter, text: str) -> bool:
-        """Use the hook's text for all that is to be read; the kept facts are ours nevertheless."""
+        """Use the hook's text for all messages to be read; facts are kept nevertheless.
+
+        Return False if it cannot serve.
+        """
         before = session = await writer.session()
         unsummarised, replaced = self._unsummarised(), 0
         facts: tuple[KeptFact, ...] = ()
@@ -218,7 +221,7 @@ def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = 
 
 
 async def ask_pre_compact(dependencies: SummaryDependencies, task: Compaction, event: PreCompact) -> Decision:
-    """Return what the agent's hook decides; it cannot cancel where the prompt would not fit otherwise."""
+    """Return the decision of the agent's hook; it cannot cancel if the prompt would not fit otherwise."""
     name = task.agent.definition.context.pre_compact
     decision = await ask_hook(dependencies, name, event, limit_seconds=task.limit_seconds)
     return replace(decision, cancel=decision.cancel and not event.must_compact)
@@ -241,5 +244,5 @@ def unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, d
 
 
 def changed_meanwhile(task: Compaction, plan: ContextPlan) -> CompactionResult:
-    """Return the result of one that another turn, a job or a request on demand was faster than."""
+    """Return the result of a compaction that lost to another change of the summary (a turn, a job, or on demand)."""
     return replace(unchanged(task, plan, CompactionOutcome.SKIPPED, CHANGED_MEANWHILE), is_stale=True)

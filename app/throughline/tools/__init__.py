@@ -1,4 +1,4 @@
-"""The tools that agents may call. The names below are for those who write tools and hooks of their own."""
+"""Tools that agents may call. The names below are the interface for authors of tools and hooks."""
 
 from throughline.domain.tool import ToolContext
 from throughline.ports.hooks import Decision, PreCompact

@@ -1,4 +1,4 @@
-"""The tools that every agent may name without any of the operator's own code."""
+"""Built-in tools, which every agent may name without any plugin."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from throughline.tools.tool import Tool
 
 
 def make_built_in_tools(*further: Callable[..., object], now: Callable[[], float] = time.time) -> tuple[Tool, ...]:
-    """Return `calculator`, `current_time` and `further` functions of the service: those that need the database.
+    """Return `calculator`, `current_time` and `further` functions of the service that need the database.
 
     `now` returns seconds since the epoch.
     """

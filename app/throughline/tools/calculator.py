@@ -1,4 +1,4 @@
-"""The tool that calculates: arithmetic read as a syntax tree, bounded so that no expression can run for long."""
+"""The tool `calculator`: arithmetic parsed into a syntax tree, limited so that no expression can run for long."""
 
 import ast
 import math
@@ -13,10 +13,10 @@ Number: TypeAlias = int | float
 MAX_CHARACTERS = 500
 MAX_DEPTH = 50
 MAX_BITS = 4096
-"""No integer on the way may be longer: about 1,200 digits, still instant to compute and to print."""
+"""Longest intermediate integer in bits: about 1,200 digits, still instant to compute and to print."""
 
 MAX_ROUND_DIGITS = 100
-SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**"})  # as people and models write them
+SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**"})  # notations of people and models
 
 
 def calculator(expression: str) -> str:

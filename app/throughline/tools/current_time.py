@@ -1,4 +1,4 @@
-"""The tool that tells the date and time."""
+"""The tool `current_time`, which returns the date and time in a time zone."""
 
 from collections.abc import Callable
 from datetime import datetime

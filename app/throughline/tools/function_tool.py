@@ -1,4 +1,4 @@
-"""A plain function as a tool: checks what the model sends, calls the function, limits what it may take."""
+"""A plain function as a tool: validates the model's arguments, calls the function, limits its time and result."""
 
 import asyncio
 import functools
@@ -21,22 +21,22 @@ from throughline.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
 log = structlog.get_logger(__name__)
 
 CONTEXT = "context"
-"""The parameter through which a function asks for its ToolContext; the model never sees it."""
+"""The parameter through which a function receives its ToolContext; the model never sees it."""
 
 MAX_SHOWN_CHARACTERS = 100
 
 
 class Arguments(BaseModel):
-    """What a call's arguments are validated with; its fields come from the function."""
+    """Base model for validating a call's arguments; its fields come from the function."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A function with what the model is told of it.
+    """A function with the description that the model gets.
 
-    `origin` names where it comes from: `module:attribute` for the operator's, else one of ours.
+    `origin` names its source for errors: `module:attribute` for an operator's function, else the name of a built-in.
     """
 
     spec: ToolSpec
@@ -47,17 +47,17 @@ class FunctionTool:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the function is part of the service and may use what belongs to its event loop."""
+        """Whether the function is part of the service, and may use resources of its event loop."""
         return ":" not in self.origin
 
     @property
     def source(self) -> object:
-        """The function."""
+        """The function itself; two tools of one name are the same if it is the same."""
         return self.function
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the function may be called again where its first outcome is unknown."""
+        """Whether the function may be called again if the outcome of its first call is unknown."""
         return is_repeatable(self.function)
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
@@ -74,7 +74,7 @@ class FunctionTool:
         return self._failure(outcome.error, context, limits)
 
     async def _outcome(self, parsed: Mapping[str, object], limits: CallLimits) -> Outcome[str]:
-        """Call the service's own coroutine functions on its event loop, where the database is; all else in a thread."""
+        """Call the service's own coroutines on its event loop, where the database is; call all others in a thread."""
         function = functools.partial(self.function, **parsed)
         read = functools.partial(result_text, max_bytes=limits.max_result_bytes)
         if self.is_ours and inspect.iscoroutinefunction(self.function):
@@ -82,7 +82,10 @@ class FunctionTool:
         return await call_plugin(function, read, limits.timeout_seconds)
 
     def _failure(self, error: BaseException, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        """Tell the model a ToolFailed's text, of anything else the class; the log learns where it was raised."""
+        """Return the error for the model: a ToolFailed's text, but only the class of other exceptions.
+
+        The log also gets the location where it was raised.
+        """
         name, run_id = self.spec.name, str(context.run_id)
         if isinstance(error, ToolFailed):
             return failed(result_text(str(error), limits.max_result_bytes))
@@ -100,7 +103,7 @@ class FunctionTool:
         return failed(f"{name} failed with {kind}.")
 
     def parse(self, text: str) -> dict[str, object]:
-        """Return the keyword arguments in `text`, the model's JSON. Raises ToolFailed saying what is wrong.
+        """Return the keyword arguments in `text`, the model's JSON. Raises ToolFailed with the reason.
 
         An empty text stands for no arguments: some providers send it so.
         """

@@ -1,4 +1,4 @@
-"""Finds the operator's `pre_compact` functions, which turns ask before each compaction."""
+"""Import of the operators' `pre_compact` hooks, which are called before each compaction."""
 
 import inspect
 from contextlib import suppress
@@ -12,28 +12,27 @@ FIELD = "pre_compact"
 
 
 class ImportedHooks:
-    """Implements the turn's `Hooks`: each name is imported and checked when it is first asked for."""
+    """Implementation of the `Hooks` port: each hook is imported and checked when it is first needed."""
 
     def __init__(self) -> None:
-        """Begin with no hook imported."""
         self._found: dict[str, Hook] = {}
 
     def get(self, name: str) -> Hook:
-        """Return the hook `module:function`. Raises SettingInvalid where it cannot be imported or called."""
+        """Return the hook `module:function`. Raises SettingInvalid if it cannot be imported or called."""
         if name not in self._found:
             self._found[name] = _check(name, import_plugin(name, kind=FIELD))
         return self._found[name]
 
 
 def _check(name: str, found: object) -> Hook:
-    """Refuse what can be seen to be no hook without calling it."""
+    """Return the hook. Raises SettingInvalid if it is evidently no hook, without calling it."""
     if inspect.isclass(found) or not callable(found):
         raise SettingInvalid(f"{FIELD} {name!r}: is no function; write one that takes the compaction and may decide")
     try:
-        with suppress(ValueError):  # some functions of compiled modules have no signature to look at
+        with suppress(ValueError):  # some functions of compiled modules have no signature
             inspect.signature(found).bind(object())
     except TypeError as error:
         raise SettingInvalid(
             f"{FIELD} {name!r}: must be callable with one argument, what the compaction is about ({error})"
         ) from error
-    return cast("Hook", found)  # what it returns is known only once it is called
+    return cast("Hook", found)  # its return type can be checked only at the call

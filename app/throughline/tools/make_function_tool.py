@@ -1,4 +1,4 @@
-"""Makes a tool of a plain Python function: its name, docstring, annotations and defaults describe it."""
+"""Creation of a tool from a plain Python function: its name, docstring, annotations and defaults describe it."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ UNKNOWABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, i
 
 
 def make_function_tool(function: object, *, origin: str) -> FunctionTool:
-    """Return the tool that `function` is. Raises SettingInvalid, naming `origin`, for what cannot be one."""
+    """Return the tool made from `function`. Raises SettingInvalid, naming `origin`, if it cannot be one."""
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise SettingInvalid(f"tool {origin!r} is a {type(function).__name__}; it must be a plain function")
     if TOOL_NAME.fullmatch(function.__name__) is None:
@@ -38,7 +38,7 @@ def make_function_tool(function: object, *, origin: str) -> FunctionTool:
 
 
 def _read_docstring(function: Callable[..., object], origin: str) -> tuple[str, Mapping[str, str]]:
-    """Return the description and a note for each argument of the Google-style `Args:` section."""
+    """Return the description and a note for each argument in the Google-style `Args:` section."""
     text = inspect.getdoc(function)
     if not text:
         raise SettingInvalid(f"tool {origin!r} has no docstring; write one: it is what the model knows of the tool")
@@ -82,7 +82,10 @@ def _make_arguments(
     annotations: Mapping[str, Any],
     notes: Mapping[str, str],  # Any: as above
 ) -> type[Arguments]:
-    """Fields are numbered and carry the parameter's name as alias, so that no name can hide one of pydantic's."""
+    """Return the model for validating the arguments.
+
+    Its fields are numbered, with the parameter's name as alias, so that no name can hide an attribute of pydantic's.
+    """
     fields: dict[str, Any] = {}  # Any: what create_model takes
     parameters = inspect.signature(function).parameters
     for number, (name, annotation) in enumerate(annotations.items()):

@@ -1,7 +1,7 @@
-"""The tools by which a model looks up what it is not shown: searching the stored history, and reading it again.
+"""Tools with which a model looks up hidden messages: search of the stored history, and reading it again.
 
-What they return is quoted, marked as such, bounded in tokens, and names positions. They reach the run's own session;
-those of the same user too where the agent's file says `recall: user`.
+Their results are quoted, marked as quotations, limited in tokens, and name positions. They cover the run's own session;
+with `recall: user` in the agent's file, all sessions of the same user.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ from throughline.ports.history import History
 from throughline.tools.tool import ToolFailed
 
 MAX_TOKENS = 3_000
-"""The most that one result takes of the prompt; less where the call's context says that less would be shown."""
+"""Most tokens of one result; fewer if the call's context says that less would be shown."""
 
 FRAME_TOKENS = 120
-"""Of those, for what stands around the quoted messages."""
+"""Part of them for the text around the quoted messages."""
 
 LEAST_TOKENS = 48
 HIT_TOKENS = 200
-"""A found message up to this is quoted whole, a longer one by its snippet."""
+"""Size up to which a found message is quoted as a whole; of a longer one only a snippet is."""
 
 MOST_HITS = 25
 MOST_READ = 200
@@ -49,7 +49,7 @@ def make_recall_tools(history: History, count: Count) -> tuple[Callable[..., obj
 
 
 class _Recall:
-    """The tools as methods: what they are told by a model is their arguments, what they need else is kept here."""
+    """The recall tools as methods: a model passes their arguments; the history and the token counter are kept here."""
 
     def __init__(self, history: History, count: Count) -> None:
         self._history = history

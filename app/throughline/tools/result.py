@@ -1,4 +1,4 @@
-"""Turns what a tool returned into text for the model: clean, never empty, never above the limit."""
+"""Conversion of a tool's return value to text for the model: clean, never empty, never above the limit."""
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -9,9 +9,9 @@ ANY_VALUE: TypeAdapter[object] = TypeAdapter(object, config=ConfigDict(ser_json_
 
 
 def result_text(value: object, max_bytes: int) -> str:
-    """Return `value` as text of at most `max_bytes`: a str as it is, all else as JSON.
+    """Return `value` as text of at most `max_bytes`: a str unchanged, everything else as JSON.
 
-    Raises ValueError for a value JSON cannot hold (circular, bytes that are not UTF-8).
+    Raises ValueError for a value that JSON cannot represent (circular, bytes that are not UTF-8).
     """
     text = value if isinstance(value, str) else _as_json(value)
     whole = len(text)

@@ -1,4 +1,4 @@
-"""What a tool is, whatever stands behind it, and what those who write one use."""
+"""Interface of a tool, and what authors of tools use: ToolFailed and `not_repeatable`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,56 +13,56 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How long a call may take, and how many bytes (UTF-8) its result may have before it is cut."""
+    """Limits of one call: its seconds, and the bytes (UTF-8) after which its result is cut."""
 
     timeout_seconds: float
     max_result_bytes: int
 
 
 class Tool(Protocol):
-    """One tool that agents may name: a function of the service, or one of the operator's."""
+    """One tool that agents may name: a function of the service, or an operator's plugin."""
 
     @property
     def spec(self) -> ToolSpec:
-        """What a model is told of it."""
+        """The name, description and parameters that a model gets."""
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for errors: `module:attribute`, or the name of one of ours."""
+        """The tool's source, for errors: `module:attribute`, or the name of a built-in tool."""
 
     @property
     def source(self) -> object:
-        """What it was made of. Two tools of one name are the same if this is."""
+        """The object that the tool was made of. Two tools of one name are the same if it is the same."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it may be called again where its first outcome is unknown."""
+        """Whether it may be called again if the outcome of its first call is unknown."""
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        """Call it with the model's JSON. Whatever goes wrong is an outcome that the model can read."""
+        """Call the tool with the model's JSON. Every error becomes an outcome that the model can read."""
 
 
 class ToolFailed(Exception):
-    """Raised by a tool; its text goes to the model as an error result, so that the model can do better.
+    """Raised by a tool; its text goes to the model as an error result, so that the model can correct its call.
 
-    Of any other exception the model learns the class only: its text may hold what it must not see.
+    Of any other exception the model sees only the class, because its text may be confidential.
     """
 
 
 def not_repeatable(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark `function`, such as one that sends a mail: where a process died during a call, it is not called again.
+    """Mark `function`, for example one that sends a mail, as not to be called again after a process died during a call.
 
-    The model is told that the outcome is unknown.
+    The model then gets the error that the outcome is unknown.
     """
     function.repeatable = False  # type: ignore[attr-defined]  # functions take attributes, their type does not say so
     return function
 
 
 def is_repeatable(function: Callable[..., object]) -> bool:
-    """Whether the function may be called again where its first outcome is unknown."""
+    """Return whether the function may be called again if the outcome of its first call is unknown."""
     return bool(getattr(function, "repeatable", True))
 
 
 def failed(text: str) -> ToolOutcome:
-    """Return the outcome of a call that failed, with what the model is told."""
+    """Return the outcome of a failed call with the text for the model."""
     return ToolOutcome(text, is_error=True)

@@ -1,4 +1,4 @@
-"""The box of all tools that agents may name: those of the service, and what is imported for them by name."""
+"""Collection of all tools that agents may name: the service's own, and those imported by name."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from throughline.tools.tool import CallLimits, Tool, failed
 
 
 class ToolBox:
-    """Implements the turn's `Tools`. Calls may run side by side; the box itself keeps nothing of them."""
+    """Implementation of the `Tools` port. Calls may run concurrently; the box keeps no state of them."""
 
     def __init__(self, tools: Sequence[Tool], limits: CallLimits, *, imported: Sequence[str] = ()) -> None:
-        """Hold `tools`, and those that `imported` names (`module:attribute`). Raises SettingInvalid."""
+        """Store `tools`, and import those that `imported` names (`module:attribute`). Raises SettingInvalid."""
         self._limits = limits
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -24,19 +24,19 @@ class ToolBox:
         self.specs(imported)
 
     def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Return the specs of the named tools; a `module:attribute` is imported when first named.
+        """Return the specs of the named tools; a `module:attribute` is imported when it is first named.
 
         Raises SettingInvalid for an unknown name, one that cannot be imported, and two tools of one name.
         """
         return tuple(self._find(name).spec for name in names)
 
     def is_repeatable(self, name: str) -> bool:
-        """Whether the tool may be called again where its first outcome is unknown (True for unknown tools)."""
+        """Return whether the tool may be called again if its first outcome is unknown (True for unknown tools)."""
         tool = self._tools.get(name)
         return tool is None or tool.is_repeatable
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
-        """Run one call; whatever goes wrong is an outcome that the model can read."""
+        """Run one call; every error becomes an outcome that the model can read."""
         tool = self._tools.get(call.name)
         if tool is None:
             return failed(f"There is no tool named {call.name[:80]!r}. Tools you can call: {', '.join(self._tools)}.")

@@ -1,1 +1,1 @@
-"""One chat turn: the graph, its five nodes, and what surrounds it from submission to the last event."""
+"""One chat turn: the LangGraph graph with its five nodes, and the code from submission to the last event."""

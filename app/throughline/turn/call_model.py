@@ -1,4 +1,7 @@
-"""The one place where a model call is tried again: jitter, Retry-After, and one deadline for the whole turn."""
+"""Retries of model calls: backoff with jitter, the provider's Retry-After, and one deadline for the whole turn.
+
+No other module retries a turn's model call.
+"""
 
 import asyncio
 import random
@@ -19,10 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
-    """Stream one answer to the readers and return it whole.
+    """Stream one answer to the readers and return it as a whole.
 
-    Raises the ModelRejected family at once, the ModelUnavailable family after the last try or where the provider
-    asks for more time than the turn has, TurnTimeout at the deadline.
+    Raises a ModelRejected error at once. Raises a ModelUnavailable error after MAX_TRIES, or if the provider asks to
+    wait longer than the turn's deadline allows. Raises TurnTimeout at the deadline.
     """
     tries = 0
     while True:
@@ -73,7 +76,7 @@ async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> Answer
 
 
 def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> None:
-    """Raise AnswerTooLong; the stream is closed then, which hangs up on the provider."""
+    """Raise AnswerTooLong if the answer exceeds its byte limit. The caller then closes the stream to the provider."""
     if left_bytes < 0:
         raise AnswerTooLong(
             f"{model.name}: the answer was stopped, it was longer than the {request.max_answer_bytes} bytes "
@@ -82,13 +85,16 @@ def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> Non
 
 
 def _take_back(turn: Turn) -> None:
-    """Tell readers that the text of the failed try does not count."""
+    """Tell readers to discard the text of the failed try."""
     if turn.events.shown_text:
         turn.events.emit(AnswerReset(turn.attempt))
 
 
 def _pause(error: ModelUnavailable, tries: int) -> float:
-    """Return what the provider asked for, else an exponential pause with full jitter on its upper half."""
+    """Return the seconds to wait: the provider's Retry-After, or else an exponential backoff.
+
+    The backoff doubles with each try, up to LONGEST_PAUSE_SECONDS; a random part of its upper half is dropped (jitter).
+    """
     if error.delay_seconds is not None:
         return error.delay_seconds
     ceiling = doubled_backoff(tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)

@@ -1,6 +1,6 @@
-"""Checks all agents at the start of the service: what would fail an agent's turns for ever fails the start instead.
+"""Checks of all agents at the start of the service. An error that would fail all of an agent's turns fails the start.
 
-Each error says which setting it is about, or which agent and which field of its file.
+Each error names the setting, or the agent and the field of its file.
 """
 
 from collections.abc import Generator, Sequence
@@ -18,9 +18,9 @@ from throughline.turn.state import TurnDependencies
 
 
 def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
-    """Find the models and tools that the settings and agents name. Raises SettingInvalid, AgentInvalid.
+    """Check that all models and tools exist that the settings and agents name.
 
-    Needs no database, so that it can come before anything is opened.
+    Raises SettingInvalid or AgentInvalid. It needs no database, so that it can run before any connection is opened.
     """
     with _told("DEFAULT_LLM", error_type=SettingInvalid):
         models.get("")
@@ -37,7 +37,7 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
 
 
 async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]:
-    """Check every agent by making it ready once, as its turns will; return them. Raises AgentInvalid."""
+    """Check every agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid."""
     ready = []
     for definition in dependencies.agents.all():
         with _told(f"agent {definition.name}"):
@@ -46,10 +46,11 @@ async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]
 
 
 async def check_agent(dependencies: TurnDependencies, definition: AgentDefinition) -> ReadyAgent:
-    """Make an agent ready as a turn will; for the start of the service.
+    """Check one agent by preparing it as a turn will do, and return the prepared agent.
 
-    Raises SettingInvalid, and PromptCannotFit where its prompt and tools leave no room to talk. By our plain count:
-    what is learned of a provider later makes prompts smaller; it never stops an agent that worked.
+    Raises SettingInvalid, and PromptCannotFit if the system prompt and tools leave no room for a conversation. The
+    check uses our own count. Correction factors learned from a provider later make prompts smaller, but never stop an
+    agent that passed.
     """
     agent = await assemble_agent(dependencies, definition)
     summary = definition.context.summary
@@ -64,7 +65,7 @@ async def check_agent(dependencies: TurnDependencies, definition: AgentDefinitio
 
 @contextmanager
 def _told(*places: str, error_type: type[AgentInvalid | SettingInvalid] = AgentInvalid) -> Generator[None]:
-    """Put where it stands before what is wrong."""
+    """Prefix an error raised inside the block with `places`, and raise it as `error_type`."""
     try:
         yield
     except (SettingInvalid, PromptCannotFit) as error:

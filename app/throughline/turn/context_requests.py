@@ -1,4 +1,8 @@
-"""What users ask of a session's context outside its turns, from any door: each session is found in its owner's name."""
+"""Requests about a session's context outside its turns: report, preview, summary on demand, pins.
+
+Every interface (REST, CLI, Slack) uses it. Each request finds the session by its owner, so that nobody reaches another
+user's session.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -21,18 +25,18 @@ from throughline.turn.state import TurnDependencies
 
 
 class SessionStore(Protocol):
-    """Where sessions are found."""
+    """Interface of the storage in which sessions are found."""
 
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
-        """Return the session. Raises NotFound, also for somebody else's."""
+        """Return the session. Raises NotFound also for a session of another owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRequests:
-    """Answers them. All methods raise NotFound for a session that is not the owner's.
+    """Handler of these requests. Every method raises NotFound for a session that the owner does not have.
 
-    `summary_place` is a place for a summary on demand, which a process has few of; it raises TurnLimitReached or
-    SummaryLimitReached where there is none.
+    `summary_place` acquires one of the process's few slots for summaries on demand. It raises TurnLimitReached if no
+    slot is free, and SummaryLimitReached if the owner already uses its share of them.
     """
 
     dependencies: TurnDependencies
@@ -41,35 +45,38 @@ class ContextRequests:
     summary_place: Callable[[UserId], AbstractAsyncContextManager[None]]
 
     async def report(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
-        """Return how full the context is, and with what."""
+        """Return how full the session's context is, and what takes its tokens."""
         return await report_context(self.dependencies, await self.sessions.get(owner_id, session_id))
 
     async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
-        """Return what a turn with this message (None: an empty one) would send and set off."""
+        """Return the prompt that a turn with this message would send, and the compaction that it would trigger.
+
+        `content` None stands for an empty message.
+        """
         return await preview_context(self.dependencies, await self.sessions.get(owner_id, session_id), content or "")
 
     async def summarize(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> CompactionResult:
-        """Summarise all but the newest messages; a wish reaches those that are summarised, too."""
+        """Summarise all messages but the newest ones. The wish also applies to messages that are summarised already."""
         async with self.summary_place(owner_id):
             session = await self.sessions.get(owner_id, session_id)
             return await summarize_now(self.dependencies, session, wish)
 
     async def estimate(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> SummaryCost:
-        """Return what `summarize` would read and cost."""
+        """Return how much `summarize` would read and cost with this wish."""
         return await estimate_summary(self.dependencies, await self.sessions.get(owner_id, session_id), wish)
 
     async def pin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
-        """Pin the message with its group; return the group."""
+        """Pin the message together with its group (a tool call and its results); return the group."""
         return await pin_message(
             self.dependencies, self.pins, await self.sessions.get(owner_id, session_id), message_id
         )
 
     async def unpin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
-        """Take the pin off the message and its group; return the group."""
+        """Remove the pin of the message and of its group; return the group."""
         return await unpin_message(self.pins, await self.sessions.get(owner_id, session_id), message_id)
 
     async def count(self, agent: str, message: NewMessage) -> NewMessage:
-        """Return the message with its tokens, as the named agent counts them."""
+        """Return the message with its token count, made by the token counter of the named agent."""
         return await count_new(
             message, self.dependencies.make_counter(self.dependencies.agents.get(agent).context.token_counter)
         )

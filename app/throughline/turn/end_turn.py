@@ -1,4 +1,4 @@
-"""How a turn ends: answer, usage, status and last events in one transaction, tried until the database has them."""
+"""End of a turn: answer, usage, status and last events are stored in one transaction, retried until it succeeds."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,10 +16,10 @@ from throughline.turn.state import Turn, TurnDependencies
 
 UNSTORABLE = "The answer could not be stored. Your message is kept; send it again."
 UNEXPLAINED = frozenset({ThroughlineError.code, RunAbandoned.code})
-"""Ends of turns that something broke, or that their processes did not survive."""
+"""Error codes of turns that ended by an unexpected error or whose processes crashed."""
 
 ESTIMATING = "chars"
-"""The counter that reads a text's length alone, and rather counts too much."""
+"""Name of the token counter that uses only a text's length, and rather overestimates."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,11 +30,11 @@ def failed(code: str, detail: str) -> Outcome:
 
 
 async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
-    """Store the end, and return the status that was stored; None where another worker goes on with the run.
+    """Store how the run ended, and return the stored status; None if another worker continues the run.
 
-    A database that is away, stalls or is full is waited for as long as it takes: a finished answer is not asked for
-    twice. One that is there and does not take this end, however often it is tried, gets the end of a failure instead,
-    and where it refuses that too, after the last attempt, the failure alone. The lease must be renewed meanwhile.
+    While the database is unavailable, stalled or full, the write is retried without limit, so that a finished answer is
+    not requested twice. If an available database does not accept this end, a failure is stored instead. If it refuses
+    the failure too, the last attempt stores the run's status alone. The caller must keep the lease renewed meanwhile.
     """
     unstored = await turn.events.drain()
     while True:
@@ -56,9 +56,10 @@ async def _write_end(turn: Turn, run: Run, outcome: Outcome, unstored: Unstored)
 
 
 async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
-    """What cannot even be stored as a failure is left for another attempt; the last one writes the run's row alone.
+    """Leave a run whose failure cannot be stored to the next attempt; in the last attempt write only the run's row.
 
-    Otherwise it would be taken up again after each lease, for ever. The message is then kept in that row only.
+    Otherwise workers would claim the run again after each lease, for ever. The user's message is then kept in that row
+    only.
     """
     if run.attempt <= turn.dependencies.config.max_attempts:
         return None
@@ -72,7 +73,10 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
 
 
 async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
-    """Return how the run ended, if it has: by our own try whose answer was lost, or by another worker."""
+    """Return the stored final status of the run; None if it has not ended.
+
+    It may have been stored by our own write, whose reply was lost, or by another worker.
+    """
     try:
         stored = await turn.dependencies.runs.get_run(run.owner_id, run.id)
     except (NotFound, DatabaseUnavailable):
@@ -83,10 +87,10 @@ async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
 
 
 async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
-    """Store the user's message where the turn ended before that: what was accepted is kept, whatever came of it.
+    """Store the user's message if the turn failed before storing it: an accepted message is always kept.
 
-    It is not counted here, for counting may be what ended the turn.
-    Raises LeaseLost, DatabaseUnavailable.
+    Its tokens are not counted here, because counting may be what failed the turn. Raises LeaseLost,
+    DatabaseUnavailable.
     """
     if outcome.status is RunStatus.SUCCEEDED:
         return
@@ -98,16 +102,17 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
 
 
 def _as_kept(dependencies: TurnDependencies, run: Run, outcome: Outcome) -> NewMessage:
-    """Return the message as a later turn will count it, or, where counting may have ended this one, as if counted.
+    """Return the message to store, with an estimated token count if counting may have failed the turn.
 
-    A text that a counter cannot take would end every later turn of the session, too.
+    Otherwise a text that the agent's counter cannot handle would fail every later turn of the session, too. In all
+    other cases the message has no count; a later turn counts it.
     """
     message = user_message(run)
     if outcome.error is None or outcome.error.type not in UNEXPLAINED:
         return message
     try:
         counter = dependencies.make_counter(dependencies.agents.get(run.agent).context.token_counter)
-    except ThroughlineError:  # nobody can count for this agent, until somebody mends its definition
+    except ThroughlineError:  # the agent's definition is broken: no counter until it is fixed
         return message
     estimate = count_message(message, dependencies.make_counter(ESTIMATING).count)
     return replace(message, token_count=estimate, counter=counter.name)

@@ -1,4 +1,4 @@
-"""The event writer of one run: numbers events, joins text deltas, stores them in batches while the turn goes on."""
+"""Event writer of one run: numbers events, joins text deltas, and stores them in batches while the turn runs."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,21 +16,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """Events that are not stored yet, and the number of the one that comes after them."""
+    """Events that are not stored yet, and the sequence number that follows them."""
 
     events: tuple[NewEvent, ...]
     next_seq: int
 
 
 class EventWriter:
-    """Collects a run's events; `emit` never waits, a background flush stores them about every 50 ms.
-
-    `shown_text` is the answer text readers have been given since the last completed message: what is kept of an
-    answer that is stopped in the middle.
-    """
+    """Buffer of a run's events. `emit` never waits; a background task stores the buffer about every 50 ms."""
 
     def __init__(self, store: EventStore, claimed: ClaimedRun) -> None:
-        """Start numbering at the first sequence number the claim left free."""
+        """Start numbering at the first sequence number that is free after the claim."""
         self._store = store
         self._lease = claimed.lease
         self._next_seq = claimed.next_event
@@ -42,11 +38,14 @@ class EventWriter:
 
     @property
     def shown_text(self) -> str:
-        """The text shown since the last completed message or reset."""
+        """The answer text that readers were sent since the last completed message or reset.
+
+        It is what is kept of an answer that is interrupted.
+        """
         return "".join(self._shown)
 
     def emit(self, event: Event) -> None:
-        """Queue one event behind everything emitted before."""
+        """Queue one event after all events emitted before."""
         self._close_delta()
         self._queue(event)
         if isinstance(event, MessageCompleted | AnswerReset):
@@ -54,13 +53,13 @@ class EventWriter:
         self._schedule_flush()
 
     def emit_text(self, text: str) -> None:
-        """Queue a piece of the answer; pieces that wait together become one event."""
+        """Queue a piece of the answer's text; pieces in the buffer are joined into one event."""
         self._deltas.append(text)
         self._shown.append(text)
         self._schedule_flush()
 
     async def drain(self) -> Unstored:
-        """Stop flushing and return what is not stored yet, for the transaction that ends the run."""
+        """Stop flushing and return the events that are not stored yet, for the transaction that ends the run."""
         await self._stop_flushing()
         async with self._storing:
             self._close_delta()
@@ -85,7 +84,7 @@ class EventWriter:
             try:
                 await self._flush()
             except LeaseLost:
-                return  # the heartbeat stops the turn; nothing of ours may be written any more
+                return  # the heartbeat stops the turn; this process may write nothing more
             except TemporaryError as error:
                 log.warning("run events wait for the database", run_id=str(self._lease.run_id), error=error.code)
 
@@ -101,6 +100,6 @@ class EventWriter:
         task, self._flushing = self._flushing, None
         if task is None or task.done():
             return
-        async with self._storing:  # a batch under way is stored first: cancelling it would leave its fate unknown
+        async with self._storing:  # let a running batch finish: after a cancel nobody would know whether it was stored
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,6 +1,7 @@
-"""Following a run from any event on, for REST, Slack and the Python client, until it ends or no worker is at work.
+"""Reader of a run's events, for REST, Slack and the Python client.
 
-No database connection is held while waiting.
+It starts after any event and ends with the run, or when no worker is active. It holds no database connection while it
+waits.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -18,7 +19,7 @@ HEARTBEAT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing has happened for a heartbeat's time; the run as it stands now."""
+    """Item yielded when no event came for a heartbeat's time; `run` is the run's current row."""
 
     run: Run
 
@@ -27,16 +28,16 @@ Followed: TypeAlias = tuple[RunEvent, ...] | Idle
 
 
 def _go_on() -> None:
-    """Let every wait begin."""
+    """Do nothing: the default of `before_waiting`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How runs are followed in this process.
+    """Settings with which this process follows runs.
 
-    Idle comes after `heartbeat_seconds` without an event, and costs no statement; `monotonic` returns seconds that
-    never run backwards. `before_waiting` is called before each wait, and when one brought nothing; what it raises ends
-    the following.
+    Idle is yielded after `heartbeat_seconds` without an event, and costs no statement. `monotonic` returns seconds that
+    never run backwards. `before_waiting` is called before each wait, and after a notification that brought no event; an
+    exception that it raises ends the following.
     """
 
     runs: FollowedRuns
@@ -45,11 +46,11 @@ class Following:
     before_waiting: Callable[[], None] = _go_on
 
     async def events(self, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
-        """Yield the events after `after` in batches, and Idle now and then, up to the run's last event.
+        """Yield the run's events after sequence number `after` in batches, up to the last one, and Idle in between.
 
-        `is_fresh`: this process has just begun the run, so there is nothing to read yet. Events that were erased
-        (short retention, a crash of the database) are stood in for by `reset`, the stored messages and the stored end.
-        Raises NotFound once the run is erased.
+        `is_fresh` says that this process has just started the run, so that no event is stored yet. If events were
+        deleted (short retention, a crash of the database), `reset`, the stored messages and the stored end are yielded
+        in their place. Raises NotFound once the run is deleted.
         """
         beat = _Beat(self)
         async with self.runs.follow(run.id) as waiter:
@@ -64,7 +65,7 @@ class Following:
                 elif run.status.is_final:
                     yield await self.runs.replay(run)
                     is_over = True
-                elif was_woken:  # without events: begun, ended, or erased with its session
+                elif was_woken:  # notified without events: the run was started, ended, or deleted with its session
                     self.before_waiting()
                     run, was_woken = await self.runs.reload(run), False
                 else:
@@ -76,13 +77,13 @@ class Following:
                     beat.restart()
 
     async def end(self, run: Run) -> AsyncGenerator[Followed]:
-        """Yield Idle now and then, and at last the run's end: its row is read as it changes, its other events never.
+        """Yield Idle in between, and at last the event that ends the run. Its other events are never read.
 
-        Raises NotFound once the run is erased.
+        The run's row is read again after each notification. Raises NotFound once the run is deleted.
         """
         beat = _Beat(self)
         async with self.runs.follow(run.id, ends_only=True) as waiter:
-            run = await self.runs.reload(run)  # it may have ended before we listened
+            run = await self.runs.reload(run)  # it may have ended before the subscription
             while not run.status.is_final:
                 self.before_waiting()
                 if await beat.wait(waiter, Seen(run.id, STAND_IN_END, run.status)):
@@ -93,9 +94,10 @@ class Following:
         yield (RunEvent(run.id, STAND_IN_END, await self.runs.ending(run)),)
 
     async def find_start(self, run: Run, last_seen: int) -> int | None:
-        """Return after which event a reader that saw `last_seen` goes on; None where it has seen the last event.
+        """Return the event number after which a reader continues that last saw `last_seen`.
 
-        A sequence number that is not stored (any more) means that the numbering began anew: -1, start over.
+        None means that the reader has seen the last event. -1 means to start over: the number `last_seen` is not stored
+        (any more), so the numbering has restarted.
         """
         if last_seen <= 0:
             return 0
@@ -107,12 +109,12 @@ class Following:
         return None if anchor[0].is_last else last_seen
 
     async def _new_events(self, run: Run, after: int, waiter: RunWaiter) -> tuple[RunEvent, ...]:
-        """Return the events that came with the notification, else the stored ones."""
+        """Return the events that came with the notification, or else read them from the database."""
         return waiter.after(after) or await self.runs.read_events(run.id, after)
 
 
 class _Beat:
-    """When the next sign of life is due."""
+    """Timer of the next heartbeat, an Idle item."""
 
     def __init__(self, following: Following) -> None:
         self._following = following
@@ -122,7 +124,7 @@ class _Beat:
         self._last = self._following.monotonic()
 
     async def wait(self, waiter: RunWaiter, seen: Seen) -> bool:
-        """Wait for more than what was `seen`, until the sign is due. Return whether there is more."""
+        """Wait for more events than `seen`, at most until the heartbeat is due. Return whether there are more."""
         was_woken = await waiter.wait_behind(seen, self._seconds_left())
         if not was_woken:
             self._last = float("-inf")
@@ -136,14 +138,14 @@ class _Beat:
 
 
 def reset_event(run: Run, seq: int = 0) -> RunEvent:
-    """Return the event that tells a reader to forget what it was shown of the run."""
+    """Return the event that tells a reader to discard everything it has shown of the run."""
     return RunEvent(run.id, seq, AnswerReset(run.attempt))
 
 
 async def follow_while_worked_on(
     following: Following, followed: AsyncGenerator[Followed], *, timeout_seconds: float
 ) -> AsyncGenerator[Followed]:
-    """Yield what is followed. Raises NoWorkerAvailable once no worker was at work for `timeout_seconds`."""
+    """Yield the items of `followed`. Raises NoWorkerAvailable once no worker was active for `timeout_seconds`."""
     timeout = _WorkerTimeout(following, timeout_seconds)
     async with aclosing(followed):
         async for item in followed:
@@ -155,9 +157,10 @@ async def follow_while_worked_on(
 
 
 class _WorkerTimeout:
-    """Counts only the time in which no worker was seen at work: behind the runs of others one waits for one's turn.
+    """Timeout that counts only while no worker is active at all; waiting behind other runs does not count.
 
-    What the run's own row says does not count: one whose worker died says `running` until somebody takes it up.
+    The run's own status does not count as activity: the row of a run whose worker has crashed says `running` until
+    another worker claims it.
     """
 
     def __init__(self, following: Following, timeout_seconds: float) -> None:

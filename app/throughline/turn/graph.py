@@ -14,9 +14,9 @@ TurnGraph = CompiledStateGraph[TurnState, Turn, TurnState, TurnState]
 
 
 def build_graph() -> TurnGraph:
-    """Build and compile the graph; it holds no state and serves every turn of the process.
+    """Build and compile the graph. It holds no state, so that one graph serves all turns of the process.
 
-    All its functions are async: LangGraph would take others to a thread.
+    All its functions are async, because LangGraph runs synchronous ones in a thread.
     """
     graph = StateGraph(TurnState, context_schema=Turn)
     graph.add_node("process_message", process_message)
@@ -34,17 +34,17 @@ def build_graph() -> TurnGraph:
 
 
 async def after_saving(state: TurnState) -> str:
-    """A resumed run may have tool calls without results: they come first."""
+    """Return `tool_node` if a resumed run has tool calls without results, else `llm_node`."""
     return "tool_node" if has_open_calls(present(state.conversation)) else "llm_node"
 
 
 async def after_answering(state: TurnState) -> str:
-    """An answer ends the turn; anything else was a step with tool calls."""
+    """End the graph after an answer; go to `tool_node` after a step with tool calls."""
     return END if state.answer is not None else "tool_node"
 
 
 def step_limit(max_tool_rounds: int) -> int:
-    """Return the recursion limit of a turn: the fixed nodes, two steps a tool round, and some slack.
+    """Return the graph's recursion limit: the fixed nodes, two steps per tool round, and some slack.
 
     LangGraph's own default is about 10,000 steps.
     """

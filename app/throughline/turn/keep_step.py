@@ -1,4 +1,8 @@
-"""Storing a step of a turn: what a model said or a tool did is not done again because the database was away."""
+"""Storage of a turn's steps that survives an outage of the database.
+
+A model's answer or a tool's result is kept and stored later, so that no finished step is run again because the database
+was unavailable.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -12,14 +16,20 @@ from throughline.turn.state import Turn, TurnDependencies
 
 PAUSE_SECONDS = 1.0
 MOST_TRIES = 10
-"""What a database that is there refuses so often, it will refuse again."""
+"""Number of tries after which DatabaseBusy is raised.
+
+An available database that has refused a write this often is not expected to accept it.
+"""
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
 async def keep_step(turn: Turn, step: str, message: NewMessage) -> Message:
-    """Append the message under `step`, once, and wait for the database. Raises LeaseLost, and as wait_for_database."""
+    """Append the message under `step`, only once, and retry while the database is unavailable.
+
+    Raises LeaseLost, and everything that `wait_for_database` raises.
+    """
     return await wait_for_database(
         turn.dependencies,
         turn.lease.run_id,
@@ -28,10 +38,10 @@ async def keep_step(turn: Turn, step: str, message: NewMessage) -> Message:
 
 
 async def wait_for_database(dependencies: TurnDependencies, run_id: RunId, write: Callable[[], Awaitable[T]]) -> T:
-    """Return what `write` returns, tried again as long as the database is away, stalls or is full.
+    """Return the result of `write`, and retry it while the database is unavailable, stalled or full.
 
-    Raises DatabaseBusy where it was there and did not do it in time in MOST_TRIES tries, and whatever else `write`
-    raises. The run's lease must be renewed meanwhile.
+    Raises DatabaseBusy if an available database did not finish the write in MOST_TRIES tries, and every other exception
+    of `write`. The caller must keep the run's lease renewed meanwhile.
     """
     tries = 0
     while True:

@@ -1,4 +1,4 @@
-"""Fourth node: reduces the context, calls the model, and stores the step or hands over the answer."""
+"""Fourth node of the turn's graph: reduces the context, calls the model, and stores a step or returns the answer."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A model call that ended well: what it was asked with, and the step it answered."""
+    """A successful model call: the agent and the context it was made with, and the step that the model answered."""
 
     agent: ReadyAgent
     context: FittedContext
@@ -35,10 +35,11 @@ class Asked:
 
 
 async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Make one model call. An answer without tool calls ends the turn; a step with calls is stored at once.
+    """Make one model call. An answer without tool calls ends the turn; a step with tool calls is stored at once.
 
-    Room is made before every call, so no prompt is sent that is over the budget; if the provider still calls one too
-    long, what it says is learned, the conversation is compacted harder, and a smaller prompt is sent once.
+    The context is reduced before every call, so that no prompt exceeds the budget. If the provider still refuses the
+    prompt as too long, its error is used to correct our token counts, the conversation is compacted harder, and one
+    smaller prompt is sent.
     """
     turn, conversation = runtime.context, present(state.conversation)
     asked = await _ask(turn, present(state.agent), conversation)
@@ -69,16 +70,20 @@ def rounds(conversation: Conversation) -> int:
 
 
 def without_calls(step: AnswerComplete) -> AnswerComplete:
-    """Make an answer of a step that calls tools although none were offered: its text, or a sentence that says so."""
+    """Return the step as an answer without its tool calls, for a model that called tools although none were allowed.
+
+    An empty text is replaced by OUT_OF_ROUNDS.
+    """
     if not step.tool_calls:
         return step
     return replace(step, tool_calls=(), text=step.text if not is_blank(step.text) else OUT_OF_ROUNDS)
 
 
 def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComplete:
-    """Give another id to each call whose id an earlier call of the run has: some servers count from 0 in every answer.
+    """Return the step with a new id for every call whose id an earlier call of this run already has.
 
-    The model has seen the ids of its prompt only, in which earlier calls may not be shown any more.
+    Some servers number calls from 0 in every answer. A model knows only the ids in its prompt, which may no longer show
+    earlier calls.
     """
     taken = {call.id for message in conversation.own for call in message.tool_calls}
     calls = []
@@ -90,7 +95,7 @@ def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComp
 
 
 async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Asked:
-    """Reduce the context and call; a prompt that is refused as too long is followed by one smaller one."""
+    """Reduce the context and call the model; after a refusal as too long, try once with a smaller prompt."""
     context = await fit_prompt(turn, await reduce_context(turn, agent, conversation))
     try:
         return await _call(turn, agent, context)
@@ -104,7 +109,10 @@ async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Ask
 async def _make_smaller(
     turn: Turn, agent: ReadyAgent, context: FittedContext, overflow: ContextOverflow
 ) -> FittedContext:
-    """Return a prompt smaller than the refused one; where there can be none, the refusal is the turn's error."""
+    """Return a prompt smaller than the refused one.
+
+    Raises the provider's ContextOverflow if no smaller one is possible.
+    """
     reduced = await reduce_context(turn, agent, context.conversation, refused_tokens=context.fitted.raw_tokens)
     try:
         return await fit_prompt(turn, replace(reduced, stages=(*context.stages, "refused", *reduced.stages)))
@@ -113,9 +121,10 @@ async def _make_smaller(
 
 
 async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
-    """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size.
+    """Call the model, without tools after the last tool round, and learn from its report of the prompt's tokens.
 
-    Nothing is learned where tools are forbidden: they are counted, and not every provider is sent them or counts them.
+    Nothing is learned while tools are forbidden: our count includes them, but not every provider receives or counts
+    them.
     """
     fitted = context.fitted
     request = ModelRequest(
@@ -136,7 +145,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
 
 
 async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
-    """Learn from the report where the database lets us: an answer that is there is not given up for it."""
+    """Return the agent with what the usage report taught; a database error must not discard the finished answer."""
     try:
         return await learn_from_usage(turn.dependencies, agent, fitted, reported=reported)
     except TemporaryError as error:
@@ -149,7 +158,7 @@ def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
 
 
 def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
-    """The one line a turn writes about its context."""
+    """Write the turn's one log line about its context."""
     fitted, window = asked.context.fitted, asked.agent.budget.window_tokens
     log.info(
         "context",
@@ -174,7 +183,7 @@ def _as_message(step: AnswerComplete, state: TurnState) -> NewMessage:
 
 
 def _add(total: Usage, step: Usage) -> Usage:
-    """Sum what was reported; None stays None where nothing was."""
+    """Sum the reported tokens of two usages; a count that neither reported stays None."""
     return Usage(
         input_tokens=_sum(total.input_tokens, step.input_tokens),
         output_tokens=_sum(total.output_tokens, step.output_tokens),

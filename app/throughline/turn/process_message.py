@@ -1,4 +1,4 @@
-"""First node: checks the run, finds its agent and makes it ready for the turn."""
+"""First node of the turn's graph: announces the run and loads the agent that answers it."""
 
 from langgraph.runtime import Runtime
 
@@ -10,9 +10,10 @@ from throughline.turn.state import Turn, TurnState
 
 
 async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Announce the run, refuse one that keeps killing its workers, and set `agent` and `user`.
+    """Announce the run, refuse one with too many attempts, and set `agent` and `user` in the state.
 
-    Raises RunAbandoned, NotFound (the agent is gone), SettingInvalid (its model).
+    Raises RunAbandoned after `max_attempts` attempts, NotFound if the agent no longer exists, and SettingInvalid if the
+    agent's model is not configured.
     """
     turn, run = runtime.context, state.claimed.run
     _announce(turn, run)
@@ -26,7 +27,10 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
 
 
 def _announce(turn: Turn, run: Run) -> None:
-    """A further attempt resets what readers were shown by the one that died."""
+    """Emit `RunStarted`; before it, `AnswerReset` if this is not the run's first attempt.
+
+    The reset makes readers discard the text of the attempt that died.
+    """
     if run.attempt > 1:
         turn.events.emit(AnswerReset(run.attempt))
     turn.events.emit(RunStarted(run))

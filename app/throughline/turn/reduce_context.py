@@ -1,4 +1,8 @@
-"""Before every model call: plan the prompt, compact as decided, fit it, and report each stage."""
+"""Reduction of the context before every model call: plan the prompt, compact as decided, fit it, report each stage.
+
+The nodes `retrieve_context` and `llm_node` call it. The decisions are made in `context/`; this module carries them out
+and stores the result.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -25,18 +29,19 @@ from throughline.summary.write_summary import Compaction
 from throughline.turn.state import Turn
 
 LESS_THAN_REFUSED = 0.9
-"""After a refusal the next prompt takes at most this share of the refused one, whatever the refusal taught."""
+"""Largest size of the prompt after a refusal, as a share of the refused prompt, whatever the refusal said."""
 
 MOST_TRIES = 3
-"""Where somebody else, a job as a rule, has changed the summary meanwhile, the plan is made anew, so often in all."""
+"""Number of plans made in all if another process, usually a side job, keeps changing the session's summary."""
 
 MEASURED = {CompactionOutcome.ADOPTED, CompactionOutcome.PRUNED, CompactionOutcome.FITTED}
+"""Outcomes for which the prompt's tokens before and after are recorded as a metric."""
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedContext:
-    """The conversation and its view for a model call; `stages` names what was done to reduce it, in order."""
+    """The conversation and its view for a model call; `stages` names the reductions that were made, in order."""
 
     conversation: Conversation
     view: View
@@ -45,7 +50,7 @@ class ReducedContext:
 
 @dataclass(frozen=True, slots=True)
 class FittedContext:
-    """A prompt that fits, and the conversation it was made of."""
+    """A prompt that fits the budget, the conversation it was made from, and the names of all reductions."""
 
     conversation: Conversation
     fitted: FittedPrompt
@@ -60,10 +65,11 @@ async def reduce_context(
     pending: NewMessage | None = None,
     refused_tokens: int | None = None,
 ) -> ReducedContext:
-    """Prune and compact as the plan says; after a refusal of a prompt of `refused_tokens` (ours), harder.
+    """Prune and compact the conversation as the plan says.
 
-    `pending` is the user's message while it is not stored. Raises LeaseLost, DatabaseUnavailable; a summariser that
-    fails never does: the view is then trimmed when the prompt is fitted.
+    `pending` is the user's message while it is not stored yet. `refused_tokens` is our count of a prompt that the
+    provider refused; the new prompt is then made smaller than that. Raises LeaseLost and DatabaseUnavailable. A failed
+    summary raises nothing: the view is trimmed later, when the prompt is fitted.
     """
     cap_tokens = None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1)
     call = ModelCall(agent, pending, cap_tokens)
@@ -84,7 +90,7 @@ async def reduce_context(
 async def _carry_out(
     turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
 ) -> tuple[Conversation, ContextPlan, CompactionResult | None]:
-    """Compact as planned, and plan anew where the session's summary was changed meanwhile."""
+    """Compact as planned, and make a new plan if another process has changed the session's summary meanwhile."""
     done = None
     for _ in range(MOST_TRIES):
         if not plan.decision.is_now:
@@ -100,7 +106,7 @@ async def _carry_out(
 
 
 async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
-    """Return the prompt itself, measured whole and cut as far as it must be. Raises PromptCannotFit, LeaseLost."""
+    """Return the prompt, measured as a whole and cut until it fits. Raises PromptCannotFit, LeaseLost."""
     view = reduced.view
     fitted = await compute_context(view.context_input, lambda _: fit_view(view))
     if not fitted.notes:
@@ -114,7 +120,10 @@ async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
 
 
 async def _request_background_summary(turn: Turn, conversation: Conversation) -> None:
-    """Have the summary written while the turn goes on; the end of the turn asks again if that failed here."""
+    """Request, once per turn, that a side job writes the next summary.
+
+    A failed request is only logged: it is made again at the end of the turn.
+    """
     if turn.compaction_usage.is_requested:
         return
     turn.compaction_usage.is_requested = True
@@ -138,7 +147,10 @@ async def _compact(
 
 
 async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:
-    """Store what was done to the view. Where somebody else changed the summary meanwhile, it holds for this turn."""
+    """Store the view state with the session, and return the conversation with it.
+
+    If another process has changed the summary meanwhile, nothing is stored and the state holds for this turn only.
+    """
     session = conversation.session
     stored = view_state_json(kept_state(view))
     await turn.dependencies.summaries.save_view(session.id, stored, session.summary_version, turn.lease)
@@ -153,7 +165,10 @@ def _report_compaction(turn: Turn, view: View, plan: ContextPlan, done: Compacti
 
 @dataclass(frozen=True, slots=True)
 class _Reduction:
-    """A reduction of the context: what triggered it, the stages that fired, and the model's tokens before it."""
+    """A reduction of the context: its trigger, the stages that ran, and the prompt's tokens before it.
+
+    Tokens are the model's.
+    """
 
     trigger: CompactionTrigger
     fired: tuple[str, ...]
@@ -172,7 +187,7 @@ class _Reduction:
 
 
 def _report(turn: Turn, finished: CompactionFinished) -> None:
-    """Emit the end of a reduction, count its stages, and record the prompt's tokens before and after."""
+    """Emit the event that ends a reduction, count its stages, and record the prompt's tokens before and after."""
     for stage in finished.fired:
         turn.dependencies.metrics.stage_fired(stage=stage)
     if finished.outcome in MEASURED:
@@ -183,5 +198,5 @@ def _report(turn: Turn, finished: CompactionFinished) -> None:
 
 
 def _trigger(plan: ContextPlan) -> CompactionTrigger:
-    """Return the trigger of the summary, else the prompt's size."""
+    """Return what triggered the summary, or THRESHOLD if the plan only prunes."""
     return plan.decision.trigger or CompactionTrigger.THRESHOLD

@@ -1,4 +1,7 @@
-"""Second node: loads what stands after the cursor, and reduces it where it no longer fits under the threshold."""
+"""Second node of the turn's graph: loads the messages after the cursor and reduces them to fit the threshold.
+
+The cursor is the last position that the summary covers.
+"""
 
 from dataclasses import replace
 
@@ -14,9 +17,9 @@ from throughline.turn.tool_node import open_calls
 
 
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Load session and newest messages in one query, measure, plan, and adopt a further summary if the plan says so.
+    """Load the session and its newest messages in one query, plan the prompt, and compact if the plan says so.
 
-    A summariser that fails does not fail the turn: the view is trimmed instead, the stored messages stay.
+    A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
     """
     turn, agent = runtime.context, present(state.agent)
     user = await count_new(present(state.user), agent.counter)

@@ -1,4 +1,4 @@
-"""Third node: appends the user's message, once per run."""
+"""Third node of the turn's graph: stores the user's message in the session, once per run."""
 
 from langgraph.runtime import Runtime
 
@@ -8,7 +8,10 @@ from throughline.turn.state import Turn, TurnState, present
 
 
 async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Append the message under step `user`; a resumed run has it already. Raises LeaseLost."""
+    """Append the user's message under step `user`, unless an earlier attempt of the run has stored it.
+
+    Raises LeaseLost.
+    """
     conversation = present(state.conversation)
     if conversation.own:
         return {}

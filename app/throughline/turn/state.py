@@ -1,4 +1,4 @@
-"""The state of one turn: what the nodes hand to each other, and what surrounds them (`Turn`)."""
+"""State of one turn: `TurnState` is passed between the graph's nodes, `Turn` is what all of them share."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """What flows through the graph. Each node fills its part and returns it; nothing is changed in place.
+    """State that LangGraph passes from node to node. Each node returns its new fields; nothing is changed in place.
 
-    `agent` and `user` are set by process_message, `conversation` by retrieve_context, `answer` by llm_node; `stages`
-    names all that was done to make room in this turn.
+    process_message sets `agent` and `user`, retrieve_context sets `conversation`, llm_node sets `answer`. `stages`
+    names every reduction of the context in this turn.
     """
 
     claimed: ClaimedRun
@@ -34,7 +34,7 @@ class TurnState:
 
 
 def present(value: T | None) -> T:
-    """Return a part of the state that an earlier node has set; the graph's order guarantees it."""
+    """Return a field of the state that an earlier node has set; the graph's order guarantees that it is set."""
     if value is None:
         raise AssertionError("the graph ran a node before the one that sets its input")
     return value
@@ -42,11 +42,12 @@ def present(value: T | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """Limits of a turn. `deadline_seconds` bounds all model calls of a turn together, retries included.
+    """Limits of a turn.
 
-    `max_answer_bytes` goes into each ModelRequest. Of a step's calls the first `max_calls_per_step` run, and their
-    results have `max_step_result_bytes` together; what is beyond gets an error result. Each of them bounds what one
-    step makes the process hold and the database store.
+    `deadline_seconds` limits all model calls of a turn together, retries included. `max_answer_bytes` goes into each
+    ModelRequest. Only the first `max_calls_per_step` tool calls of a step run; the others get an error result.
+    `max_step_result_bytes` limits the results of a step together; a result over it is replaced by an error. These
+    limits bound what one step keeps in memory and stores in the database.
     """
 
     deadline_seconds: float = 300.0
@@ -60,7 +61,7 @@ class TurnConfig:
 
 @dataclass(frozen=True, slots=True)
 class TurnDependencies(SummaryDependencies):
-    """What every turn of this process shares; `assembly/` puts it together."""
+    """Dependencies that all turns of this process share; `assembly/` creates them."""
 
     runs: RunStore
     events: EventStore
@@ -69,10 +70,10 @@ class TurnDependencies(SummaryDependencies):
 
 @dataclass(slots=True)
 class CompactionUsage:
-    """What this turn has spent on summaries: its compactions share one time limit, and none follows a failed one.
+    """What this turn has spent on summaries. They share one time limit, and none is written after one has failed.
 
-    `is_cancelled`: the hook cancelled one, and is asked again only where the prompt would not fit otherwise.
-    `is_requested`: a summary in the background was requested.
+    `is_cancelled`: the hook `pre_compact` cancelled a compaction; it is asked again only if the prompt would not fit
+    otherwise. `is_requested`: a summary in the background was requested.
     """
 
     seconds: float = 0.0
@@ -81,18 +82,18 @@ class CompactionUsage:
     is_requested: bool = False
 
     def seconds_left(self, agent: ReadyAgent) -> float:
-        """Return what the agent's time limit leaves for further summaries."""
+        """Return the seconds that the agent's time limit leaves for further summaries of this turn."""
         return max(agent.definition.context.summary.timeout_seconds - self.seconds, 0)
 
     def allowance(self, agent: ReadyAgent) -> CompactionAllowance:
-        """Return what the turn may still do about summaries."""
+        """Return whether the turn may still write a summary, and whether the hook has cancelled one."""
         may_write = not self.has_failed and self.seconds_left(agent) > 0
         return CompactionAllowance(may_write=may_write, is_cancelled=self.is_cancelled)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn under way: the shared dependencies, its event writer and its deadline (of `clock.monotonic`)."""
+    """A running turn: shared dependencies, lease, event writer and deadline (a value of `clock.monotonic`)."""
 
     dependencies: TurnDependencies
     lease: Lease

@@ -1,4 +1,4 @@
-"""Accepting a message: the run row is durable before anybody is answered. Called by every door."""
+"""Acceptance of a message: its run is stored before the client gets an answer. Every interface calls it."""
 
 from typing import Protocol
 
@@ -8,22 +8,25 @@ from throughline.ports.storage import RunStore
 
 
 class Slots(Protocol):
-    """Room for turns in this process, so that a door may claim in its submit transaction."""
+    """This process's slots for turns, with which an interface may claim a run in its own submit transaction."""
 
     def reserve(self) -> Claimer | None:
-        """Reserve a slot; None if none is idle or earlier runs may wait. Every one ends in `start` or `release`."""
+        """Reserve a slot; None if none is idle or earlier runs may wait.
+
+        Each reservation ends with `start` or `release`.
+        """
 
     def start(self, claimed: ClaimedRun) -> None:
         """Run the claimed run in the reserved slot."""
 
     def release(self) -> None:
-        """Give the reserved slot back unused."""
+        """Free the reserved slot unused."""
 
 
 async def submit_message(submission: Submission, runs: RunStore, slots: Slots | None) -> Submitted:
-    """Store the submission as a run; take it at once in this process if a slot is idle and it is first in line.
+    """Store the submission as a run, and start it in this process if a slot is idle and the run is next in line.
 
-    Raises NotFound, IdempotencyKeyReused, SessionBusy, QueueFull, DatabaseUnavailable. Nothing is stored then.
+    Raises NotFound, IdempotencyKeyReused, SessionBusy, QueueFull or DatabaseUnavailable; nothing is stored then.
     """
     claimer = None if slots is None else slots.reserve()
     if slots is None or claimer is None:

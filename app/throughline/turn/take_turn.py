@@ -1,4 +1,7 @@
-"""One turn from the claim to the last event: runs the graph under the lease and writes how it ended."""
+"""One claimed run from the claim to the last event: runs the turn's graph under the lease and stores how the run ended.
+
+The worker calls `take_turn` once for every run that it has claimed.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TurnStart:
-    """What is needed to take a claimed run through its turn."""
+    """Everything that `take_turn` needs to run the turn of one claimed run."""
 
     dependencies: TurnDependencies
     graph: TurnGraph
@@ -37,10 +40,10 @@ class TurnStart:
 
 
 async def take_turn(start: TurnStart) -> None:
-    """Run the turn to its end, or until the lease is lost, a stop is asked for, or the asyncio task is cancelled.
+    """Run the turn until it ends, its lease is lost, a cancel is requested, or the asyncio task is cancelled.
 
-    After a cancel (shutdown) the run is for the caller to give back; another worker resumes it from the rows it has
-    written.
+    If the asyncio task is cancelled (at shutdown), the caller has to give the run back. Another worker then resumes the
+    run from the messages that this turn has stored.
     """
     work_for(start.claimed.run.owner_id)
     turn = _open(start)
@@ -63,7 +66,7 @@ async def take_turn(start: TurnStart) -> None:
 
 @asynccontextmanager
 async def _lease_renewed(start: TurnStart) -> AsyncGenerator[None]:
-    """Go on renewing the lease inside the block, in which the turn ends."""
+    """Renew the lease in the background inside the block, in which the end of the turn is stored."""
     holding = asyncio.create_task(start.heartbeat.hold())
     try:
         yield
@@ -83,7 +86,11 @@ def _open(start: TurnStart) -> Turn:
 
 
 async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
-    """Run the graph; None means that nothing may or can be written and another worker will go on."""
+    """Run the graph and return the run's outcome.
+
+    Return None if nothing may be written (the lease is lost) or nothing can be written (the database is unavailable).
+    Another worker then continues the run.
+    """
     try:
         with ErrorBoundary(log.error, "turn broke", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)):
             return await _through_the_graph(start, turn)
@@ -131,7 +138,7 @@ async def _ended(
 
 
 async def _partial_answer(turn: Turn) -> NewMessage | None:
-    """Return what readers have seen of the answer so far, marked as interrupted."""
+    """Return the part of the answer that readers have already seen, marked as interrupted; None if they saw nothing."""
     text = turn.events.shown_text
     if is_blank(text):
         return None
@@ -140,7 +147,11 @@ async def _partial_answer(turn: Turn) -> NewMessage | None:
 
 
 async def _give_back(start: TurnStart, *, counts: bool) -> None:
-    """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
+    """Return the run to the queue once the database is available again.
+
+    `counts` says whether this attempt counts against the run's maximum. An outage of the database does not count; an
+    error that the run itself may have caused does.
+    """
     runs, lease = start.dependencies.runs, start.claimed.lease
     try:
         await wait_for_database(start.dependencies, lease.run_id, lambda: runs.give_back(lease, counts=counts))

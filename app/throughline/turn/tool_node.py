@@ -1,4 +1,4 @@
-"""Fifth node: runs the calls of the last step that have no result yet, and stores each result as it happens."""
+"""Fifth node of the turn's graph: runs the tool calls that have no result yet, and stores each result at once."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -20,9 +20,10 @@ from throughline.turn.state import Turn, TurnState, present
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A tool call without a result; `step` names its place in the run, so that its result exists once.
+    """A tool call of the running turn that has no result yet.
 
-    `index` is its place in its step, counted from 0.
+    `step` names the call's position in the run, so that its result is stored only once. `index` is the call's position
+    among the calls of its assistant message, counted from 0.
     """
 
     call: ToolCall
@@ -31,18 +32,18 @@ class OpenCall:
 
 
 ALWAYS_ADMITTED_BYTES = 1000
-"""A result as short as an error that would take its place is never left out."""
+"""Size in bytes up to which a result is always kept: the error that would replace it is no shorter."""
 
 
 @dataclass(slots=True)
 class StepRoom:
-    """What the results of one step may still have, in bytes of UTF-8, of `most_bytes` in all."""
+    """Byte budget (UTF-8) for all tool results of one step: `most_bytes` in total, of which `left_bytes` remain."""
 
     most_bytes: int
     left_bytes: int
 
     def admit(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Return the outcome, or an error in its place where the results before it have left too little room."""
+        """Return the outcome, or an error in its place if earlier results of the step have used up the byte budget."""
         size = len(outcome.text.encode())
         if size <= max(self.left_bytes, ALWAYS_ADMITTED_BYTES):
             self.left_bytes -= size
@@ -56,7 +57,10 @@ class StepRoom:
 
 
 async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Run the open calls side by side; whatever goes wrong becomes a result the model can read. Raises LeaseLost."""
+    """Run the open tool calls concurrently; a call that fails gets an error result for the model to read.
+
+    Raises LeaseLost.
+    """
     turn, conversation = runtime.context, present(state.conversation)
     slots, room = asyncio.Semaphore(turn.dependencies.config.max_parallel_tools), _step_room(turn, conversation)
 
@@ -69,7 +73,10 @@ async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, objec
 
 
 async def _side_by_side(answers: Sequence[Coroutine[None, None, Message]]) -> list[Message]:
-    """Return all results. The first failure stops the others and is raised as itself, not in a group."""
+    """Run the coroutines concurrently and return all results.
+
+    The first exception cancels the other coroutines and is raised itself, not inside an ExceptionGroup.
+    """
     tasks = [asyncio.create_task(answer) for answer in answers]
     try:
         return await asyncio.gather(*tasks)
@@ -80,12 +87,12 @@ async def _side_by_side(answers: Sequence[Coroutine[None, None, Message]]) -> li
 
 
 def has_open_calls(conversation: Conversation) -> bool:
-    """Whether a tool call of this run has no result yet."""
+    """Return whether a tool call of this run has no result yet."""
     return bool(open_calls(conversation))
 
 
 def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
-    """Return the unanswered calls of this run's last step, in the model's order."""
+    """Return the tool calls of this run's last step that have no result, in the model's order."""
     steps = [message for message in conversation.own if message.tool_calls]
     if not steps:
         return ()
@@ -99,7 +106,7 @@ def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
 
 
 def _step_room(turn: Turn, conversation: Conversation) -> StepRoom:
-    """What the results that are stored already, before a restart, have taken is not given out again."""
+    """Return the byte budget for the step's results, less the results that were stored before a restart."""
     most = turn.dependencies.config.max_step_result_bytes
     last = max((message.position for message in conversation.own if message.tool_calls), default=0)
     stored = (message for message in conversation.own if message.position > last)
@@ -123,7 +130,11 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepR
 
 
 async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOutcome:
-    """Run the call, unless a dead process may have run it already and the tool must not be repeated."""
+    """Run the call and return its outcome, or an error outcome without running it.
+
+    A call is not run if its step has too many calls, the agent has no such tool, or an earlier attempt of the run may
+    have run a tool that must not be repeated.
+    """
     run, call, most = state.claimed.run, open_call.call, turn.dependencies.config.max_calls_per_step
     if open_call.index >= most:
         return ToolOutcome(
@@ -158,6 +169,9 @@ def _room(agent: ReadyAgent) -> ResultRoom:
 
 
 def _may_recall_all(state: TurnState) -> bool:
-    """Whether recall may leave the session: where the agent's file says so, and nobody else reads the answer."""
+    """Return whether the recall tools may search all of the user's sessions.
+
+    They may if the agent's definition allows it and the session is not in Slack, where other people read the answers.
+    """
     is_shared = present(state.conversation).session.source is Source.SLACK
     return present(state.agent).definition.recall is RecallReach.USER and not is_shared

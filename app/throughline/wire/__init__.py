@@ -1,1 +1,1 @@
-"""What goes over HTTP: each JSON shape once, with its fields, what makes it from our values, and how it is read."""
+"""JSON shapes of the HTTP interface. Each is defined once, for rendering values and for parsing JSON."""

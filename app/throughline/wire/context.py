@@ -1,4 +1,4 @@
-"""How full a session's context is, and the plan for a model call: what `context/` computes, as JSON."""
+"""JSON shapes of the context report and of the plan for a model call, which `context/` computes."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from throughline.wire.shape import Id, Shape, Time, one_of
 
 
 class SummaryOut(Shape):
-    """A summary, adopted or prepared."""
+    """A summary of a session, adopted or prepared."""
 
     messages_summarized: int
     token_count: int
@@ -21,7 +21,7 @@ class SummaryOut(Shape):
 
 
 class SummariserOut(Shape):
-    """The model that is asked first for a summary, as the process that tells has found it."""
+    """The summary model that is called first, in the state that the answering process knows."""
 
     model: str
     state: Annotated[str, one_of("closed", "open", "half_open")] = Field(
@@ -38,9 +38,9 @@ class SummaryFailureOut(Shape):
 
 
 class ContextOut(Shape):
-    """The state of a session's context. Tokens are the model's: our counts times the factor.
+    """The state of a session's context. Tokens are the model's: the service's counts times the factor.
 
-    Thresholds of messages and tokens are null where no summary is written without being asked for.
+    Thresholds of messages and tokens are null if no summary is written automatically.
     """
 
     agent: str
@@ -91,17 +91,17 @@ class ContextOut(Shape):
 
     @property
     def is_compacting_next(self) -> bool:
-        """Whether the next message makes the prompt smaller first; a summary being prepared (`prepare`) does not."""
+        """Whether the next message makes the prompt smaller first. Preparing a summary (`prepare`) does not."""
         return self.will_trigger and self.next_action != "prepare"
 
     @property
     def is_over_window(self) -> bool:
-        """Whether what is shown now would take more than the window: the next message makes it smaller first."""
+        """Whether the content shown now exceeds the window. The next message makes it smaller first."""
         return self.total_tokens > self.context_window
 
 
 class SegmentToSummarise(Shape):
-    """Messages that would be summarized before the model is called."""
+    """The segment of messages that would be summarized before the model is called."""
 
     from_position: int
     through_position: int
@@ -109,7 +109,10 @@ class SegmentToSummarise(Shape):
 
 
 class PreviewedMessage(Shape):
-    """One stored message and how the prompt would show it; of those before the cursor only pins are listed."""
+    """One stored message and how the prompt would show it.
+
+    Of the messages before the cursor, only pinned ones are listed.
+    """
 
     position: int
     role: Annotated[str, one_of(*Role)]
@@ -123,7 +126,7 @@ class PreviewedMessage(Shape):
 
 
 class PreviewOut(Shape):
-    """The plan for one model call; nothing of it has been done. Tokens are the model's."""
+    """The plan for one model call, of which nothing has been executed. Tokens are the model's."""
 
     action: Annotated[str, one_of("none", "prune", "fit", "compact", "adopt")]
     cause: Annotated[str, one_of("threshold", "messages", "tokens", "manual", "overflow")] | None = Field(

@@ -1,4 +1,4 @@
-"""The events of a run while it goes on: what each holds, and how it is rendered."""
+"""JSON shapes of the events of a run, and their rendering."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
@@ -23,14 +23,14 @@ class RunStarted(Shape):
 
 
 class CompactionStarted(Shape):
-    """Room is being made before the model is asked."""
+    """The prompt is being made smaller before the model is called."""
 
     cause: str
     tokens: int = Field(description="of the prompt as it is")
 
 
 class CompactionFinished(Shape):
-    """How making room ended: with a summary, or with less shown."""
+    """The result of making the prompt smaller: a summary, or less content shown."""
 
     cause: str
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled", "pruned", "fitted")]
@@ -48,7 +48,7 @@ class MessageDelta(Shape):
 
 
 class ToolResult(Shape):
-    """What a tool gave, as it is stored."""
+    """The result of a tool call, as it is stored."""
 
     id: str = Field(description="of the call")
     name: str
@@ -63,25 +63,25 @@ class MessageCompleted(Shape):
 
 
 class RunCompleted(TurnOut):
-    """The turn is over, with an answer."""
+    """The turn has ended with an answer."""
 
 
 class RunFailed(Shape):
-    """The turn is over, without an answer."""
+    """The turn has ended without an answer."""
 
     run: RunOut
     error: ErrorOut
 
 
 class RunCancelled(Shape):
-    """The turn was stopped; `message` is the part of the answer that readers were shown."""
+    """The turn was cancelled; `message` is the part of the answer that readers have received."""
 
     run: RunOut
     message: MessageOut | None
 
 
 class Reset(Shape):
-    """What was shown of this answer does not count: it starts again."""
+    """The answer starts again. Its text received so far is invalid."""
 
     attempt: int
 
@@ -111,13 +111,13 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.RUN_CANCELLED: RunCancelled,
     EventType.RESET: Reset,
 }
-"""The data of each event, by the event's name."""
+"""Shape of the data of each event, by the event's name."""
 
 
 def event_json(event: events.Event) -> JsonDict:
-    """Return the data of an event."""
+    """Return the data of a run event as JSON."""
     match event:
-        case events.MessageDelta(text=text):  # a model is some five microseconds slower, for every piece and reader
+        case events.MessageDelta(text=text):  # about 5 µs faster than a shape, per piece and reader
             return {"text": text}
         case events.ToolCalled(call=call):
             return ToolCallOut.render(call)
@@ -130,9 +130,9 @@ def event_json(event: events.Event) -> JsonDict:
 
 
 def ending_json(ended: events.RunEnded) -> JsonDict:
-    """Return the data of a run's last event: for a completed one what `POST …/messages` answers.
+    """Return the data of a run's last event as JSON; for a completed run, the answer of `POST …/messages`.
 
-    The context report is handed on as it was stored, which an earlier version may have done.
+    The context report is passed on as it was stored, possibly by an earlier version.
     """
     run = ended.run
     run_json, answer = RunOut.render(run), None if ended.answer is None else MessageOut.render(ended.answer)
@@ -146,7 +146,7 @@ def ending_json(ended: events.RunEnded) -> JsonDict:
 
 
 def _result_json(message: Message) -> JsonDict:
-    """Return a result as it is stored, which may not be as the tool gave it."""
+    """Return the data of a tool result as JSON: the stored text, which may differ from the tool's output."""
     return {
         "id": message.tool_call_id,
         "name": message.name,

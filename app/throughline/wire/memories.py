@@ -1,4 +1,4 @@
-"""Memories: the short texts a user keeps."""
+"""JSON shapes of memories, the short texts that a user stores."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from throughline.wire.shape import Id, Shape, Time, one_of
 
 
 class MemoryOut(Shape):
-    """A kept text."""
+    """A stored text."""
 
     id: Id
     text: str
@@ -19,14 +19,17 @@ class MemoryOut(Shape):
 
 
 class MemoryPage(Shape):
-    """Memories, newest first."""
+    """A page of memories, newest first."""
 
     data: list[MemoryOut]
     next_cursor: str | None
 
 
 class MemoryList(Shape):
-    """Memories, the best match first, and what they were found by: meaning and words together, or words alone."""
+    """Memories found by a search, the best match first.
+
+    `by` is how they were found: by meaning and words together, or by words alone.
+    """
 
     data: list[MemoryOut] = Field(validation_alias=AliasChoices("data", "memories"))
     by: Annotated[str, one_of("vector", "text")]

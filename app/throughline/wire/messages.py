@@ -1,4 +1,4 @@
-"""Messages, and what a search finds of them."""
+"""JSON shapes of messages and of search results."""
 
 from typing import Annotated
 
@@ -9,11 +9,11 @@ from throughline.domain.recall import Found, Hit
 from throughline.wire.shape import Id, JsonDict, Shape, Time, one_of
 
 MOST_INCOMPLETE = 20
-"""Sessions that an incomplete search names."""
+"""Most sessions that an incomplete search result names."""
 
 
 class ToolCallOut(Shape):
-    """A tool call; `arguments` is the text the model wrote."""
+    """A tool call; `arguments` is the text that the model wrote."""
 
     id: str
     name: str
@@ -56,20 +56,20 @@ class MessageOut(Shape):
 
 
 class MessagePage(Shape):
-    """Messages by position."""
+    """A page of messages, ordered by position."""
 
     data: list[MessageOut]
     next_cursor: str | None = Field(description="hand it in as `cursor` to continue in the same order")
 
 
 class PinnedGroup(Shape):
-    """The messages a pin holds: the one that was named, and with a tool call all its results."""
+    """The messages of a pin: the named message, and for a tool call all its results."""
 
     data: list[MessageOut]
 
 
 class HitOut(Shape):
-    """A message that matches."""
+    """A message that matches a search."""
 
     session_id: Id
     score: float = Field(description="to compare within one answer only; 0 where nothing was ranked")
@@ -80,7 +80,7 @@ class HitOut(Shape):
 
 
 class SearchOut(Shape):
-    """The best matches first."""
+    """The result of a search, the best matches first."""
 
     data: list[HitOut]
     is_complete: bool = Field(description="false where some messages could not be looked at in time")
@@ -93,7 +93,7 @@ class SearchOut(Shape):
 
 
 def search_json(found: Found) -> JsonDict:
-    """Return what a search found as a `SearchOut`."""
+    """Return the result of a search as JSON in the shape of `SearchOut`."""
     incomplete = found.incomplete_sessions
     return {
         "data": [_hit_json(hit) for hit in found.hits],

@@ -1,4 +1,4 @@
-"""Runs, and what a finished turn answers."""
+"""JSON shapes of runs and of the answer to a sent message."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ class ErrorOut(Shape):
 
 
 class RunOut(Shape):
-    """A run: one user message and what follows until the answer."""
+    """A run: one user message and all steps until its answer."""
 
     id: Id
     session_id: Id
@@ -45,7 +45,7 @@ class RunOut(Shape):
 
 
 class Accepted(Shape):
-    """A run that was accepted, or that was found."""
+    """A run that was accepted, or found by its idempotency key."""
 
     run: RunOut
 

@@ -1,4 +1,4 @@
-"""What a service says of itself: its agents, its health, and what is wrong with a request."""
+"""JSON shapes of the service itself: its agents, its health, and problems with requests."""
 
 from typing import Annotated
 
@@ -19,13 +19,13 @@ class AgentOut(Shape):
 
 
 class AgentList(Shape):
-    """All agents by name."""
+    """All agents, ordered by name."""
 
     data: list[AgentOut]
 
 
 class Health(Shape):
-    """Whether the service can do its work, check by check."""
+    """Whether the service can work, with the result of each check."""
 
     status: Annotated[str, one_of("ok", "degraded", "unavailable")]
     version: str
@@ -36,14 +36,14 @@ class Health(Shape):
 
 
 class FieldProblem(Shape):
-    """One wrong value."""
+    """One wrong value in a request."""
 
     field: str
     detail: str
 
 
 class Problem(Shape):
-    """RFC 9457: what is wrong and what to do. `type` is stable."""
+    """Problem document of RFC 9457: what is wrong and what to do. `type` is stable."""
 
     model_config = ConfigDict(extra="allow")
 

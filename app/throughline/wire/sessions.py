@@ -1,4 +1,4 @@
-"""Sessions, and the versions of their summaries."""
+"""JSON shapes of sessions and of the versions of their summaries."""
 
 from typing import Annotated
 
@@ -29,14 +29,14 @@ class SessionOut(Shape):
 
 
 class SessionPage(Shape):
-    """Sessions, newest first."""
+    """A page of sessions, newest first."""
 
     data: list[SessionOut]
     next_cursor: str | None
 
 
 class SummaryVersionOut(Shape):
-    """A version of a session's summary. A prepared one is written and not yet used; its number comes with that."""
+    """A version of a session's summary. A prepared version is not in use yet and gets its number when adopted."""
 
     id: Id
     version: int | None
@@ -53,14 +53,14 @@ class SummaryVersionOut(Shape):
 
 
 class SummaryList(Shape):
-    """Versions, newest first."""
+    """A page of versions, newest first."""
 
     data: list[SummaryVersionOut]
     next_cursor: str | None
 
 
 class SpentOut(Shape):
-    """What was paid to summary models."""
+    """The cost of calls to summary models."""
 
     calls: int
     input_tokens: int
@@ -69,7 +69,7 @@ class SpentOut(Shape):
 
 
 class SummaryCostOut(Shape):
-    """What a forced summary would read and cost, estimated; what is stored already is paid for no second time."""
+    """Estimate of what a summary on demand would read and cost. Text that is stored already costs nothing again."""
 
     from_position: int
     through_position: int
@@ -81,7 +81,7 @@ class SummaryCostOut(Shape):
 
 
 class SummarizeOut(Shape):
-    """What a forced summary came to."""
+    """The result of a summary on demand."""
 
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled")] = Field(
         description="skipped: not worth it, or another was first; cancelled: by the agent's hook"

@@ -1,7 +1,7 @@
-"""The class of all JSON shapes, and how ids, times and closed sets are written.
+"""Base class of all JSON shapes, and how ids, times and enumerations are written.
 
-A shape is read from JSON and rendered from one of our values by the same fields. `render` validates what it renders,
-which costs about 10 µs for a message.
+The same fields parse a shape from JSON and render it from a value. `render` validates the value, which costs about 10
+µs for a message.
 """
 
 from collections.abc import Sequence
@@ -21,31 +21,31 @@ Time: TypeAlias = Annotated[
     PlainSerializer(datetime.isoformat, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""A moment, as `2026-05-04T03:02:01.123456+00:00`."""
+"""A time, written as `2026-05-04T03:02:01.123456+00:00`."""
 
 
 class Shape(BaseModel):
-    """A JSON object. Its reader ignores fields it does not know: the service may be newer than the reader."""
+    """A JSON object. Its reader ignores unknown fields, because the service may be newer than the reader."""
 
-    # Building is deferred because the command line needs few of them.
+    # Validators are built at first use, because the command line needs few of them.
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, from_attributes=True)
 
     @classmethod
     def render(cls, value: object) -> JsonDict:
-        """Return `value`, which has the fields of this shape as attributes, as JSON."""
+        """Return `value` as JSON. It has the fields of this shape as attributes."""
         return cls.model_validate(value).model_dump(mode="json")
 
     @classmethod
     def render_all(cls, values: Sequence[object]) -> JsonDict:
-        """Return a list as `{data}`."""
+        """Return the values as JSON in the form `{data}`."""
         return {"data": [cls.render(value) for value in values]}
 
     @classmethod
     def render_page(cls, page: Page[Any]) -> JsonDict:
-        """Return a page of a list as `{data, next_cursor}`."""
+        """Return a page of a list as JSON in the form `{data, next_cursor}`."""
         return {**cls.render_all(page.items), "next_cursor": page.next_cursor}
 
 
 def one_of(*words: str) -> Any:  # noqa: ANN401  # as pydantic's Field
-    """Return the field of a text that is one of `words`; readers take others too, from a newer service."""
+    """Return a text field whose schema lists `words`. Readers accept other values, from a newer service."""
     return Field(json_schema_extra={"enum": [str(word) for word in words]})

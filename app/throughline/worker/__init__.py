@@ -1,1 +1,1 @@
-"""The background door: claims runs and turns them."""
+"""The background worker: claims and executes turns, side jobs and scheduled maintenance."""

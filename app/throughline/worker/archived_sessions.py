@@ -1,4 +1,4 @@
-"""Erases archived sessions that have served their time, one after the other, by the clock, where a setting asks."""
+"""Scheduled erasure of sessions that have been archived long enough, if a setting asks for it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,15 +17,18 @@ from throughline.worker.retention import RetentionMetrics
 HOURLY, MINUTE = timedelta(hours=1), timedelta(minutes=23)
 LEAST_PAUSE_SECONDS = 0.2
 REST = 4
-"""Times as long as an erasure took is rested before the next. Each looks through all that its owner's other sessions
-quote, and nobody stores a quotation of theirs meanwhile: an owner of many must not be held up all the time."""
+"""Pause after each erasure, as a multiple of its duration.
+
+An erasure searches the owner's other sessions for quotations and blocks the storage of quotations meanwhile. Without
+pauses an owner of many sessions would be blocked continuously.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveConfig:
-    """How long archived sessions are kept, None: for ever; how many go, and for how long, at one time, each hour."""
+    """Days to keep archived sessions (None: forever), and the most sessions and seconds per hourly run."""
 
     days: int | None = None
     most: int = 500
@@ -33,24 +36,23 @@ class ArchiveConfig:
 
 
 class ArchivedSessions:
-    """Erases what is old. Two processes at once erase each session once."""
+    """Erases old archived sessions. Concurrent processes erase each session once."""
 
     def __init__(
         self, archives: ArchiveRepository, clock: Clock, metrics: RetentionMetrics, config: ArchiveConfig
     ) -> None:
-        """Erase through `archives`."""
         self._archives = archives
         self._clock = clock
         self._metrics = metrics
         self._config = config
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """Return when it is done: never, where archived sessions are kept."""
+        """Return the hourly schedule, or none if archived sessions are kept forever."""
         days = self._config.days
         return () if days is None else (Schedule(ARCHIVED_SESSIONS, HOURLY, lambda: self.run(days), at=MINUTE),)
 
     async def run(self, days: int) -> None:
-        """Erase sessions that have been archived for longer than `days`, the oldest first."""
+        """Erase sessions archived for more than `days`, oldest first."""
         deadline, erased = self._clock.monotonic() + self._config.budget_seconds, 0
         async with aclosing(self._old(days)) as old:
             async for session in old:
@@ -69,7 +71,7 @@ class ArchivedSessions:
             after = page[-1]
 
     async def _erase(self, session: ArchivedSession, days: int) -> bool:
-        """Erase one, and rest; one that is busy, or takes too long, is tried again the next time."""
+        """Erase one session, then pause; a busy or slow session is left for the next run."""
         began, is_erased = self._clock.monotonic(), False
         try:
             is_erased = await self._archives.erase(session, days)

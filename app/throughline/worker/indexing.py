@@ -1,7 +1,7 @@
-"""Keeps the index that history is searched with near what is stored, beside the turns.
+"""Maintenance of the search index in the background.
 
-What turns store is indexed by the clock. An import, and a search that could not look at everything, put a job in line.
-What neither has got to yet, a search indexes itself for a while, and says what is left.
+Messages of turns are indexed on a schedule. An import, and a search that ran out of time, queue a job. A search indexes
+remaining messages itself for a limited time and reports what is missing.
 """
 
 from datetime import timedelta
@@ -19,13 +19,13 @@ from throughline.worker.jobs import NotDone
 
 EVERY = timedelta(minutes=5)
 LOOK_BACK_MINUTES = 60
-"""Sessions with a run made since then are looked at: twelve times, so that a time that was missed is made up for."""
+"""Sessions with a run in this period are indexed: twelve schedule periods, so that missed runs are made up for."""
 
 log = structlog.get_logger(__name__)
 
 
 async def index_owner(history: SearchRepository, subject: str) -> NotDone | None:
-    """Index what is due of the sessions of the owner named by `subject`, in rounds between which other jobs come.
+    """Index due messages of the owner named by `subject`, in rounds between which other jobs may run.
 
     Texts are tokenized on the owner's one compute thread, which searches and turns share. Raises DatabaseUnavailable.
     """
@@ -38,14 +38,13 @@ async def index_owner(history: SearchRepository, subject: str) -> NotDone | None
 
 
 class Indexing:
-    """Indexes what the turns of the last hour have stored. Two processes at once index every message once."""
+    """Indexes messages of the last hour's turns. Concurrent processes index each message once."""
 
     def __init__(self, history: SearchRepository) -> None:
-        """Index through `history`."""
         self._history = history
 
     async def run(self) -> None:
-        """Index the sessions that have something to index, one after the other; one that fails stops no other."""
+        """Index the sessions with unindexed messages one by one; a failing session does not stop the others."""
         messages = 0
         sessions = await self._history.sessions_to_index(LOOK_BACK_MINUTES)
         for session_id in sessions:
@@ -55,5 +54,5 @@ class Indexing:
             log.info("history indexed", sessions=len(sessions), messages=messages)
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """Return when it is done."""
+        """Return the schedule of the indexing."""
         return (Schedule(INDEX_HISTORY, EVERY, self.run),)

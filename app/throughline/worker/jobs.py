@@ -1,4 +1,4 @@
-"""The side jobs of one process: what there is to do, how much of it at once, and what becomes of what fails."""
+"""Side jobs of one process: their handlers, concurrency limits, and retries."""
 
 import asyncio
 from collections import Counter
@@ -21,23 +21,25 @@ from throughline.execution.outcome import Outcome, Raised, outcome_of_awaiting
 from throughline.execution.running_concurrently import running_concurrently
 
 MOST_TRIES = 12
-"""Within three quarters of an hour, longer than most outages. Then a job that fails is given up: whoever needs what it
-would have done puts it in line again."""
+"""Failures after which a job is given up: three quarters of an hour, longer than most outages.
+
+Code that needs the job's result queues it again.
+"""
 
 MOST_DEATHS = 6
-"""A job over which so many processes died in a row is not begun again: it may be what killed them."""
+"""Consecutive process deaths during a job after which it is given up, since it may cause them."""
 
 OWNERS_PART = 4
-"""An owner may have one of so many places for jobs, however many sessions of theirs have something due."""
+"""One owner may use 1/OWNERS_PART of the job slots, however many of their sessions have jobs."""
 
 ROUNDS_PART = 2
-"""Further rounds of long jobs may have one of so many places."""
+"""Further rounds of long jobs may use 1/ROUNDS_PART of the job slots."""
 
 LONGEST_SILENCE_SECONDS = 60.0
-"""A process without an answered claim for longer has more than a database that is away for a moment."""
+"""Seconds without an answered claim after which the process is not ready; a short outage is tolerated."""
 
 FIRST_END_PAUSE_SECONDS, LONGEST_END_PAUSE_SECONDS = 0.2, 5.0
-"""Between the tries to store how a job ended."""
+"""First and longest pause between tries to store a job's end."""
 
 WATCH_SECONDS = 15.0
 AT_ONCE = timedelta(0)
@@ -46,9 +48,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """What a job says that is to be taken again, behind all others that wait, after `delay` at the earliest.
+    """A handler's result for a job that must run again, after all waiting jobs and after `delay` at the earliest.
 
-    One that got further comes back as often as it likes, one that `has_failed` MOST_TRIES times.
+    A job that made progress may return without limit, one that `has_failed` at most MOST_TRIES times.
     """
 
     delay: timedelta = AT_ONCE
@@ -56,12 +58,12 @@ class NotDone:
 
 
 Work: TypeAlias = Callable[[str], Awaitable[NotDone | None]]
-"""Does a job for a subject; None when it is done. Coming twice it finds nothing to do."""
+"""A job handler: gets the job's subject, returns None when done. Repeating a finished job must find nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRegistry:
-    """What this process can do: a handler for each kind of job, and what is done by the clock."""
+    """The work that this process can do: a handler per job kind, and schedules."""
 
     handlers: Mapping[str, Work]
     schedules: Sequence[Schedule] = ()
@@ -69,10 +71,9 @@ class JobRegistry:
 
 @dataclass(frozen=True, slots=True)
 class JobsConfig:
-    """How a process does jobs: so many at once, each under a lease of `lease_seconds`.
+    """Settings for side jobs: concurrency, and the lease of `lease_seconds` for each job.
 
-    A failed job is tried again after `first_pause`, four times as long before each further try, at most
-    `longest_pause`.
+    A failed job is retried after `first_pause`, then after pauses four times as long each, up to `longest_pause`.
     """
 
     worker: str
@@ -84,33 +85,33 @@ class JobsConfig:
 
 
 class JobMetrics(Protocol):
-    """What side jobs report."""
+    """Metrics of side jobs."""
 
     def job_ended(self, *, kind: str, outcome: str) -> None:
-        """Count a job that was taken.
+        """Count a claimed job with its outcome.
 
-        `done`, `continued` (more rounds follow), `failed` (it is tried again), `let_go`, `handed_back` (the process
-        stops).
+        Outcomes: `done`, `continued` (more rounds follow), `failed` (will be retried), `let_go` (given up),
+        `handed_back` (the process stops).
         """
         ...
 
     def jobs_waiting(self, *, kind: str, jobs: int, oldest_seconds: float) -> None:
-        """Show how many jobs wait, and how long the oldest that could have been taken has waited."""
+        """Report the number of waiting jobs, and how long the oldest claimable one has waited."""
         ...
 
     def jobs_taken(self, *, is_taking: bool) -> None:
-        """Show whether this process takes jobs at present."""
+        """Report whether this process is claiming jobs at present."""
         ...
 
 
 class SideJobs:
-    """Takes jobs from the queue and does up to `concurrency` at once, while `run` runs.
+    """Claims jobs from the queue and runs up to `concurrency` at once, while `run` runs.
 
-    Work by the clock has places of its own: there are only a few kinds of it, each once at a time.
+    Scheduled jobs have slots of their own: there are few kinds, and at most one job of each at a time.
     """
 
     def __init__(self, queue: JobQueue, registry: JobRegistry, metrics: JobMetrics, config: JobsConfig) -> None:
-        """Nothing is taken before `run`."""
+        """Prepare; `run` starts claiming."""
         self._queue = queue
         self._metrics = metrics
         self._config = config
@@ -123,29 +124,29 @@ class SideJobs:
 
     @property
     def is_taking(self) -> bool:
-        """Whether jobs are being taken, for readiness: they may be late, so what is soon over changes nothing."""
+        """Whether jobs are being claimed, for readiness. Jobs may be late, so short outages are ignored."""
         return self._loop.has_claimed_within(LONGEST_SILENCE_SECONDS)
 
     @property
     def in_hand(self) -> int:
-        """How many jobs are under way."""
+        """The number of jobs under way."""
         return len(self._loop.held)
 
     async def run(self) -> None:
-        """Take jobs until `close`; returns once those in hand have ended or were handed back."""
+        """Claim jobs until `close`, then wait until those under way have ended or were put back."""
         async with running_concurrently(self._watch(), "watch the jobs that wait"):
             await self._loop.run()
 
     def close(self) -> None:
-        """Take no more jobs; those in hand go on."""
+        """Claim no more jobs; those under way continue."""
         self._loop.close()
 
     def stop(self) -> None:
-        """Stop what is in hand: jobs go back into the line at once, for the next process that takes some."""
+        """Stop the jobs under way and put them back into the queue for other processes."""
         self._loop.stop()
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[TakenJob]:
-        """Take the next job for which there is a place."""
+        """Claim the next job for which a slot is free."""
         held = [taken for taken in self._loop.held if taken.job.kind not in self._by_the_clock]
         kinds = self._handlers.keys() if len(held) < self._config.concurrency else self._by_the_clock
         if not kinds:
@@ -165,11 +166,11 @@ class SideJobs:
         return () if taken is None else (taken,)
 
     async def perform(self, claimed: TakenJob, heartbeat: Heartbeat[RowLease]) -> None:
-        """Do the job and store how it ended, unless another process has it by now."""
+        """Run the job and store its result, unless its lease is lost."""
         await work_until_lost(self._do(claimed), heartbeat)
 
     async def _do(self, claimed: TakenJob) -> None:
-        """Do the job and store how it ended, however often that has to be tried."""
+        """Run the job and store its result, retrying until that succeeds."""
         outcome, put_back = await self._outcome(claimed)
         tries = 0
         while not await self._is_stored(claimed, outcome, put_back):
@@ -178,13 +179,13 @@ class SideJobs:
         self._metrics.job_ended(kind=claimed.job.kind, outcome=outcome)
 
     async def put_back(self, claimed: TakenJob) -> None:
-        """Hand the job back as if it had not been taken."""
+        """Put the job back into the queue as if it had not been claimed."""
         untried = PutBack(AT_ONCE, claimed.attempt - 1, claimed.failures, claimed.is_continued)
         await self._queue.put_back(claimed.lease, untried)
         self._metrics.job_ended(kind=claimed.job.kind, outcome="handed_back")
 
     def ended(self, _claimed: TakenJob) -> None:
-        """Have the next job claimed: there is a place for one."""
+        """Wake the loop to claim another job, since a slot is free."""
         self._queue.work.wake()
 
     def _full_owners(self, held: Sequence[TakenJob]) -> tuple[UserId, ...]:
@@ -193,7 +194,7 @@ class SideJobs:
         return tuple(owner_id for owner_id, jobs in of_owners.items() if jobs >= most)
 
     async def _outcome(self, taken: TakenJob) -> tuple[str, PutBack | None]:
-        """Return the word for what came of the job, and how it goes back into the line, if it does."""
+        """Run the job; return its outcome for metrics, and how it goes back into the queue, if it does."""
         if taken.attempt > MOST_DEATHS:
             log.error("job given up, its processes died", kind=taken.job.kind, subject=taken.job.subject)
             return "let_go", None
@@ -230,7 +231,7 @@ class SideJobs:
         return True
 
     async def _watch(self) -> None:
-        """Put in line what is due by the clock; report what waits, and whether this process takes anything."""
+        """Queue scheduled jobs that are due; report waiting jobs and whether this process is claiming."""
         while True:
             with ErrorBoundary(log.warning, "jobs that wait were not counted"):
                 await self._queue.put_due(self._schedules)

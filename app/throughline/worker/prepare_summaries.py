@@ -1,6 +1,6 @@
-"""The job that writes a session's next summary ahead.
+"""The job that prepares a session's next summary in advance.
 
-What is lost of it is only time: the turn that needs a summary which is not there writes it itself.
+Losing the job costs only time, because a turn that needs a missing summary writes it itself.
 """
 
 from datetime import timedelta
@@ -17,17 +17,16 @@ from throughline.turn.state import TurnDependencies
 from throughline.worker.jobs import NotDone
 
 MOST_PLANS = 3
-"""How often a job plans anew in a row because the session's summary was changed while it wrote."""
+"""Consecutive planning attempts of a job if the session's summary keeps changing while it writes."""
 
 log = structlog.get_logger(__name__)
 
 
 async def prepare_summary(dependencies: TurnDependencies, subject: str) -> NotDone | None:
-    """Prepare what is due for the session named by `subject`, one summary; finds nothing to do the second time.
+    """Prepare one due summary of the session named by `subject`; a repeated call finds nothing to do.
 
-    Where more is due afterwards (a long history, or a turn
-    that ended meanwhile and found this job in line) the rest is for the next round, so that other sessions have theirs
-    in between. Raises DatabaseUnavailable.
+    If more is due afterwards, the next round prepares it, so that other sessions get their turn in between. That
+    happens with a long history, or if a turn ended meanwhile and found this job queued. Raises DatabaseUnavailable.
     """
     session_id = SessionId(UUID(subject))
     try:

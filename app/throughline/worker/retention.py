@@ -1,4 +1,4 @@
-"""The retention job: deletes what has served its time, batch by batch, and leaves the database room between them."""
+"""The retention job: deletes expired rows in batches, with pauses between them to limit the database's load."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ SLACK_HOURS, EARLY_EDIT_HOURS, SILENT_PROCESS_HOURS = 168, 24, 24
 KEPT_HOURS = {
     **dict.fromkeys(("slack_events", "slack_deliveries", "slack_departures"), SLACK_HOURS),
     "slack_early_edits": EARLY_EDIT_HOURS,
-    "slack_link_codes": 0,  # after their own time
+    "slack_link_codes": 0,  # after their own expiry
     "processes": SILENT_PROCESS_HOURS,
 }
-"""What no setting says. For a day one can see that a process ended without saying so."""
+"""Retention periods without a setting. A process that ended without notice stays visible for a day."""
 
 log = structlog.get_logger(__name__)
 
@@ -33,30 +33,30 @@ NOTHING_MORE = Walked(deleted=0, last=None)
 
 
 class RetentionMetrics(Protocol):
-    """What retention reports, by kind: those of `db/retention/old_rows.py`, and `archived_sessions`.
+    """Metrics of retention by kind: the kinds of `db/retention/old_rows.py`, and `archived_sessions`.
 
     `run_events` are counted in runs.
     """
 
     def retention_deleted(self, *, kind: str, count: int) -> None:
-        """Count what was deleted, or forgotten."""
+        """Count deleted rows, or cleared keys."""
         ...
 
     def retention_failed(self, *, kind: str) -> None:
-        """Count a time at which a batch of a kind failed."""
+        """Count a run in which a batch of this kind failed."""
         ...
 
     def retention_out_of_time(self, *, kind: str) -> None:
-        """Count a time at which some of a kind was left over for the next."""
+        """Count a run that left rows of this kind for the next run."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """How long things are kept: events of ended runs, unused pieces of summaries, the records of ended jobs.
+    """Retention periods: events of ended runs, idempotency keys, unused segments of summaries, records of ended jobs.
 
-    Idempotency keys are kept for ever where their hours are 0.
-    `budget_seconds` is how long is deleted at one time: two thirds of the time between two, so that they never meet.
+    With `idempotency_keys_hours` 0 idempotency keys are kept forever. `budget_seconds` limits one run to two thirds of
+    the interval, so that runs do not overlap.
     """
 
     run_events_hours: int = 24
@@ -67,7 +67,7 @@ class RetentionConfig:
 
     @property
     def hours_by_kind(self) -> Mapping[str, int]:
-        """How old what gets that goes every 15 minutes."""
+        """The retention period of each kind that is deleted every 15 minutes."""
         keys = dict.fromkeys(("run_keys", "session_keys"), self.idempotency_keys_hours)
         return {
             "run_events": self.run_events_hours,
@@ -79,34 +79,33 @@ class RetentionConfig:
 
 
 class Retention:
-    """Deletes what is old. Doing it twice, or in two processes at once, deletes the same."""
+    """Deletes expired rows. Repeated or concurrent runs have the same result as one."""
 
     def __init__(
         self, repository: RetentionRepository, clock: Clock, metrics: RetentionMetrics, config: RetentionConfig
     ) -> None:
-        """Delete through `repository`."""
         self._repository = repository
         self._clock = clock
         self._metrics = metrics
         self._config = config
 
     async def run(self) -> None:
-        """Delete what is old, and forget old idempotency keys."""
+        """Delete expired rows and clear expired idempotency keys."""
         await self._delete(self._config.hours_by_kind)
 
     async def run_daily(self) -> None:
-        """Delete what was written for summaries and is in none: walks through all old segments."""
+        """Delete prepared summaries and segments that no version uses; scans all old segments."""
         hours = self._config.unused_summaries_days * HOURS_PER_DAY
         await self._delete({"prepared": hours, "segments": hours})
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """Return when what is done."""
+        """Return the schedules of the two runs."""
         return (Schedule(RETENTION, EVERY, self.run), Schedule(UNUSED_SUMMARIES, DAILY, self.run_daily, at=DAILY_AT))
 
     async def _delete(self, hours: Mapping[str, int]) -> None:
-        """Delete a batch of each kind in turn, until nothing is left of any or the time is used up.
+        """Delete a batch of each kind in turn, until no rows are left or the time is used up.
 
-        In turn, so that a kind with much to delete leaves the others their part of the time.
+        Taking turns keeps a kind with many rows from using all the time.
         """
         deadline = self._clock.monotonic() + self._config.budget_seconds
         deleted, places = dict.fromkeys(hours, 0), dict.fromkeys(hours, FIRST_ID)
@@ -125,7 +124,7 @@ class Retention:
             log.warning("retention ran out of time, the rest is left for the next", kind=kind)
 
     async def _delete_batch(self, kind: str, hours: int, after: UUID) -> Walked:
-        """Delete one batch. One that fails ends its kind for this time, and no other kind."""
+        """Delete one batch. If it fails, this kind is skipped for the rest of the run; other kinds continue."""
         try:
             looked = await self._repository.delete(kind, hours, after)
         except TemporaryError as error:

@@ -1,4 +1,4 @@
-"""The worker of one process: claims runs while it has slots, turns them, and hands back what it cannot end."""
+"""The worker of one process: claims runs while it has free slots, executes their turns, and puts back the rest."""
 
 import asyncio
 from collections import deque
@@ -22,33 +22,36 @@ from throughline.worker.jobs import SideJobs
 
 POLL_SECONDS = 1.0
 LONGEST_SILENCE_SECONDS = 60.0
-"""Longer than a statement may take with its retries: a claim loop without an answer for so long is stuck."""
+"""Seconds without an answered claim after which the claim loop counts as stuck; longer than any statement's retries."""
 
 CANCELS_KEPT = 256
-"""Cancels remembered for runs that are just being claimed."""
+"""Announced cancels remembered, for runs that are being claimed at that moment."""
 
 PLACES_PER_OTHER = 10
-"""Of so many open turns one may be taken by work that is no turn."""
+"""One in this many turn slots may be used by work other than turns, that is, summaries on demand."""
 
 MOST_OTHERS_OF_OWNER = 4
-"""What one user may have of such work in this process, and never more than half of its places."""
+"""Most on-demand summaries of one user in this process; never more than half of their slots."""
 
 ALONE_SECONDS = 10.0
-"""So long after a run has begun its last try no other one does in this process, unless it has ended. What kills a
-process does so sooner, as a rule; and where one was killed with hundreds of turns, these do not wait for hours."""
+"""Seconds after a run started its last attempt in which no other run's last attempt starts in this process.
+
+A run that kills its process usually does so sooner. If a process died with hundreds of turns, their last attempts do
+not wait for hours.
+"""
 
 PLACE_SECONDS = 5.0
 LATER = "Nothing was done; try again in a moment."
 
 JOBS_END_SECONDS = 5.0
-"""What stopped jobs get to be handed back; they are taken again anyway once they have been silent for long enough."""
+"""Time for stopped jobs to be put back; otherwise other processes claim them once their leases expire."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """`name` identifies the process in the runs it holds; `grace_seconds` is what a shutdown waits for turns."""
+    """`name` identifies the process in the runs it holds; a shutdown waits `grace_seconds` for running turns."""
 
     name: str
     concurrency: int = 500
@@ -58,12 +61,12 @@ class WorkerConfig:
 
 
 class Worker:
-    """Runs up to `concurrency` turns at once; also the Slots through which a door may claim at submission."""
+    """Runs up to `concurrency` turns at once; interfaces reserve slots here to claim runs at submission."""
 
     def __init__(
         self, dependencies: TurnDependencies, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig
     ) -> None:
-        """Build the graph once; nothing is claimed, and no side job taken, before `working`."""
+        """Build the graph once; `working` starts claiming runs and side jobs."""
         self._dependencies = dependencies
         self._signal = signal
         self._config = config
@@ -83,35 +86,38 @@ class Worker:
 
     @property
     def is_claiming(self) -> bool:
-        """Whether the claim loop is open and a claim was answered lately, for readiness. A full one need not look."""
+        """Whether the claim loop is open and a claim was answered lately, for readiness.
+
+        A loop without free slots need not claim.
+        """
         return self._loop.has_claimed_within(LONGEST_SILENCE_SECONDS)
 
     @property
     def is_taking_jobs(self) -> bool:
-        """Whether side jobs are being taken, for readiness."""
+        """Whether side jobs are being claimed, for readiness."""
         return self._jobs.is_taking
 
     @property
     def jobs_in_hand(self) -> int:
-        """How many side jobs are under way."""
+        """The number of side jobs under way."""
         return self._jobs.in_hand
 
     @property
     def concurrency(self) -> int:
-        """How many turns may be open at once."""
+        """The most turns that may be open at once."""
         return self._config.concurrency
 
     @property
     def open_turns(self) -> int:
-        """How many turns are open."""
+        """The number of open turns."""
         return len(self._loop.held)
 
     @asynccontextmanager
     async def working(self, *, only_for: UserId | None = None) -> AsyncGenerator[asyncio.Event]:
-        """Keep the claim loop and the side jobs running inside the block, and drain at its end.
+        """Run the claim loop and side jobs inside the block, and drain at its end.
 
-        With `only_for` the turns of this owner alone are claimed, and no side job is taken. Yields an event that is set
-        where the claim loop broke: nothing will be claimed any more.
+        With `only_for` only this owner's turns are claimed, and no side jobs. Yields an event that is set if the claim
+        loop crashed, so that nothing more will be claimed.
         """
         self._only_for = only_for
         loop, broken = asyncio.create_task(self._loop.run()), asyncio.Event()
@@ -127,28 +133,28 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Stop claiming, let running turns end within the grace, then give the rest back.
+        """Stop claiming, let running turns end within the grace period, then put the rest back.
 
-        Side jobs hold nothing up: they go on while turns end, and are then handed back.
+        Side jobs do not delay the shutdown: they continue while turns end, and are then put back.
         """
         self._jobs.close()
         await self._loop.drain(self._config.grace_seconds)
         self._jobs.stop()
 
     def on_cancel(self, run_id: RunId) -> None:
-        """A cancel was announced: look at once whether the run is one of ours."""
+        """Check at once whether the run whose cancel was announced is held here."""
         self._cancels.append(run_id)
         self._loop.renew_now(run_id)
 
     def reserve(self) -> Claimer | None:
-        """Reserve a slot for a door; None where none is free, the worker is not open, or earlier runs may wait.
+        """Reserve a slot for an interface; None if no slot is free, the worker is closed, or earlier runs may wait.
 
-        Once all slots were taken there may be a line: until the claim loop has found it empty, new runs join it.
+        After all slots were in use, runs may be queued. Until the claim loop finds the queue empty, new runs join it.
         """
         return self._take_slot() if self._is_line_empty and self._loop.is_open else None
 
     def start(self, claimed: ClaimedRun) -> None:
-        """Take the claimed run through its turn in the reserved slot."""
+        """Execute the claimed run's turn in the reserved slot."""
         self._loop.begin(claimed)
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[ClaimedRun]:
@@ -169,35 +175,35 @@ class Worker:
         return (claimed,)
 
     async def perform(self, claimed: ClaimedRun, heartbeat: Heartbeat[RowLease]) -> None:
-        """Take the run through its turn."""
+        """Execute the run's turn."""
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
-            heartbeat.renew_now()  # its holder died before it stopped, or the cancel came while it was claimed
+            heartbeat.renew_now()  # cancelled before or during this claim
         await take_turn(
             TurnStart(dependencies=self._dependencies, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
         )
 
     async def put_back(self, claimed: ClaimedRun) -> None:
-        """Give the run back to the line as untried."""
+        """Put the run back into the queue as untried."""
         await self._dependencies.runs.give_back(claimed.lease)
 
     def ended(self, claimed: ClaimedRun) -> None:
-        """Release the run's slot. Who ended the run has woken the claim loop if a run of the same user may begin."""
+        """Release the run's slot. The end of the run has already woken the claim loop if the owner has a next run."""
         if self._last_tries.pop(claimed.run.id, None) is not None:
             self._signal.wake()
         self.release()
 
     def release(self) -> None:
-        """Give a slot back. Once all were taken, there may be runs that nobody here has looked for meanwhile."""
+        """Release a slot. If all were in use, wake the claim loop, since runs may have queued up unnoticed."""
         if self._free == 0:
             self._signal.wake()
         self._free_slot()
 
     @asynccontextmanager
     async def occupied(self, owner_id: UserId) -> AsyncGenerator[None]:
-        """Take an open turn's place inside the block, for work that is none: a summary on demand.
+        """Occupy a turn's slot inside the block, for work other than a turn: a summary on demand.
 
-        Such work gets a share of the places only, so that turns always find some, and each owner a share of that.
-        Raises TurnLimitReached, SummaryLimitReached.
+        Such work gets only a share of the slots, so that turns always find some, and each owner a share of that. Raises
+        TurnLimitReached, SummaryLimitReached.
         """
         self._take_place(owner_id)
         try:
@@ -236,9 +242,9 @@ class Worker:
             ) from None
 
     def _now(self, claimer: Claimer, late: Sequence[RowLease]) -> Claimer:
-        """Return the claimer with what is in hand now. A run begins its last try at a distance from other such ones.
+        """Return the claimer with the leases held now, and keep last attempts of runs apart in time.
 
-        One that kills its process would else take others with it, try after try, to their last.
+        Otherwise a run that kills its process could take the last attempts of other runs with it.
         """
         since = self._dependencies.clock.monotonic() - ALONE_SECONDS
         is_one_begun = any(began > since for began in self._last_tries.values())

@@ -1,1 +1,1 @@
-"""What any HTTP dialect needs: serving, limits, bodies, keys, errors, streams."""
+"""HTTP support that all routes share: the server, limits, request bodies, API keys, errors and event streams."""

@@ -1,4 +1,8 @@
-"""Who is asking: bearer keys with scopes, keys that act for a named user, and the keyless modes of one machine."""
+"""Authentication and scope checks of HTTP requests.
+
+An API key has scopes. With the scope `act_as` it may act for the user named in `On-Behalf-Of`. Requests without a key
+are served only in local mode and on a trusted unix socket.
+"""
 
 import asyncio
 import hashlib
@@ -26,28 +30,27 @@ MAKE_ONE = (
 )
 MAX_KNOWN_KEYS = 1_000
 RECHECK_SECONDS = 1.0
-"""While requests stay open their keys are looked up again: each at most so often, however many requests it has."""
+"""Shortest time in seconds between two look-ups of one key, however many open requests (event streams) use that key."""
 
 CacheKey: TypeAlias = tuple[bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """An accepted key and until when (monotonic seconds) it is taken on trust."""
+    """An accepted key's principal, and the monotonic time in seconds until which the key is not looked up again."""
 
     principal: Principal
     until: float
 
 
 class Authenticator:
-    """Turns request headers into a Principal.
+    """Authenticator that turns request headers into a `Principal`.
 
-    An accepted key is remembered for `key_cache_seconds` (5), by its hash: a revoked key works that much longer at
-    most, and a busy client costs no query per request.
+    An accepted key is cached by its hash for `key_cache_seconds` (default 5). A revoked key therefore works that much
+    longer at most, and a busy client costs no query per request.
     """
 
     def __init__(self, services: Services, config: ApiConfig) -> None:
-        """Ask the service's own users and keys."""
         self._services = services
         self._config = config
         self._known: dict[CacheKey, _Known] = {}
@@ -56,19 +59,26 @@ class Authenticator:
         self._local: Principal | None = None
 
     async def admit(self, headers: Headers, scope: Scope) -> Principal:
-        """Return who asks. Raises NotAuthenticated, NotAllowed (scope), OriginRefused (local mode)."""
+        """Return the principal that sends the request, after checking that it has `scope`.
+
+        Raises NotAuthenticated without a valid key, NotAllowed without the scope, and OriginRefused in local mode for a
+        request that may come from another machine or page.
+        """
         principal = await self._identify(headers, scope)
         if scope not in principal.scopes:
             raise NotAllowed(f"This needs a key with the scope `{scope.value}`.")
         return principal
 
     async def recheck(self, headers: Headers) -> None:
-        """Return if the key of a request that was admitted is still in force. Raises NotAuthenticated."""
+        """Check that the key of an already admitted request is still valid; a request without a key passes.
+
+        Raises NotAuthenticated if the key was revoked.
+        """
         secret = _secret(headers)
         if secret is None:
             return
         digest = hashlib.sha256(secret.encode()).digest()
-        async with self._rechecking:  # one look-up for all requests that come while it takes
+        async with self._rechecking:  # concurrent requests wait here and share one look-up
             now = self._services.clock.monotonic()
             if now < self._in_force.get(digest, 0.0):
                 return
@@ -127,7 +137,11 @@ class Authenticator:
 
 
 def _end_user(headers: Headers) -> str:
-    """Return whom the request is for, '' where it does not say. A back end that lost the name is not taken for it."""
+    """Return the user that `On-Behalf-Of` names, '' without that header.
+
+    A blank or repeated header raises InvalidInput: a back end that lost the user's name must not act as the key's own
+    user.
+    """
     named = headers.getlist(ON_BEHALF_OF)
     if named and (len(named) > 1 or is_blank(named[0])):
         raise InvalidInput(
@@ -137,11 +151,11 @@ def _end_user(headers: Headers) -> str:
 
 
 def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> None:
-    """Refuse requests that a web page elsewhere may have made this machine's browser send (DNS rebinding, CSRF).
+    """Refuse requests that a web page from elsewhere may have sent through this machine's browser.
 
-    So are those that a proxy says to have passed on for another machine; one that says nothing cannot be told apart.
-    A page that another program of this machine serves, on another port, may read only: whether it can see the answer is
-    the browser's business. Raises OriginRefused.
+    This prevents DNS rebinding and CSRF. Requests that a proxy forwarded for another machine are refused, too; a proxy
+    that adds no header cannot be detected. A page served on another port of this machine may only read: the browser
+    decides whether the page may see the answer. Raises OriginRefused.
     """
     host = headers.get("host", "")
     if not _names_loopback(f"//{host}"):
@@ -163,7 +177,10 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> 
 
 
 def _secret(headers: Headers) -> str | None:
-    """Return the key the request carries, None where it carries none."""
+    """Return the API key from the `Authorization` or `X-API-Key` header, None if the request has neither.
+
+    Raises NotAuthenticated if `Authorization` does not read `Bearer <key>`.
+    """
     authorization = headers.get("authorization")
     if authorization is None:
         return headers.get("x-api-key")
@@ -174,7 +191,10 @@ def _secret(headers: Headers) -> str | None:
 
 
 def _is_passed_on(headers: Headers) -> bool:
-    """Whether a proxy names a client that is not this machine, or one by a header that is not read here."""
+    """Return whether a proxy forwarded the request for another machine.
+
+    A `Forwarded` header always counts as forwarded, because it is not parsed here.
+    """
     named = [client.strip() for name in FORWARDED_FOR for value in headers.getlist(name) for client in value.split(",")]
     return FORWARDED in headers or any(
         client and not (is_loopback(client) or _names_loopback(f"//{client}")) for client in named

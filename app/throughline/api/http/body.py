@@ -1,4 +1,8 @@
-"""Reading a JSON body: strict UTF-8, finite numbers, no lone surrogates, then our own model of it."""
+"""Reading and validating JSON request bodies.
+
+A body must be UTF-8 JSON with finite numbers. Its texts are cleaned (NUL, lone surrogates) before it is validated
+against a pydantic model.
+"""
 
 import json
 import math
@@ -19,7 +23,10 @@ CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 JSON_LINES = frozenset({f"application/{name}" for name in ("x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines")})
 MAX_DEPTH = 64
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
-"""Possessive, and with the closing quote optional: one that never closes must not be looked for again and again."""
+"""Strings and brackets of a JSON text, for measuring its nesting depth.
+
+The quantifier is possessive and the closing quote optional, so that an unclosed string is not scanned again and again.
+"""
 
 _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
@@ -27,14 +34,14 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 async def read_body(request: Request, model: type[Body]) -> Body:
     """Return the request's body as `model`.
 
-    Raises UnsupportedMediaType, MalformedBody, InvalidRequest, and what the body cap raises.
+    Raises UnsupportedMediaType, MalformedBody, InvalidRequest, and the errors of the body cap (`body_cap.py`).
     """
     _check_type(request)
     return validate(parse_json(await read_bytes(request)), model)
 
 
 async def read_optional_body(request: Request, model: type[Body]) -> Body:
-    """Return the request's body as `model`; no body at all is an empty object."""
+    """Return the request's body as `model`; a missing body counts as an empty object."""
     body = await read_bytes(request)
     if not body:
         return validate({}, model)
@@ -43,12 +50,18 @@ async def read_optional_body(request: Request, model: type[Body]) -> Body:
 
 
 async def read_bytes(request: Request) -> bytes:
-    """Return the body as it was sent. The request keeps no copy: an answer may be streamed for minutes."""
+    """Return the request's body unparsed.
+
+    The request keeps no copy, because its response may be streamed for minutes.
+    """
     return b"".join([piece async for piece in request.stream()])
 
 
 def _check_type(request: Request) -> None:
-    """Refuse what is declared as something else; a body without a declared type is taken for JSON."""
+    """Raise UnsupportedMediaType unless the body is declared as JSON in UTF-8.
+
+    A body without a declared type counts as JSON.
+    """
     declared = request.headers.get("content-type")
     if declared is None or declared == "application/json":
         return
@@ -61,20 +74,20 @@ def _check_type(request: Request) -> None:
 
 
 def is_json_lines(request: Request) -> bool:
-    """Whether the body is declared as JSON Lines, in UTF-8."""
+    """Return whether the request declares its body as JSON Lines in UTF-8."""
     kind, charset = _read_type(request.headers.get("content-type", "application/json"))
     return kind in JSON_LINES and charset in CHARSETS
 
 
 def _read_type(declared: str) -> tuple[str, str]:
-    """Return type and character set of a `Content-Type`."""
+    """Return the media type and character set of a `Content-Type` header."""
     header = Message()
     header["content-type"] = declared
     return header.get_content_type(), header.get_content_charset("utf-8")
 
 
 def parse_json(body: bytes) -> JsonValue:
-    """Return the parsed body with every text in it cleaned. Raises MalformedBody, InvalidRequest."""
+    """Return the parsed JSON body with all its texts cleaned. Raises MalformedBody or InvalidRequest."""
     if not body:
         raise MalformedBody("The body is empty. Send a JSON object.")
     try:
@@ -91,7 +104,10 @@ def parse_json(body: bytes) -> JsonValue:
 
 
 def _check_depth(text: str) -> None:
-    """Refuse a body before the parser's own recursion does: how deep that goes depends on who called it."""
+    """Raise InvalidRequest if the body is nested more than MAX_DEPTH levels deep.
+
+    The parser's own recursion limit is not relied on, because it depends on the depth of the call stack.
+    """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
@@ -113,7 +129,10 @@ def _finite(digits: str) -> float:
 
 
 def _clean(value: JsonValue) -> JsonValue:
-    """Clean texts; a key that needs cleaning is refused, since two keys could become one."""
+    """Return `value` with all texts cleaned.
+
+    A key that needs cleaning is refused, because two keys could become the same.
+    """
     match value:
         case str():
             return clean_text(value)

@@ -1,7 +1,7 @@
 """Budget of bytes for the request bodies that a process holds at once, with a share for each owner.
 
-`api/http/body_cap.py` bounds one body; here is what bounds many of them together. A body waits for its bytes before
-it is read, so that those that are read can be read to their end.
+`api/http/body_cap.py` limits one body; this budget limits all bodies together. A request takes its bytes before its
+body is read, so that every body whose reading has begun can be read completely.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from throughline.execution.compute_threads import present_owner
 from throughline.execution.owner_limits import OwnerLimits, Taken
 
 UNCOUNTED_BYTES = 65_536
-"""Bodies up to this size are not counted: as much is in the buffers of any connection."""
+"""Largest body in bytes that the budget does not count. The buffers of a connection hold as much in any case."""
 
 NOBODY = UserId(UUID(int=0))
-"""Owner of all bodies that are read before it is known who sends them: Slack's, which are signed as a whole."""
+"""Owner of the bodies that are read before their sender is known: Slack's requests, which are signed as a whole."""
 
 RETRY_SECONDS = 5.0
 
@@ -31,15 +31,18 @@ class _Waiting:
 
 
 class BodyBudget:
-    """Bytes of bodies, taken before a body is read and given back when its request has been answered."""
+    """Budget of body bytes.
+
+    They are taken before a body is read, and given back once the body was read or its request ended.
+    """
 
     def __init__(self, total_bytes: int, largest_body_bytes: int) -> None:
-        """Allow `total_bytes` in all, and each owner half of them, or the largest body if that is more."""
+        """Limit all bodies to `total_bytes`, and each owner to half of that or the largest body, whichever is more."""
         self._limits = OwnerLimits(total_bytes, max(total_bytes // 2, largest_body_bytes))
         self._waiting: deque[_Waiting] = deque()
 
     async def take(self, owner_id: UserId | None, size: int, timeout_seconds: float) -> None:
-        """Take `size` bytes, waiting until there are as many. Raises BodiesHeld after `timeout_seconds`."""
+        """Take `size` bytes for the owner, waiting until they are free. Raises BodiesHeld after `timeout_seconds`."""
         waiting = _Waiting(owner_id or NOBODY, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._admit()
@@ -58,12 +61,12 @@ class BodyBudget:
             raise
 
     def give_back(self, owner_id: UserId | None, size: int) -> None:
-        """Give `size` bytes back, to those that wait."""
+        """Give `size` bytes of the owner back and admit waiting requests."""
         self._limits.give_back(owner_id or NOBODY, size)
         self._admit()
 
     def _leave(self, waiting: _Waiting) -> None:
-        """Take a body that waits no longer out of the line, or give back what it was admitted with at the same time."""
+        """Withdraw a waiting request, or give its bytes back if it was admitted at the same moment."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             self._admit()
@@ -71,7 +74,10 @@ class BodyBudget:
             self.give_back(waiting.owner_id, waiting.size)
 
     def _admit(self) -> None:
-        """Admit waiting bodies in their order; one that waits for its owner's share lets others pass."""
+        """Admit waiting requests in order of arrival.
+
+        A request that waits for its owner's share does not block requests of other owners.
+        """
         for waiting in tuple(self._waiting):
             taken = self._limits.take(waiting.owner_id, waiting.size)
             if taken is Taken.BY_ALL:
@@ -83,10 +89,13 @@ class BodyBudget:
 
 
 class HeldBytes:
-    """What one request holds of the budget: nothing for a small body, else its declared length, or its cap."""
+    """The bytes of the budget that one request holds.
+
+    A body up to UNCOUNTED_BYTES holds none. A larger body holds its declared length, or its cap if no length is
+    declared.
+    """
 
     def __init__(self, budget: BodyBudget, size: int, timeout_seconds: float) -> None:
-        """Hold nothing yet."""
         self.timeout_seconds = timeout_seconds
         self._budget = budget
         self._size = size if size > UNCOUNTED_BYTES else 0
@@ -94,14 +103,14 @@ class HeldBytes:
         self.is_held = False
 
     async def take(self) -> None:
-        """Take the bytes for whoever was admitted with the request. Raises BodiesHeld."""
+        """Take the request's bytes from the budget, in the name of the admitted owner. Raises BodiesHeld."""
         if self._size:
             self._owner_id = present_owner()
             await self._budget.take(self._owner_id, self._size, self.timeout_seconds)
             self.is_held = True
 
     def release(self) -> None:
-        """Give the bytes back: the body has been read, or its request has ended."""
+        """Give the bytes back, if any are held. Called when the body has been read or its request has ended."""
         if self.is_held:
             self.is_held = False
             self._budget.give_back(self._owner_id, self._size)

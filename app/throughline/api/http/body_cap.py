@@ -1,4 +1,7 @@
-"""Bodies are capped before anybody parses them: each by its length and its time, all of them by a budget of bytes."""
+"""ASGI middleware that limits request bodies before they are parsed.
+
+Each body is limited in length and time; all bodies together are limited by a budget of bytes (`body_budget.py`).
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +18,11 @@ from throughline.domain.errors import PermanentError
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The largest body, and the setting that says so; `is_read_long` where its text is worked on until the answer."""
+    """Largest size of a body, and the name of the setting that defines it.
+
+    `is_read_long` marks a route that works on the body until it answers, so that the body's bytes stay taken until
+    then.
+    """
 
     max_bytes: int
     setting: str
@@ -23,15 +30,15 @@ class Cap:
 
 
 class BodyCap:
-    """Refuses bodies above the cap, compressed ones, and those that take longer than `timeout_seconds`.
+    """Middleware that refuses bodies that are too large, compressed, or slower than `timeout_seconds`.
 
-    Nothing beyond the cap is kept; the server discards what a client still sends after the answer.
+    Bytes beyond the cap are not kept. The server discards what a client still sends after the answer.
     """
 
     def __init__(
         self, app: ASGIApp, *, cap: Cap, own_caps: Mapping[str, Cap], total_bytes: int, timeout_seconds: float
     ) -> None:
-        """Stand before `app`; `own_caps` are of the paths that have another cap, `total_bytes` is for all bodies."""
+        """Wrap `app`. `own_caps` maps paths to caps that replace `cap`; `total_bytes` is the budget for all bodies."""
         self._app = app
         self._cap = cap
         self._own_caps = own_caps
@@ -39,7 +46,7 @@ class BodyCap:
         self._budget = BodyBudget(total_bytes, max(each.max_bytes for each in (cap, *own_caps.values())))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what can be refused by its headers; count the rest as it arrives."""
+        """Refuse the request if its headers suffice for that, else pass it on and count its body as it arrives."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -59,7 +66,10 @@ class BodyCap:
 
 
 def _declared_bytes(headers: Headers) -> int | None:
-    """Return the length of the body, None where it is not declared; a request with neither header has no body."""
+    """Return the declared length of the body, None if a body of unknown length follows.
+
+    A request with neither `Content-Length` nor `Transfer-Encoding` has no body: its length is 0.
+    """
     if "content-length" in headers:
         return int(headers["content-length"])
     return None if "transfer-encoding" in headers else 0
@@ -76,7 +86,7 @@ def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
 
 
 class _Body:
-    """Hands on what arrives of a body once there is room for it, until it is too much or too late."""
+    """Receiver of one request's body that takes bytes of the budget and enforces the cap and the time limit."""
 
     def __init__(self, receive: Receive, cap: Cap, held: HeldBytes, *, is_declared: bool) -> None:
         self._held = held
@@ -88,7 +98,10 @@ class _Body:
         self._is_complete = False
 
     async def receive(self) -> Message:
-        """Return the next message. Raises BodyTooLarge, BodyTooSlow and BodiesHeld, which the error handlers answer."""
+        """Return the next ASGI message of the request.
+
+        Raises BodyTooLarge, BodyTooSlow and BodiesHeld, which the error handlers turn into responses.
+        """
         if self._is_complete:
             return await self._receive()
         message = await self._in_time()
@@ -116,5 +129,5 @@ class _Body:
 
 
 def too_large(cap: Cap) -> BodyTooLarge:
-    """Return the refusal that names the cap."""
+    """Return the error for a body larger than `cap`; its text names the limit and its setting."""
     return BodyTooLarge(f"The body is larger than {cap.max_bytes} bytes, the most that is taken here ({cap.setting}).")

@@ -1,4 +1,8 @@
-"""What every route gets: the parts behind it, the configuration, and who asks, with the scope already checked."""
+"""Per-request object of the routes: the services, the configuration and the authenticated caller.
+
+A route declares a `Reader` or `Writer` parameter, for which the caller's scope has been checked. The module also parses
+the ids in paths.
+"""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,12 +26,15 @@ from throughline.execution.compute_threads import work_for
 
 UUID_LENGTH = 36
 OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")
-"""What they may do beside reading: write, and stop a turn. The session, its pins and summaries are its owner's."""
+"""Path endings of the changes that a participant of a shared session may make: send a message, cancel a run.
+
+All other changes (the session, its pins and its summaries) are reserved to the owner.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiDependencies:
-    """What the application keeps for its routes."""
+    """Objects that the application keeps for all of its routes."""
 
     services: Services
     config: ApiConfig
@@ -37,7 +44,11 @@ class ApiDependencies:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One admitted request. `recheck` raises NotAuthenticated once its key is not in force any more."""
+    """One admitted request.
+
+    `recheck` raises NotAuthenticated once the request's key is revoked. `shared_by` is the owner of a session that the
+    caller takes part in without owning it.
+    """
 
     services: Services
     config: ApiConfig
@@ -47,23 +58,23 @@ class Call:
 
     @property
     def owner_id(self) -> UserId:
-        """The user whose data may be reached; of a session one takes part in, its owner."""
+        """The user whose data the request may reach: the caller, or the owner of a session the caller takes part in."""
         return self.shared_by or self.principal.user_id
 
 
 def dependencies_of(request: Request) -> ApiDependencies:
-    """Return what `create_app` stored for the routes."""
+    """Return the objects that `create_app` stored for the routes."""
     dependencies: ApiDependencies = request.app.state.dependencies
     return dependencies
 
 
 async def as_reader(request: Request) -> Call:
-    """Admit a request that reads."""
+    """Authenticate a request that only reads, and return it as a `Call`."""
     return await _admit(request, Scope.READ)
 
 
 async def as_writer(request: Request) -> Call:
-    """Admit a request that changes something."""
+    """Authenticate a request that changes data, and return it as a `Call`."""
     return await _admit(request, Scope.WRITE)
 
 
@@ -81,11 +92,14 @@ async def _admit(request: Request, scope: Scope) -> Call:
 
 
 async def _sharing_owner(request: Request, shared: SharedSessions, principal: Principal) -> UserId | None:
-    """Return the owner of a session that the principal takes part in, where the request is open to participants."""
+    """Return the owner of the requested session if the principal takes part in it without owning it, else None.
+
+    Returns None for requests that participants may not make.
+    """
     if request.method != "GET" and not request.url.path.endswith(OPEN_TO_PARTICIPANTS):
         return None
     path = request.path_params
-    with suppress(NotFound):  # the route itself will say so
+    with suppress(NotFound):  # the route itself raises it again
         if "session_id" in path:
             return await shared.owner_for(principal.user_id, session_id=session_id_of(path["session_id"]))
         if "run_id" in path:
@@ -94,38 +108,44 @@ async def _sharing_owner(request: Request, shared: SharedSessions, principal: Pr
 
 
 def source_of(request: Request, call: Call) -> Source:
-    """Return the door the client says it is (`X-Client: web | cli`), else the API itself."""
+    """Return the interface that the client names in `X-Client` (`web` or `cli`), else the API.
+
+    Without the header, requests over a trusted socket come from the CLI.
+    """
     named = request.headers.get("x-client", "cli" if call.config.trusted_socket else "api")
     return {"web": Source.WEB, "cli": Source.CLI}.get(named.lower(), Source.API)
 
 
 def session_id_of(text: str) -> SessionId:
-    """Return the id in the path. Raises NotFound, in the words for an unknown session, where it cannot be one."""
+    """Return the session id in a path. Raises NotFound if `text` is no id, with the text for an unknown session."""
     return SessionId(_uuid(text, "session"))
 
 
 def run_id_of(text: str) -> RunId:
-    """Return the id in the path. Raises NotFound, in the words for an unknown run, where it cannot be one."""
+    """Return the run id in a path. Raises NotFound if `text` is no id, with the text for an unknown run."""
     return RunId(_uuid(text, "run"))
 
 
 def message_id_of(text: str) -> MessageId:
-    """Return the id in the path. Raises NotFound, in the words for an unknown message, where it cannot be one."""
+    """Return the message id in a path. Raises NotFound if `text` is no id, with the text for an unknown message."""
     return MessageId(_uuid(text, "message"))
 
 
 def memory_id_of(text: str) -> MemoryId:
-    """Return the id in the path. Raises NotFound, in the words for an unknown memory, where it cannot be one."""
+    """Return the memory id in a path. Raises NotFound if `text` is no id, with the text for an unknown memory."""
     return MemoryId(_uuid(text, "memory"))
 
 
 def summary_id_of(text: str) -> SummaryId:
-    """Return the id in the path. Raises NotFound, in the words for an unknown version, where it cannot be one."""
+    """Return the summary id in a path. Raises NotFound if `text` is no id, with the text for an unknown summary."""
     return SummaryId(_uuid(text, "summary"))
 
 
 def _uuid(text: str, kind: str) -> UUID:
-    """Only the usual form is an id: `UUID` itself would also take braces, prefixes and missing hyphens."""
+    """Return `text` as a UUID. Raises NotFound unless it is written in the canonical form.
+
+    `UUID` itself would also accept braces, prefixes and missing hyphens.
+    """
     try:
         found = UUID(text) if len(text) == UUID_LENGTH else None
     except ValueError:

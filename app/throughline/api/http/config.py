@@ -1,6 +1,7 @@
-"""What the HTTP door is told at start, and whom it may serve: `assembly/` decides both once.
+"""Configuration of the HTTP server, and the check of who may be served without an API key.
 
-The settings say how; the address to serve and whether a key exists say who may call.
+`assembly/` creates the configuration once at start, from the settings, the address to serve and whether an API key
+exists.
 """
 
 import ipaddress
@@ -13,11 +14,13 @@ ANY_ORIGIN = "*"
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
-    """How to serve.
+    """Configuration of the HTTP server.
 
-    `is_local_mode`: no key existed at start and only a loopback address is bound, so a request without a key acts as
-    the user `local` after its Host and Origin were checked. `trusted_socket`: a unix socket only its owner can reach,
-    every request acts as `local`.
+    `is_local_mode`: no API key existed at start and only a loopback address is bound. A request without a key then acts
+    as the user `local`, after its Host and Origin were checked.
+
+    `trusted_socket`: the server listens on a unix socket that only its owner can reach. A request without a key acts as
+    `local`.
     """
 
     version: str
@@ -35,7 +38,10 @@ class ApiConfig:
 
 
 def check_access(host: str, cors_origins: tuple[str, ...] = (), *, has_keys: bool) -> None:
-    """Refuse to serve everybody without a key: other machines, or pages of any origin. Raises SettingInvalid."""
+    """Raise SettingInvalid if everybody could use the service without a key.
+
+    That is so if no API key exists and `host` is no loopback address, or CORS allows pages of any origin.
+    """
     if has_keys:
         return
     if not is_loopback(host):
@@ -51,7 +57,7 @@ def check_access(host: str, cors_origins: tuple[str, ...] = (), *, has_keys: boo
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address; a name other than `localhost` is not trusted to be."""
+    """Return whether only this machine can reach `host`. `localhost` is the only name that is trusted."""
     if host == "localhost":
         return True
     try:

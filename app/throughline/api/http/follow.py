@@ -1,4 +1,7 @@
-"""Following a run for a request, as `turn/follow_run.py` reads it: until the process stops or no worker is at work."""
+"""Following a run's events on behalf of an HTTP request, on top of `turn/follow_run.py`.
+
+Following ends early if the process stops, no worker is available, or the request's key is revoked.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -16,10 +19,10 @@ from throughline.turn.follow_run import Followed, Following, Idle, follow_while_
 
 
 def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
-    """Follow the run as Following.events.
+    """Follow the run's events as `Following.events` does, on behalf of an HTTP request.
 
-    Raises NoWorkerAvailable too, NotAuthenticated once the request's key is revoked, and StreamAborted once the process
-    stops.
+    Also raises NoWorkerAvailable, NotAuthenticated once the request's key is revoked, and StreamAborted once the
+    process stops.
     """
     following = following_of(call)
     followed = follow_while_worked_on(
@@ -42,9 +45,9 @@ async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> Asy
 
 
 async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> Response:
-    """Stream what `follow_run` yields of a run.
+    """Stream the run's events, or return a 503 problem if no worker takes the run in time.
 
-    While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
+    The response is not begun while the run waits for a worker, so that it can still become a problem with Retry-After.
     """
     run = stream.run
     if not run.status.is_final and not await call.services.database.followed_runs.is_anything_worked_on():
@@ -58,12 +61,15 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
 
 
 def stopping(run: Run) -> ServiceStopping:
-    """Return the error for a reader whose process stops."""
+    """Return the error for a request that follows `run` while the process stops."""
     return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
 
 
 async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
-    """Return the first item that shows a worker at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+    """Return the first item received once a worker is active or the client has disconnected.
+
+    Empty if the run's events end before that. Raises NoWorkerAvailable.
+    """
     runs = call.services.database.followed_runs
     async for item in followed:
         if not isinstance(item, Idle) or await runs.is_anything_worked_on() or await request.is_disconnected():
@@ -72,7 +78,7 @@ async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Fol
 
 
 def following_of(call: Call) -> Following:
-    """Return how this request follows runs; waiting raises StreamAborted once the process stops."""
+    """Return the `Following` of this request. Its wait raises StreamAborted once the process stops."""
 
     def stop_if_stopping() -> None:
         if call.services.shutting_down.is_set():

@@ -1,7 +1,7 @@
-"""The request headers that decide how a request is answered: `Idempotency-Key` and `Accept`.
+"""Request headers that decide how a request is answered: `Idempotency-Key` and `Accept`.
 
-The same request sent again with its key is answered again, never done again; `Accept` says whether a client would
-rather have a stream than JSON.
+A request repeated with its idempotency key gets the same answer and is not executed again. `Accept` decides between an
+event stream and JSON.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MAX_KEY_LENGTH = 255
 
 STREAM = ("text/event-stream", "text/*", "*/*")
 JSON = ("application/json", "application/*", "*/*")
-"""Media ranges that cover a type, the most specific first."""
+"""Media ranges that match JSON, the most specific first; `STREAM` has those that match an event stream."""
 
 Qualities: TypeAlias = dict[str, float]
 NOT_WANTED = (0.0, 0)
@@ -30,14 +30,17 @@ NOT_WANTED = (0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The key of a request, None where it has none, and the fingerprint of what it asks for."""
+    """Idempotency key of a request, None without one, and the fingerprint of the request's content."""
 
     key: str | None
     fingerprint: str
 
 
 def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
-    """Return the request's key. Raises InvalidInput for a key that is empty, too long or not printable ASCII."""
+    """Return the request's idempotency key and fingerprint.
+
+    Raises InvalidInput if the key is repeated, empty, too long or not printable ASCII.
+    """
     given = request.headers.getlist(KEY_HEADER)
     if not given:
         return Idempotency(None, "")
@@ -50,19 +53,22 @@ def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
 
 
 def _fingerprint(request: Request, body: BaseModel) -> str:
-    """Hash method, path and the validated body in one canonical spelling: order and white space do not count."""
+    """Return a hash of method, path and validated body.
+
+    The body is hashed in a canonical form, so that the order of its keys and white space do not matter.
+    """
     asked = [request.method, request.url.path, body.model_dump(mode="json")]
     return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def prefers_stream(accept: Sequence[str]) -> bool:
-    """Whether an event stream is wanted more than JSON; equally wanted, the one that is named more exactly wins."""
+    """Return whether the client prefers an event stream to JSON. At equal quality, the more specific range wins."""
     qualities = _read(",".join(accept))
     return _rank(qualities, STREAM) > _rank(qualities, JSON)
 
 
 def _rank(qualities: Qualities, ranges: Sequence[str]) -> tuple[float, int]:
-    """Return quality and exactness from the most specific range that is there."""
+    """Return quality and specificity of the most specific range in `qualities`, NOT_WANTED without one."""
     for exactness, covering in zip(range(len(ranges), 0, -1), ranges, strict=True):
         if covering in qualities:
             quality = qualities[covering]
@@ -71,7 +77,7 @@ def _rank(qualities: Qualities, ranges: Sequence[str]) -> tuple[float, int]:
 
 
 def _read(accept: str) -> Qualities:
-    """Return each media range with its `q`; other parameters do not count."""
+    """Return each media range of an `Accept` header with its `q` value; other parameters are ignored."""
     found: Qualities = {}
     for part in accept.split(","):
         name, *parameters = (piece.strip().lower() for piece in part.split(";"))
@@ -80,7 +86,7 @@ def _read(accept: str) -> Qualities:
 
 
 def _quality(parameters: Sequence[str]) -> float:
-    """Return `q`, 1 where there is none; one that is no number between 0 and 1 is taken for 0."""
+    """Return the `q` value: 1 if it is missing, 0 if it is no number between 0 and 1."""
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "q":

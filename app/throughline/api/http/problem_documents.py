@@ -1,6 +1,6 @@
-"""Errors as RFC 9457 problem documents: the only file that knows which error has which status.
+"""Conversion of errors to RFC 9457 problem documents; the only module that maps error codes to HTTP statuses.
 
-`type` is `/problems/<code>`, a stable reference relative to the service; clients compare it and need not fetch it.
+`type` is `/problems/<code>`, a stable reference relative to the service. Clients compare it and need not fetch it.
 """
 
 import math
@@ -67,12 +67,12 @@ WORDS: Mapping[str, str] = {
     "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
     "union_tag_not_found": "Must be a JSON object with a {discriminator}.",
 }
-"""Sentences for what pydantic finds, filled from the checks' own bounds, never from what was sent."""
+"""Error texts for pydantic's error types, filled with the limits of the check and never with the sent value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one code is told: its status and the title that is the same at every occurrence."""
+    """HTTP status of an error code, and the title that all problems with this code share."""
 
     status: int
     title: str
@@ -133,21 +133,25 @@ KINDS: Mapping[str, Kind] = {
 def problem(
     code: str, detail: str, *, more: Mapping[str, JsonValue] | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the problem document of `code`; an unknown code is told as an internal error with its own type."""
+    """Return the problem document for `code`; `more` adds members to it.
+
+    An unknown code gets the status and title of an internal error, and keeps its own `type`.
+    """
     kind = KINDS.get(code, KINDS["internal_error"])
     body = {"type": f"/problems/{code}", "title": kind.title, "status": kind.status, "detail": detail, **(more or {})}
     added = {"Cache-Control": "no-store", **(headers or {})}
     if kind.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         added.setdefault("Retry-After", str(RETRY_SECONDS))
     if kind.status == HTTPStatus.REQUEST_TIMEOUT:
-        added["Connection"] = "close"  # the rest of the request is waited for no longer
+        added["Connection"] = "close"  # the server does not wait for the rest of the request
     return Response(json_bytes(body), kind.status, added, MEDIA_TYPE)
 
 
 def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "") -> Response:
-    """Return the problem document of one of our own errors; `run_id` names the run that goes on nevertheless.
+    """Return the problem document for an error of the service.
 
-    What is refused with a 503 is logged, but for connections beyond the limit: who opens them could fill the log.
+    `run_id` names a run that continues although the request failed. Errors with status 503 are logged, except
+    TooManyConnections: clients could fill the log by opening connections.
     """
     if KINDS.get(error.code, KINDS["internal_error"]).status == HTTPStatus.SERVICE_UNAVAILABLE:
         _log_refusal(error, run_id, route)
@@ -156,7 +160,11 @@ def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "")
 
 
 def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
-    """Log the cause. The words of database errors are all our own; of others the code has to do."""
+    """Log why a request was refused for now.
+
+    The text of a database error is logged, because it contains only the service's own words. For other errors the code
+    is logged instead.
+    """
     if isinstance(error, TooManyConnections):
         return
     cause = error.detail if isinstance(error, DatabaseUnavailable | DatabaseUnusable) else error.code
@@ -164,12 +172,12 @@ def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:
-    """Return pydantic's errors as ours: the place and the message, never the input."""
+    """Return pydantic's errors as FieldError values: field and message, never the input."""
     return tuple(FieldError(_place(error.get("loc")), _message(error)) for error in found[:MAX_FIELDS])
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every error of a route with a problem document."""
+    """Register handlers that answer every error of a route with a problem document."""
     app.add_exception_handler(ThroughlineError, _on_own_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameters)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -214,7 +222,7 @@ async def _on_invalid_parameters(_request: Request, error: Exception) -> Respons
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    """Answer what the framework itself refuses: unknown routes and methods."""
+    """Answer the errors that the framework raises itself: unknown routes and methods."""
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND:
         return problem("route_not_found", "There is no such route. /openapi.json lists those that exist.")
@@ -226,14 +234,20 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Return what the path takes: the framework names only the first route that matches it."""
+    """Return the methods that the request's path accepts.
+
+    The framework's own list covers only the first route that matches the path.
+    """
     path = request.url.path
     matching = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(path)]
     return sorted({method for route in matching for method in route.methods or ()})
 
 
 def _place(location: object) -> str:
-    """Return the dotted place; names a client may have made up are cut, tags in parentheses are ours and left out."""
+    """Return the dotted field name for a pydantic error location.
+
+    The name is cut to MAX_FIELD_LENGTH, because clients may invent names. Union tags in parentheses are left out.
+    """
     parts = [str(part) for part in location] if isinstance(location, (tuple, list)) else []
     shown = [part for part in parts if part not in {"body", "query", "header"} and not part.startswith("(")]
     return clean_text(".".join(shown))[:MAX_FIELD_LENGTH]
@@ -249,14 +263,15 @@ def _message(error: Mapping[str, object]) -> str:
 
 
 class UnexpectedErrors:
-    """Catches what no handler expected. A response that has begun is cut instead of ended."""
+    """Middleware that answers unexpected errors with a 500 problem document.
+
+    If the response has already begun, it is cut instead.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
-        """Stand around `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

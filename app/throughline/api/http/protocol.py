@@ -1,8 +1,8 @@
-"""What a connection may take: time and bytes for all that is no body, requests in line, and one of the slots.
+"""HTTP/1.1 protocol class that limits each connection: times, bytes outside of bodies, and pipelined requests.
 
-A client that is silent, drips, or sends half a body would else keep its connection for ever, and one that sends
-headers, trailers or requests without end would fill the memory. `api/http/server.py` gives this to the server; the
-rest of HTTP is uvicorn's.
+It also limits the number of connections. Without limits, a silent or slow client would keep its connection for ever,
+and endless headers, trailers or requests would fill the memory. `api/http/server.py` hands the class to uvicorn, which
+does the rest of HTTP.
 """
 
 import asyncio
@@ -24,7 +24,10 @@ from throughline.domain.errors import ThroughlineError
 
 BEYOND_LIMIT = "is_beyond_limit"
 PIECE_BYTES = 16_384
-"""Caps are checked between pieces of what a connection sends; uvloop hands over 256 kB at most."""
+"""Size in bytes of the pieces in which received data is parsed. Limits are checked between two pieces.
+
+uvloop delivers up to 256 kB at once.
+"""
 
 STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
 RETRY_SECONDS = 5.0
@@ -32,13 +35,16 @@ RETRY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may take.
+    """Limits for the connections of an HTTP server.
 
-    A head must be there, with `max_head_bytes` and `max_headers` at most, `head_seconds` after the connection or its
-    first byte. `max_head_bytes` also bounds what stands beside a chunk of a body: its extension, the trailers. The rest
-    of a body may take `rest_seconds` and `max_rest_bytes` after its request was answered. Behind a request that is
-    answered, `max_requests_in_line` may wait. A client that reads nothing of an answer for `write_seconds` is cut off.
-    Beyond `max_connections` there is only a refusal, or the service's health; beyond another `reserve`, not even that.
+    - A request head must arrive within `head_seconds` of the connection or of the head's first byte, with at most
+      `max_head_bytes` and `max_headers`. `max_head_bytes` also limits a body's chunk extensions and trailers.
+    - If a request is answered before its body is complete, the rest of the body may take `rest_seconds` and
+      `max_rest_bytes`.
+    - At most `max_requests_in_line` pipelined requests may wait behind a request that is being answered.
+    - A client that reads nothing of a response for `write_seconds` is disconnected.
+    - Connections beyond `max_connections` get a refusal, or the health and metrics routes. Connections beyond
+      `reserve` more are closed at once.
     """
 
     max_connections: int = 5_000
@@ -53,11 +59,14 @@ class ConnectionLimits:
 
 
 class _ParsingStopped(Exception):
-    """The parser is to read nothing more of a connection."""
+    """Raised in a parser callback to stop parsing the connection."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. At any time at most one thing has to arrive in time: a head, or what is left of a body."""
+    """One HTTP connection with limits.
+
+    At most one deadline is active at a time: for a request head, or for the rest of an answered request's body.
+    """
 
     def __init__(
         self,
@@ -68,7 +77,7 @@ class LimitedProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],  # Any: as uvicorn has it
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Called by uvicorn for each connection, but for `limits`."""
+        """Create a connection. uvicorn calls this and passes all arguments except `limits`."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._deadline: asyncio.TimerHandle | None = None
@@ -82,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._data = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Begin, unless there are too many: these are let in to be refused, or not at all."""
+        """Start the connection. Beyond the limits, mark it to be refused or close it at once."""
         super().connection_made(transport)
         number = len(self.connections)
         if number > self._limits.max_connections + self._limits.reserve:
@@ -93,14 +102,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expect(self._head_is_late, self._limits.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
         self._expect_nothing()
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, a piece at a time, so that each cap is checked before much more is parsed."""
+        """Parse the received data in pieces, so that each limit is checked before much more is parsed."""
         for start in range(0, len(data), PIECE_BYTES):
             if not (self._is_done_reading or self.transport.is_closing()):
                 self._parse(data[start : start + PIECE_BYTES])
@@ -110,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._framing_bytes += len(data)
         if self._deadline is None and not self._is_answering() and not self._is_in_head:
-            self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own clock
+            self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own timer
         if self._framing_bytes > self._limits.max_head_bytes:
             self._refuse(_head_too_large(f"{self._limits.max_head_bytes} bytes"))
         if self._is_answered_early():
@@ -118,12 +126,12 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._rest_bytes > self._limits.max_rest_bytes:
                 self.transport.close()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
-        """Refuse what the parser could not read, or was told not to; called by uvicorn."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own text is not sent
+        """Refuse a request that the parser could not read or at which parsing was stopped. Called by uvicorn."""
         self._refuse(self._refusal)
 
     def on_message_begin(self) -> None:
-        """Note that a head has begun, unless as many requests wait as may."""
+        """Begin a request head and its deadline. Stop parsing if too many pipelined requests wait."""
         if len(self.pipeline) >= self._limits.max_requests_in_line:
             raise _ParsingStopped
         super().on_message_begin()
@@ -132,7 +140,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._expect(self._head_is_late, self._limits.head_seconds)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header of the head; trailers are dropped, nobody reads them."""
+        """Store a header of the head. Trailers are dropped, because nothing reads them."""
         if not self._is_in_head:
             return
         super().on_header(name, value)
@@ -141,7 +149,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise _ParsingStopped
 
     def on_headers_complete(self) -> None:
-        """Note that the head is there."""
+        """Stop the head's deadline and begin the request."""
         self._is_in_head = False
         self._count_from_here()
         self._expect_nothing()
@@ -150,37 +158,40 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
+        """Pass on a piece of a body. Its bytes do not count towards `max_head_bytes`."""
         self._count_from_here()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the body is there, of a request that may have been answered before."""
+        """Stop the deadline for the rest of the body. The request may have been answered before."""
         if not self._asks_for_another_protocol():
             self._expect_nothing()
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Give a client that was answered early some time to send the rest."""
+        """Start the deadline for the rest of the body if the request was answered before its body was complete."""
         super().on_response_complete()
         if self._is_answered_early() and not self.transport.is_closing():
             self._expect(self.transport.close, self._limits.rest_seconds)
 
     def _count_from_here(self) -> None:
-        """Forget the bytes outside of bodies so far, those of the present piece too; `_parse` adds these afterwards."""
+        """Restart the count of bytes outside of bodies.
+
+        The count starts at minus the size of the current piece, because `_parse` adds that size afterwards.
+        """
         self._framing_bytes = -len(self._data)
 
     def _is_answered_early(self) -> bool:
         return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body  # type: ignore[redundant-expr]  # None at first
 
     def pause_writing(self) -> None:
-        """Begin to watch whether the client reads; called when much waits to be written."""
+        """Start checking that the client reads. Called when the write buffer is full."""
         super().pause_writing()
         if self._writing is None:
             self._watch_writing(0)
 
     def _watch_writing(self, left_before: int) -> None:
-        """Cut a client off that has read nothing since the last look; stop looking once nothing is left."""
+        """Disconnect a client that has read nothing since the last check. Checks end once the buffer is empty."""
         left = self.transport.get_write_buffer_size()
         if left and left == left_before:
             self.transport.abort()
@@ -190,9 +201,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Read a request for another protocol once more, as one that asks for none.
+        """Parse a request for a protocol upgrade again, without its `Upgrade` header.
 
-        Called by uvicorn where the parser has stopped behind such a head, as if no body could follow.
+        uvicorn calls this when the parser has stopped behind such a head, as if no body could follow.
         """
         stopped = sys.exception()
         if not (isinstance(stopped, httptools.HttpParserUpgrade) and self._asks_for_another_protocol()):
@@ -214,7 +225,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _head_is_late(self) -> None:
-        if self._is_answering():  # an earlier request
+        if self._is_answering():  # an earlier request is being answered
             self._expect(self._head_is_late, self._limits.head_seconds)
         elif self._framing_bytes:
             seconds = self._limits.head_seconds
@@ -226,9 +237,10 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
 
     def _refuse(self, error: ThroughlineError) -> None:
-        """Close, after the answer to a request that has arrived as a whole, else after `error` where it can be told.
+        """Close the connection, if possible after sending `error`.
 
-        It cannot where another answer is being written, or the request in question has been answered before its end.
+        A request that has arrived completely is answered first, and `error` is not sent. Nor is it sent if another
+        response is being written, or if the refused request was answered before its body was complete.
         """
         self._expect_nothing()
         if self.transport.is_closing():
@@ -248,7 +260,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _drop_waiting(self) -> None:
-        """Drop the newest request if it has not arrived as a whole and waits behind others."""
+        """Drop the newest pipelined request if its body is incomplete and it waits behind others."""
         if self._is_answering() and self.cycle.more_body and self.pipeline:
             assert self._cycle_before is not None
             self.pipeline.popleft()
@@ -268,7 +280,10 @@ def _on_the_wire(response: Response) -> bytes:
 
 
 def refusing_beyond_limit(app: ASGIApp) -> ASGIApp:
-    """Return the application, which refuses what comes over a connection beyond the limit, but for its health."""
+    """Wrap `app` so that connections beyond the limit get only the health and metrics routes.
+
+    Their other requests are answered with TooManyConnections (503).
+    """
 
     async def refuse_or_serve(scope: Scope, receive: Receive, send: Send) -> None:
         is_refused = scope.get("state", {}).get(BEYOND_LIMIT) and scope["path"] not in STILL_SERVED

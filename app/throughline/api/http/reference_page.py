@@ -1,4 +1,7 @@
-"""The page `/docs`, by which the API can be read and tried. All of it comes from the service, nothing from outside."""
+"""The page `/docs`: Swagger UI, for reading and trying out the API.
+
+All of its files are served by this service; nothing is loaded from elsewhere.
+"""
 
 from functools import cache
 from importlib.resources import files
@@ -9,7 +12,7 @@ from fastapi import APIRouter, Response
 from starlette.responses import FileResponse, HTMLResponse
 
 ASSETS: Final = "fastapi_offline"
-"""The package that holds Swagger UI's files; nothing else of it is used."""
+"""Package that contains Swagger UI's files; nothing else of the package is used."""
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -48,25 +51,25 @@ router = APIRouter(prefix="/docs", include_in_schema=False)
 
 @router.get("")
 async def page() -> Response:
-    """Return the page. Its links are relative, so that it also works behind a proxy that adds a prefix."""
+    """Return the Swagger UI page. Its links are relative, so that it also works behind a proxy that adds a prefix."""
     return HTMLResponse(PAGE, headers=HEADERS)
 
 
 @router.get("/start.js")
 async def start() -> Response:
-    """Return what starts the page: inside it, no script would be allowed to run."""
+    """Return the script that starts Swagger UI. The page's security policy forbids inline scripts."""
     return Response(START, media_type="text/javascript", headers=HEADERS)
 
 
 @router.get("/swagger-ui-bundle.js")
 async def script() -> Response:
-    """Return Swagger UI."""
+    """Return Swagger UI's script."""
     return FileResponse(_assets() / "swagger-ui-bundle.js", media_type="text/javascript", headers=KEPT)
 
 
 @router.get("/swagger-ui.css")
 async def style() -> Response:
-    """Return its style sheet."""
+    """Return Swagger UI's style sheet."""
     return FileResponse(_assets() / "swagger-ui.css", media_type="text/css", headers=KEPT)
 
 

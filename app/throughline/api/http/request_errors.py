@@ -1,4 +1,7 @@
-"""What the door itself refuses, before or beside the domain's own errors; `errors.py` gives each its status."""
+"""Errors that the HTTP interface raises itself, in addition to those of `domain/errors.py`.
+
+`errors.py` maps each of them to its HTTP status.
+"""
 
 from dataclasses import dataclass
 
@@ -7,89 +10,89 @@ from throughline.domain.errors import PermanentError, TemporaryError
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One wrong value: the dotted name of its place, and what is wrong. Never the value itself."""
+    """One wrong value in a request: the dotted name of its field and the reason, never the value itself."""
 
     field: str
     detail: str
 
 
 class InvalidRequest(PermanentError):
-    """The request was understood but values in it are not acceptable; `errors` names each."""
+    """Error for a well-formed request with unacceptable values; `errors` names each of them."""
 
     code = "invalid_input"
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
-        """Keep `errors`; the first one makes the sentence."""
+        """Store `errors`; the first one gives the error its text."""
         first = errors[0]
         super().__init__(f"{first.field}: {first.detail}" if first.field else first.detail)
         self.errors = errors
 
 
 class MalformedBody(PermanentError):
-    """The body is not JSON in UTF-8, or nested beyond reason."""
+    """Error for a body that cannot be parsed as JSON in UTF-8."""
 
     code = "malformed_body"
 
 
 class BodyTooLarge(PermanentError):
-    """The body is larger than this service takes."""
+    """Error for a body larger than this service accepts."""
 
     code = "body_too_large"
 
 
 class BodiesHeld(TemporaryError):
-    """The process, or one owner in it, holds as many bytes of bodies as it may."""
+    """Error for a body that must wait: the process, or the body's owner, holds as many body bytes as allowed."""
 
     code = "bodies_held"
 
 
 class BodyTooSlow(PermanentError):
-    """The body did not arrive in time."""
+    """Error for a body that did not arrive in time."""
 
     code = "body_too_slow"
 
 
 class HeadTooSlow(PermanentError):
-    """The request line and headers did not arrive in time."""
+    """Error for a request line and headers that did not arrive in time."""
 
     code = "head_too_slow"
 
 
 class HeadTooLarge(PermanentError):
-    """The request line and headers, or the trailers, are longer than this service takes."""
+    """Error for a request line and headers, or trailers, that are longer than this service accepts."""
 
     code = "head_too_large"
 
 
 class TooManyConnections(TemporaryError):
-    """The process has as many connections as it takes."""
+    """Error for a connection beyond the largest number that the process accepts."""
 
     code = "too_many_connections"
 
 
 class MalformedRequest(PermanentError):
-    """What came over a connection is no HTTP."""
+    """Error for data on a connection that is not HTTP."""
 
     code = "malformed_request"
 
 
 class UnsupportedMediaType(PermanentError):
-    """The body is not declared as plain JSON: another type, character set or a compression."""
+    """Error for a body that is not declared as plain JSON: another type, another character set, or compressed."""
 
     code = "unsupported_media_type"
 
 
 class OriginRefused(PermanentError):
-    """Local mode serves this machine only; the Host or Origin header, or that of a proxy, names another."""
+    """Error for a request in local mode whose Host, Origin or proxy header names another machine."""
 
     code = "origin_refused"
 
 
 class ServiceStopping(TemporaryError):
-    """The process stops while a request still waits; the run goes on elsewhere."""
+    """Error for a request that still waits when the process stops. Its run continues in another process."""
 
     code = "service_stopping"
 
 
 class StreamAborted(Exception):
-    """The event stream must be cut, so that its reader comes back: its last event has not been sent."""
+    """Signal to cut an event stream before its last event, so that its reader reconnects."""

@@ -1,4 +1,4 @@
-"""JSON responses that never fail: what is rendered here has been checked before it was stored."""
+"""JSON responses. Rendering does not fail, because values are checked before they are stored."""
 
 import json
 
@@ -9,7 +9,7 @@ from throughline.domain.json_types import JsonValue
 
 
 def json_bytes(value: object) -> bytes:
-    """Return `value` (JSON types only) as UTF-8; text that UTF-8 cannot hold is escaped instead."""
+    """Return `value` (JSON types only) as JSON in UTF-8. Text that UTF-8 cannot encode is escaped instead."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, UnicodeEncodeError):
@@ -17,10 +17,9 @@ def json_bytes(value: object) -> bytes:
 
 
 class JsonResponse(Response):
-    """A value of JSON types, as the shapes of `throughline.wire` render it."""
+    """JSON response for a value of JSON types, as the shapes of `throughline.wire` render it."""
 
     media_type = "application/json"
 
     def render(self, content: JsonValue) -> bytes:
-        """Return the body."""
         return json_bytes(content)

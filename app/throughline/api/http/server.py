@@ -1,4 +1,4 @@
-"""Serving the application over TCP or a unix socket, and stopping it so that no answer is cut without need."""
+"""The HTTP server: it serves the application over TCP or a unix socket and stops gracefully."""
 
 import asyncio
 import logging
@@ -20,17 +20,21 @@ from throughline.domain.errors import SettingInvalid
 BACKLOG = 2048
 CUT = "ASGI callable returned without completing response."
 OTHER_DESCRIPTORS = 256
-"""For everything but connections: the database, models, logs."""
+"""File descriptors reserved for everything but connections: the database, models, logs."""
 
 RESERVE_PART = 4
-"""Of the connections that few descriptors allow, the part that is kept for refusals and health."""
+"""Divisor for the reserve if file descriptors are few: one connection in four is kept for refusals and health checks.
+"""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """Where to listen; port 0 takes a free one. `chosen_by` is what the operator chose it with."""
+    """TCP address to listen on; port 0 selects a free port.
+
+    `chosen_by` names the settings with which the operator chose the address, for error texts.
+    """
 
     host: str
     port: int
@@ -39,14 +43,14 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """How serving ends: `before_closing` runs beside the open connections, which are cut after `grace_seconds`."""
+    """How the server stops. `before_closing` runs while connections are open; they are cut after `grace_seconds`."""
 
     before_closing: Callable[[], Awaitable[None]]
     grace_seconds: float
 
 
 def bind_tcp(address: TcpAddress) -> socket.socket:
-    """Return a listening socket. Raises SettingInvalid where the address is in use or not ours."""
+    """Return a listening TCP socket. Raises SettingInvalid if the address is in use or not one of this machine."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, proto, _, name = found[0]
@@ -67,7 +71,7 @@ def bind_tcp(address: TcpAddress) -> socket.socket:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Return a listening unix socket; the folder it lies in decides who may reach it."""
+    """Return a listening unix socket. The permissions of its folder decide who may connect."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen(BACKLOG)
@@ -75,39 +79,38 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def bound_url(listener: socket.socket) -> str:
-    """Return the address of a TCP listener as a client writes it."""
+    """Return the URL at which a client reaches a TCP listener."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _KnownCuts(logging.Filter):
-    """Keeps back uvicorn's error on a response that was begun and not ended.
+    """Log filter that drops uvicorn's error about a response that was begun and not completed.
 
-    That is how an event stream is cut, so that its reader can tell it from one that has come to its end: when its
-    session is deleted, at shutdown, for a reader that takes nothing. Each is logged by us; a defect is, too.
+    The service cuts event streams on purpose, so that a reader can tell a cut stream from a complete one. It does so
+    when the session is deleted, at shutdown, and for a reader that reads nothing. The service logs each of these cuts
+    itself, and defects as well.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged."""
         return record.msg != CUT
 
 
 NO_OTHER_LIMITS = ConnectionLimits()
 KNOWN_CUTS = _KnownCuts()
-"""One for all servers of a process: a logger has a filter once."""
+"""The filter of all servers of a process: a logger adds the same filter object only once."""
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until `stop`; then waits for `before_closing` beside the open connections."""
+    """uvicorn server that serves until `stop` is called. It then runs `before_closing` while connections are open."""
 
     def __init__(
         self, app: ASGIApp, listener: socket.socket, shutdown: Shutdown, limits: ConnectionLimits = NO_OTHER_LIMITS
     ) -> None:
-        """Serve `app` on `listener`."""
         super().__init__(
             uvicorn.Config(
                 refusing_beyond_limit(app),
-                http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]  # called only, as a class would be
+                http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
                 ws="none",
                 log_config=None,
                 access_log=False,
@@ -122,7 +125,7 @@ class HttpServer(uvicorn.Server):
         self._shutdown = shutdown
 
     async def run_until_stopped(self) -> None:
-        """Serve; returns when everything is closed."""
+        """Serve until `stop` is called and all connections are closed."""
         await self.serve(sockets=[self._listener])
 
     def stop(self) -> None:
@@ -131,20 +134,21 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave signals to the program."""
+        """Install no signal handlers: the program handles signals itself."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let turns end while uvicorn waits for the connections that follow them."""
+        """Run `before_closing` while uvicorn waits for open connections, so that turns in progress can end."""
         closing = asyncio.ensure_future(self._shutdown.before_closing())
         await super().shutdown(sockets)
         await closing
 
 
 def limit_connections(wanted: int) -> ConnectionLimits:
-    """Return limits for `wanted` connections, or for as many as can be held. Each is a file descriptor.
+    """Return limits for `wanted` connections, or for as many as the file descriptors allow.
 
-    Those have a limit, which is raised as far as it may be. Of few descriptors the reserve takes a part, too.
+    Each connection needs a file descriptor. The process's descriptor limit is raised as far as permitted. If
+    descriptors are still too few, the reserve is reduced as well.
     """
     reserve = NO_OTHER_LIMITS.reserve
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

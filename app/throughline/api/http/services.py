@@ -1,4 +1,4 @@
-"""What the routes need from the rest of the service, handed in by `assembly/`."""
+"""Dependencies of the routes. `assembly/` creates them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,9 +19,10 @@ from throughline.summary.reread import SummaryCost, Wish
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Each check by name, and whether it passed. Of `hints` none keeps the process from taking messages.
+    """Results of the readiness checks by name.
 
-    `reasons` say of some that failed since when and why, in words for operators.
+    All `checks` must pass before the process accepts messages; a failed hint only marks it as degraded. `reasons` tells
+    operators for some failed checks since when and why they fail.
     """
 
     checks: Mapping[str, bool]
@@ -35,19 +36,20 @@ class Readiness:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether it is ready and something else than a check fails."""
+        """Whether the process is ready although a hint fails."""
         return self.is_ready and not all(self.hints.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts behind the routes.
+    """Dependencies of the routes.
 
-    `submit` stores a message as a run; `preview_context` returns the plan for a message (None: an empty one);
-    `pin_message` and `unpin_message` return the whole group of the message, a tool call and its results, as it stands
-    afterwards; `count_message` returns a message with its tokens, as the named agent counts them; `check_ready` raises
-    DatabaseUnavailable or DatabaseUnusable where the database does not serve; `shutting_down` is set once turns have
-    had their grace: whoever still waits is then cut off.
+    - `submit` stores a message as a run.
+    - `preview_context` returns the plan for a message; None stands for an empty message.
+    - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
+    - `count_message` returns a message with its token count, as the named agent counts it.
+    - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
+    - `shutting_down` is set after the grace period for turns; requests that still wait are then cut off.
     """
 
     database: Database
@@ -67,6 +69,6 @@ class Services:
     shutting_down: asyncio.Event = field(default_factory=asyncio.Event)
 
     def cut_off(self) -> None:
-        """Set `shutting_down`, and wake those who wait for a run so that they see it."""
+        """Set `shutting_down` and wake the requests that wait for a run, so that they notice it."""
         self.shutting_down.set()
         self.database.notifier.wake_readers()

@@ -1,4 +1,4 @@
-"""Sessions that somebody takes part in without owning them: in whose name such a request is served."""
+"""Access to shared sessions: a participant's request is served in the name of the session's owner."""
 
 from throughline.db.slack.participants import ParticipantRepository
 from throughline.domain.clock import Clock
@@ -8,13 +8,12 @@ ASK_AGAIN_SECONDS = 5.0
 
 
 class SharedSessions:
-    """Looks participants up, and nothing at all where the service has none.
+    """Look-up of session participants that costs no query if the service has no participants.
 
-    That there are some is remembered for good, that there are none for ASK_AGAIN_SECONDS.
+    The existence of participants is remembered for good, their absence for ASK_AGAIN_SECONDS.
     """
 
     def __init__(self, participants: ParticipantRepository, clock: Clock) -> None:
-        """Ask `participants`."""
         self._participants = participants
         self._clock = clock
         self._is_any = False
@@ -23,7 +22,7 @@ class SharedSessions:
     async def owner_for(
         self, user_id: UserId, *, session_id: SessionId | None = None, run_id: RunId | None = None
     ) -> UserId | None:
-        """Return the owner in whose name a participant may reach the session, None for everybody else."""
+        """Return the owner of the session or run if the user is a participant, else None."""
         if not await self._any_exists():
             return None
         return await self._participants.owner_for(user_id, session_id=session_id, run_id=run_id)

@@ -1,4 +1,7 @@
-"""Run events as server-sent events. The close rule: a clean end only after the last event, else the body is cut."""
+"""Run events as server-sent events.
+
+A stream ends cleanly only after the run's last event; otherwise the connection is cut, so that the reader reconnects.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -26,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunStream:
-    """What is `followed` of a run, to be streamed behind `first`, each event as `render` writes it."""
+    """Events of a run to stream. `first` is sent before `followed`; `render` encodes each event."""
 
     run: Run
     followed: AsyncGenerator[Followed]
@@ -35,38 +38,38 @@ class RunStream:
 
 
 def stream_run(call: Call, stream: RunStream) -> Response:
-    """Return the response that sends the stream."""
+    """Return the response that streams the run's events."""
     headers = {**STREAM_HEADERS, "Content-Location": f"/v1/runs/{stream.run.id}/events"}
     return EventStream(_chunks(stream), headers, send_timeout_seconds=call.config.send_timeout_seconds)
 
 
 def nothing_more() -> Response:
-    """Return the answer for a reader that has seen the last event: 204 tells an EventSource to stop coming back."""
+    """Return 204 for a reader that has seen the last event. It makes an EventSource stop reconnecting."""
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=STREAM_HEADERS)
 
 
 class EventStream(StreamingResponse):
-    """A stream that is cut, not ended, when its generator gives up or its reader takes too long."""
+    """Streaming response that is cut if its generator raises StreamAborted or its reader is too slow."""
 
     media_type = MEDIA_TYPE
 
     def __init__(
         self, chunks: AsyncGenerator[bytes], headers: Mapping[str, str], *, send_timeout_seconds: float
     ) -> None:
-        """Stream `chunks`; a reader that takes nothing for `send_timeout_seconds` is let go."""
+        """Stream `chunks`; disconnect a reader that accepts nothing for `send_timeout_seconds`."""
         super().__init__(chunks, headers=headers)
         self._chunks = chunks
         self._send_timeout_seconds = send_timeout_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream; returning without the final chunk makes the server cut the connection."""
+        """Send the stream. After StreamAborted the final chunk is missing, so that the server cuts the connection."""
         try:
             await super().__call__(scope, receive, send)
         except StreamAborted:
             log.info("event stream aborted")
 
     async def stream_response(self, send: Send) -> None:
-        """Send head, chunks and end. Raises StreamAborted."""
+        """Send the response's head, chunks and end. Raises StreamAborted if the stream must be cut."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with aclosing(self._chunks) as chunks:
             async for chunk in chunks:

@@ -1,1 +1,1 @@
-"""The service's own routes under `/v1`, with what they take and give."""
+"""The service's own routes under `/v1`, with the formats of their requests."""

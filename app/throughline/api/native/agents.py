@@ -1,4 +1,7 @@
-"""The agents a session can be opened with. The system prompt is the operator's and is not shown."""
+"""Route that lists the agents with which a session can be opened.
+
+System prompts belong to the operator and are not returned.
+"""
 
 from dataclasses import asdict
 from http import HTTPStatus

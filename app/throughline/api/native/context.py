@@ -1,4 +1,7 @@
-"""How full a session's context is, and what a message would do to it. Nothing here changes anything."""
+"""Routes that report how full a session's context is, and preview what a message would do to it.
+
+They change nothing.
+"""
 
 from http import HTTPStatus
 
@@ -16,7 +19,7 @@ router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
 
 @router.get("", responses={HTTPStatus.OK: {"model": ContextOut}})
 async def get_context(session_id: str, call: Reader) -> Response:
-    """Return the context report of a session; `next_action` is for an empty message and answer."""
+    """Return the context report of a session. `next_action` assumes an empty message and answer."""
     report = await call.services.report_context(call.owner_id, session_id_of(session_id))
     return JsonResponse(ContextOut.render(report))
 
@@ -27,7 +30,7 @@ async def get_context(session_id: str, call: Reader) -> Response:
     openapi_extra=json_body(PreviewContext, is_required=False),
 )
 async def preview_context(request: Request, session_id: str, call: Reader) -> Response:
-    """Return the plan for the first model call that this message would lead to: what it shows, and in which form."""
+    """Return the plan for the first model call that this message would cause: what it shows, and in which form."""
     found = session_id_of(session_id)
     body = await read_optional_body(request, PreviewContext)
     preview = await call.services.preview_context(call.owner_id, found, body.as_content())

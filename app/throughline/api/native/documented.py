@@ -1,4 +1,8 @@
-"""What the OpenAPI document says beside the routes' own signatures: bodies we parse ourselves, problems, keys."""
+"""The OpenAPI document of the API.
+
+It adds what FastAPI cannot derive from the routes' signatures: bodies that routes parse themselves, problem documents
+and API keys.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -44,7 +48,7 @@ WITH_BODY = {
 
 
 def json_body(model: type[BaseModel], *, is_required: bool = True) -> Json:
-    """Return the `openapi_extra` of a route that reads its own body."""
+    """Return the `openapi_extra` of a route that parses its own JSON body."""
     schema = {"$ref": REF.format(model=model.__name__)}
     return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
 
@@ -70,7 +74,7 @@ IDEMPOTENCY_HEADER = header(
 
 
 def document(app: FastAPI, *, is_key_needed: bool) -> Json:
-    """Return the OpenAPI document, made once."""
+    """Return the application's OpenAPI document. It is created once and cached."""
     if app.openapi_schema is None:
         made: Json = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags

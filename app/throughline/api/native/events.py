@@ -1,4 +1,4 @@
-"""Run events as REST and SSE send them: as server-sent events, and the problem that an unhappy end is."""
+"""Encoding of run events for REST and SSE: server-sent events, and problems for failed or cancelled runs."""
 
 from fastapi import Response
 
@@ -11,12 +11,12 @@ from throughline.wire.events import UNKNOWN_ERROR, event_json
 from throughline.wire.messages import MessageOut
 from throughline.wire.runs import RunOut
 
-# Legal inside JSON strings, but taken for line ends by many readers of the stream.
+# Legal inside JSON strings, but many readers of event streams treat them as line ends.
 LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 
 
 def render_event(event: RunEvent) -> bytes:
-    """Return one event as it goes over the wire: id, name, and JSON in one line."""
+    """Return one run event as a server-sent event: id, event name, and JSON in one line."""
     data = json_bytes(event_json(event.event))
     for raw, escaped in LINE_ENDS:
         data = data.replace(raw, escaped)

@@ -1,4 +1,4 @@
-"""Export: a session and its whole history as JSON Lines, read page by page."""
+"""Route that exports a session and its whole history as JSON Lines, read page by page."""
 
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
@@ -21,9 +21,10 @@ router = APIRouter(prefix="/v1/sessions/{session_id}/export", tags=["sessions"])
 
 @router.get("", responses={HTTPStatus.OK: {"content": {MEDIA_TYPE: {}}, "description": "one JSON object a line"}})
 async def export_session(session_id: str, call: Reader) -> StreamingResponse:
-    """Return the session and all its messages, one JSON object a line: `type` is `session`, then `message`.
+    """Return a session and all its messages as JSON Lines.
 
-    An export that is complete has as many messages as its first line says, or more.
+    The first object has the `type` `session`, all others `message`. A complete export has at least as many messages as
+    its first line says.
     """
     session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
     headers = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}
@@ -31,7 +32,7 @@ async def export_session(session_id: str, call: Reader) -> StreamingResponse:
 
 
 async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
-    """No connection is held while the reader takes a page."""
+    """Yield the lines of an export. No database connection is held while the client reads a page."""
     yield _line("session", SessionOut.render(session))
     after: int | None = None
     while True:

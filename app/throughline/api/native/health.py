@@ -1,4 +1,4 @@
-"""For operators and their machinery: is the process alive, can it work, what has it done. No key, no user data."""
+"""Routes for operators and monitoring: liveness, readiness and metrics. No key, no user data."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +18,7 @@ router = APIRouter(tags=["health"])
 
 @router.get("/health/live", responses={HTTPStatus.OK: {"model": Health}})
 async def live(request: Request) -> Response:
-    """Say that the process answers, whatever its surroundings do."""
+    """Return 200 while the process answers, whatever the state of the database and other services."""
     return JsonResponse(_health_json(request, Readiness({})))
 
 
@@ -27,7 +27,10 @@ async def live(request: Request) -> Response:
     responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
 )
 async def ready(request: Request) -> Response:
-    """Say whether this process can take messages now. `degraded` is ready: slower, or with no worker anywhere."""
+    """Return whether this process can accept messages now.
+
+    `degraded` means ready, but slower, or with no worker in any process.
+    """
     services = dependencies_of(request).services
     try:
         readiness = await services.check_ready()
@@ -41,7 +44,7 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {}}}})
 async def metrics(request: Request) -> Response:
-    """Return the process's metrics in the Prometheus text format; of hundreds of agents they take a while to write."""
+    """Return the process's metrics in the Prometheus text format. With hundreds of agents this takes a while."""
     body, media_type = await asyncio.to_thread(dependencies_of(request).services.render_metrics)
     return Response(body, media_type=media_type)
 

@@ -1,7 +1,8 @@
-"""Our own export, read back: JSON Lines, the session first and then its messages, each line checked before any is kept.
+"""Import of the service's own export: JSON Lines, the session first and then its messages.
 
-Ids, positions, runs and pins belong to the session that was exported; the new one has its own. Where lines were cut
-away, messages move up, and what recall tools quoted of them is renumbered: a redaction finds it by the position.
+All lines are checked before any is stored. The exported session's ids, positions, runs and pins are not taken over. If
+lines were removed from the export, later messages get lower positions. Positions in quotations by recall tools are then
+renumbered, because a redaction finds quotations by position.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ from throughline.domain.message import Content, ImageBlock, NewMessage, Role, So
 
 MAX_NAME = 1_000
 WRITTEN = ConfigDict(extra="ignore", strict=True, frozen=True)
-"""Fields that an export has and a new session does not take over are left out."""
+"""Configuration of the models for exported lines. Fields that a new session does not take over are ignored."""
 
 Line: TypeAlias = tuple[int, bytes]
 SourceName: TypeAlias = Literal["web", "slack", "worker", "cli", "api"]
@@ -37,7 +38,7 @@ MarkedName: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class SessionLine(BaseModel):
-    """The first line of an export."""
+    """The first line of an export: the session."""
 
     model_config = WRITTEN
 
@@ -49,7 +50,7 @@ class SessionLine(BaseModel):
 
 
 class LineText(BaseModel):
-    """A block of text."""
+    """A text block of an exported message."""
 
     model_config = WRITTEN
 
@@ -58,7 +59,7 @@ class LineText(BaseModel):
 
 
 class LineImage(BaseModel):
-    """A block that shows an image."""
+    """An image block of an exported message."""
 
     model_config = WRITTEN
 
@@ -68,7 +69,7 @@ class LineImage(BaseModel):
 
 
 class LineCall(BaseModel):
-    """A tool call."""
+    """A tool call of an exported message."""
 
     model_config = WRITTEN
 
@@ -82,7 +83,7 @@ LineBlocks: TypeAlias = Annotated[list[LineBlock], Field(min_length=1, max_lengt
 
 
 class MessageLine(BaseModel):
-    """Any other line of an export."""
+    """A message of an export: every line but the first."""
 
     model_config = WRITTEN
 
@@ -102,9 +103,9 @@ class MessageLine(BaseModel):
 
 
 def from_lines(body: bytes, source: Source) -> Conversation:
-    """Return the exported conversation; `source` stands where a message names none.
+    """Return the exported conversation. `source` is used for messages without a source of their own.
 
-    Raises InvalidInput that names the first line that is wrong.
+    Raises InvalidInput that names the first wrong line.
     """
     lines = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
     if not lines:
@@ -124,7 +125,7 @@ def from_lines(body: bytes, source: Source) -> Conversation:
 
 
 def _messages(lines: Sequence[Line], source: Source) -> list[DatedMessage]:
-    """Return the messages; what they quote is named by its new position."""
+    """Return the messages, with their quotations renumbered to the new positions."""
     reads = list(_in_order(lines))
     positions = {read.position: place for place, (_, read) in enumerate(reads, start=1) if read.position}
     return [
@@ -148,7 +149,7 @@ def _read(line: Line, model: type[Body]) -> Body:
 
 
 def _in_order(lines: Sequence[Line]) -> Iterator[tuple[int, MessageLine]]:
-    """Yield each line's number and message; positions, where lines have them, must grow."""
+    """Yield each line's number and message. Raises InvalidInput unless the positions, if given, increase."""
     last = 0
     for number, line in lines:
         read = _read((number, line), MessageLine)
@@ -189,7 +190,7 @@ def _content(given: str | list[LineBlock]) -> Content:
 
 
 def _is_redacted(line: MessageLine) -> bool:
-    """A redacted message stays what it is: a marker without tokens of its own."""
+    """Return whether the exported message is redacted. It stays so: a marker whose tokens are not counted."""
     redacted: JsonValue = line.metadata.get("redacted")
     return redacted is True and line.content == MARKER
 

@@ -1,4 +1,4 @@
-"""A conversation in OpenAI's message format, as other programs keep it, read as messages of ours."""
+"""Import of a conversation in OpenAI's message format, as other programs store it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
@@ -24,16 +24,16 @@ MAX_MESSAGES = 10_000
 MAX_CALLS = 1_000
 LEFT_OUT = frozenset({"system", "developer"})
 FOREIGN = ConfigDict(extra="ignore", strict=True, frozen=True)
-"""What others add to their messages is left out."""
+"""Configuration of the models for OpenAI's objects. Fields that other programs add are ignored."""
 
 
 class ImportedCall(BaseModel):
-    """A tool call in OpenAI's form."""
+    """A tool call in OpenAI's format."""
 
     model_config = FOREIGN
 
     class Function(BaseModel):
-        """What was called; `arguments` is the text the model wrote."""
+        """The called function; `arguments` is the text that the model wrote."""
 
         model_config = FOREIGN
 
@@ -45,7 +45,7 @@ class ImportedCall(BaseModel):
 
 
 class ImportedText(BaseModel):
-    """A part of a message that is text."""
+    """A text part of a message."""
 
     model_config = FOREIGN
 
@@ -54,12 +54,12 @@ class ImportedText(BaseModel):
 
 
 class ImportedImage(BaseModel):
-    """A part of a message that shows an image: an https address or a `data:` URL with a base64 body."""
+    """An image part of a message: an https address or a `data:` URL with a base64 body."""
 
     model_config = FOREIGN
 
     class Address(BaseModel):
-        """Where the image lies."""
+        """The address of the image."""
 
         model_config = FOREIGN
 
@@ -71,7 +71,7 @@ class ImportedImage(BaseModel):
 
 
 class ImportedRefusal(BaseModel):
-    """A part of an assistant's message that says why it does not answer; kept as text."""
+    """A part of an assistant's message that explains why it does not answer; stored as text."""
 
     model_config = FOREIGN
 
@@ -84,7 +84,7 @@ ImportedParts: TypeAlias = Annotated[list[ImportedPart], Field(max_length=MAX_BL
 
 
 class ImportedMessage(BaseModel):
-    """A message in OpenAI's form; system and developer messages are left out, the agent has its own prompt."""
+    """A message in OpenAI's format. System and developer messages are skipped: the agent has its own prompt."""
 
     model_config = FOREIGN
 
@@ -100,7 +100,7 @@ class ImportedMessage(BaseModel):
 
 
 class ImportSession(BaseModel):
-    """A conversation to go on with, in OpenAI's message format."""
+    """A conversation in OpenAI's message format, to be continued as a session."""
 
     model_config = STRICT
 
@@ -111,7 +111,10 @@ class ImportSession(BaseModel):
 
 
 def from_openai(body: ImportSession, source: Source) -> Conversation:
-    """Return the conversation; results without a call are kept as they are and never sent. Raises InvalidInput."""
+    """Return the conversation. Raises InvalidInput.
+
+    Tool results without a matching call are stored unchanged and never sent to a model.
+    """
     called: dict[str, str] = {}
     messages = []
     for place, item in enumerate(body.messages):
@@ -138,7 +141,7 @@ def _message(place: int, item: ImportedMessage, called: Mapping[str, str], sourc
 
 
 def _result(place: int, item: ImportedMessage, called: Mapping[str, str], source: Source) -> NewMessage:
-    """A result bears the name of the tool whose call it answers, unless it says another itself."""
+    """Return a tool result. Without a name of its own it gets that of the tool whose call it answers."""
     if not item.tool_call_id:
         raise InvalidInput(
             "A tool message needs the `tool_call_id` it answers.", field=f"messages.{place}.tool_call_id"
@@ -153,7 +156,7 @@ def _result(place: int, item: ImportedMessage, called: Mapping[str, str], source
 
 
 def _content(given: str | list[ImportedPart] | None) -> Content:
-    """Parts that are all text, or refusals, become one text."""
+    """Return the content of a message. Parts without an image among them become one text."""
     if given is None or isinstance(given, str):
         return given or ""
     blocks = tuple(_block(part) for part in given)

@@ -1,4 +1,4 @@
-"""Import: a conversation that was held elsewhere, or exported here, becomes a session, to be gone on with."""
+"""Route that imports a conversation from elsewhere, or an export of this service, as a new session."""
 
 import asyncio
 from dataclasses import replace
@@ -32,7 +32,7 @@ BODY["requestBody"]["content"][MEDIA_TYPE] = {"schema": {"type": "string", "desc
 
 
 class ImportOptions(QueryParameters):
-    """What the new session has in place of what the body says."""
+    """Values of the new session that replace those in the body."""
 
     agent: str | None = Field(None, min_length=1, max_length=100)
     title: str | None = Field(None, max_length=MAX_TITLE)
@@ -42,9 +42,9 @@ class ImportOptions(QueryParameters):
     "", status_code=HTTPStatus.CREATED, responses={HTTPStatus.CREATED: {"model": SessionOut}}, openapi_extra=BODY
 )
 async def import_session(request: Request, call: Writer, asked: Annotated[ImportOptions, Query()]) -> Response:
-    """Store a conversation in OpenAI's message format, or an export, as a new session; the model is not called.
+    """Store a conversation in OpenAI's message format, or an export, as a new session; no model is called.
 
-    An export is sent as `application/x-ndjson`. Its messages are kept with their times; ids, runs and pins are not.
+    An export is sent as `application/x-ndjson`. Its messages keep their times; ids, runs and pins are not taken over.
     """
     given = await _read(request, source_of(request, call))
     if not given.messages:
@@ -71,5 +71,5 @@ async def _read(request: Request, source: Source) -> Conversation:
 async def _counted(call: Call, agent: str, dated: DatedMessage) -> DatedMessage:
     if not dated.counts:
         return dated
-    await asyncio.sleep(0)  # thousands of messages are counted here, one after the other: let others have their turns
+    await asyncio.sleep(0)  # thousands of messages may be counted here: let other tasks run in between
     return replace(dated, message=await call.services.count_message(agent, dated.message))

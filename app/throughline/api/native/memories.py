@@ -1,4 +1,4 @@
-"""Memories: keep, list, change, delete and search short texts. Nothing of them is put into a prompt."""
+"""Routes for memories: store, list, change, delete and search short texts. No memory is put into a prompt."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"])
     openapi_extra=json_body(CreateMemory),
 )
 async def create_memory(request: Request, call: Writer) -> Response:
-    """Keep a text."""
+    """Store a text as a memory."""
     body = await read_body(request, CreateMemory)
     memory = await call.services.memories.create(call.owner_id, body.text, body.metadata)
     return JsonResponse(MemoryOut.render(memory), HTTPStatus.CREATED, {"Location": f"/v1/memories/{memory.id}"})
@@ -38,7 +38,10 @@ async def list_memories(call: Reader, asked: Annotated[ListMemories, Query()]) -
 
 @router.post("/search", responses={HTTPStatus.OK: {"model": MemoryList}}, openapi_extra=json_body(SearchMemories))
 async def search_memories(request: Request, call: Reader) -> Response:
-    """Search the caller's memories, by meaning and words where a model for it is set; the best matches first."""
+    """Search the caller's memories; the best matches come first.
+
+    The search is by words, and by meaning too if an embedding model is configured.
+    """
     body = await read_body(request, SearchMemories)
     found = await call.services.memories.search(call.owner_id, body.query, body.limit)
     return JsonResponse(MemoryList.render(found))
@@ -54,7 +57,7 @@ async def get_memory(memory_id: str, call: Reader) -> Response:
 
 @router.patch("/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}}, openapi_extra=json_body(ChangeMemory))
 async def change_memory(request: Request, memory_id: str, call: Writer) -> Response:
-    """Change text or metadata; what is left out stays."""
+    """Change a memory's text or metadata; omitted fields stay as they are."""
     found = memory_id_of(memory_id)
     body = await read_body(request, ChangeMemory)
     given = body.model_fields_set

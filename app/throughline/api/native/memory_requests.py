@@ -1,4 +1,4 @@
-"""What may be sent about memories."""
+"""Request bodies and query parameters of the memory routes."""
 
 from pydantic import BaseModel, Field
 
@@ -7,7 +7,7 @@ from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 
 
 class CreateMemory(BaseModel):
-    """A text to keep."""
+    """A text to store as a memory."""
 
     model_config = STRICT
 
@@ -16,7 +16,7 @@ class CreateMemory(BaseModel):
 
 
 class ChangeMemory(BaseModel):
-    """What may change of a memory; a field left out stays as it is, metadata is replaced as a whole."""
+    """Changes to a memory. An omitted field stays as it is; metadata is replaced as a whole."""
 
     model_config = STRICT
 
@@ -25,7 +25,7 @@ class ChangeMemory(BaseModel):
 
 
 class SearchMemories(BaseModel):
-    """What to look for among the memories."""
+    """A search in the caller's memories."""
 
     model_config = STRICT
 
@@ -34,7 +34,7 @@ class SearchMemories(BaseModel):
 
 
 class ListMemories(QueryParameters):
-    """Which memories, newest first."""
+    """A page of the list of memories, newest first."""
 
     limit: int = Field(50, ge=1, le=200)
     cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")

@@ -1,4 +1,7 @@
-"""Messages: the history, and sending one: waiting for the answer, streaming it, or leaving it to come."""
+"""Routes for messages: read the history, redact a message, and send one.
+
+The answer to a sent message is JSON at its end, an event stream, or 202 at once.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -35,7 +38,7 @@ PREFER = header("Prefer", "`respond-async`: answer 202 at once; anything else is
 
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})
 async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
-    """Return the full history, always: what a summary stands for is here too."""
+    """Return messages of the session's full history, including those that a summary covers."""
     after, before = asked.bounds()
     page = await call.services.database.messages.list_messages(
         call.owner_id,
@@ -55,7 +58,7 @@ async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMess
     openapi_extra={**json_body(SendMessage), "parameters": [IDEMPOTENCY_HEADER, PREFER]},
 )
 async def send_message(request: Request, session_id: str, call: Writer) -> Response:
-    """Send a message. A client that goes away changes nothing: the turn goes on, its run can be asked for."""
+    """Send a message. If the client disconnects, the turn continues, and its run can be queried."""
     submitted = await call.services.submit(await _read_submission(request, session_id, call))
     run = submitted.run
     if _prefers_async(request):
@@ -72,9 +75,9 @@ async def send_message(request: Request, session_id: str, call: Writer) -> Respo
 
 @router.post("/{message_id}/redact", responses={HTTPStatus.OK: {"model": MessageOut}})
 async def redact_message(session_id: str, message_id: str, call: Writer) -> Response:
-    """Put a marker in the place of a message's text, for ever, and take away all that was made from it.
+    """Replace a message's text by a marker permanently, and delete everything that was made from the text.
 
-    A session whose turn is not finished is refused (409).
+    Refused (409) while a turn of the session is not finished.
     """
     wanted = Redaction(call.owner_id, session_id_of(session_id), message_id_of(message_id), call.principal.actor)
     return JsonResponse(MessageOut.render(await call.services.database.messages.redact(wanted)))
@@ -103,12 +106,12 @@ def _prefers_async(request: Request) -> bool:
 
 
 def _is_fresh(submitted: Submitted) -> bool:
-    """Whether this process has just begun the run, so that no event of it can be stored yet."""
+    """Return whether this process has just started the run, so that none of its events can be stored yet."""
     return submitted.claimed is not None and submitted.claimed.next_event == 1
 
 
 async def _answer(request: Request, call: Call, submitted: Submitted) -> Response:
-    """Wait for the end of the run and return the answer, or the problem the run ended with."""
+    """Wait for the end of the run and return its answer, or the problem with which it ended."""
     run = submitted.run
     if run.status.is_final:
         ended = await call.services.database.followed_runs.ending(run)
@@ -132,7 +135,7 @@ async def _wait(request: Request, call: Call, submitted: Submitted) -> RunEnded:
 
 
 async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | None:
-    """Return the end of the run; None where the client went away meanwhile. Raises NoWorkerAvailable."""
+    """Return the end of the run, None if the client disconnected before. Raises NoWorkerAvailable."""
     async for item in followed:
         if isinstance(item, Idle):
             if await request.is_disconnected():

@@ -1,4 +1,7 @@
-"""Pins: messages that every prompt shows word for word, also once a summary stands for what is around them."""
+"""Routes for pins.
+
+Every prompt shows a pinned message word for word, even if a summary covers the messages around it.
+"""
 
 from http import HTTPStatus
 
@@ -13,13 +16,13 @@ router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin",
 
 @router.put("", responses={HTTPStatus.OK: {"model": PinnedGroup}})
 async def pin_message(session_id: str, message_id: str, call: Writer) -> Response:
-    """Pin a message with its whole group: a tool call and its results. Too much pinned is refused (422)."""
+    """Pin a message with its whole group: a tool call and its results. Refused (422) if too much is pinned."""
     group = await call.services.pin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
     return JsonResponse(MessageOut.render_all(group))
 
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)
 async def unpin_message(session_id: str, message_id: str, call: Writer) -> Response:
-    """Take the pin off a message and its whole group; where there is none, nothing happens."""
+    """Remove the pin from a message and its whole group. Without a pin, nothing happens."""
     await call.services.unpin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
     return Response(status_code=HTTPStatus.NO_CONTENT)

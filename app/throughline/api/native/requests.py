@@ -1,4 +1,4 @@
-"""What clients may send: bodies and query parameters, checked at the edge; unknown fields are refused."""
+"""Request bodies and query parameters that clients may send. Unknown fields are refused."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def _check_metadata(metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _measure(metadata: dict[str, JsonValue]) -> tuple[int, int]:
-    """Return how many keys there are in all and how deep the nesting goes."""
+    """Return the total number of keys and the depth of nesting."""
     level: list[JsonValue] = [metadata]
     keys = depth = 0
     while level and depth <= MAX_METADATA_DEPTH:
@@ -75,21 +75,27 @@ def _check_not_blank(text: str) -> str:
 
 
 def _check_is_written_out(value: object) -> object:
-    """Refuse numbers: pydantic would read them as seconds since 1970, also where they stand in text."""
+    """Raise ValueError unless `value` is text that begins with a date.
+
+    Numbers are refused, also as text: pydantic would read them as seconds since 1970.
+    """
     if not isinstance(value, str) or not DATED.match(value):
         raise ValueError(TIME_WORDS)
     return value
 
 
 def _check_is_kept(time: datetime) -> datetime:
-    """Refuse the first and the last day of the calendar: there a time is infinite to the database, or has no offset."""
+    """Raise ValueError for a time on the first or last day of the calendar.
+
+    Such a time is infinite in the database, or has no equivalent in other time zones.
+    """
     if not EARLIEST <= time < LATEST + timedelta(days=1):
         raise ValueError(f"Must be a time from {EARLIEST.date()} to {LATEST.date()}; leave it out if it is not known.")
     return time
 
 
 def _in_utc(time: datetime) -> datetime:
-    """Return the time in UTC: within a day of year 1 or 9999 it may not exist there."""
+    """Return the time in UTC. Raises ValueError if it does not exist there, within a day of year 1 or 9999."""
     try:
         return time.astimezone(UTC)
     except OverflowError:
@@ -100,7 +106,7 @@ Moment: TypeAlias = Annotated[
     AwareDatetime, Field(strict=False), BeforeValidator(_check_is_written_out), AfterValidator(_in_utc)
 ]
 KeptMoment: TypeAlias = Annotated[Moment, AfterValidator(_check_is_kept)]
-"""A time that is stored and shown again, in any time zone."""
+"""Time that is stored, and that can be shown in any time zone."""
 
 Metadata: TypeAlias = Annotated[
     dict[str, JsonValue], AfterValidator(_check_metadata), Field(json_schema_extra={"maxProperties": MAX_METADATA_KEYS})
@@ -119,7 +125,7 @@ class CreateSession(BaseModel):
 
 
 class ChangeSession(BaseModel):
-    """What may change of a session; a field left out stays as it is, metadata is replaced as a whole."""
+    """Changes to a session. An omitted field stays as it is; metadata is replaced as a whole."""
 
     model_config = STRICT
 
@@ -158,12 +164,15 @@ class ImagePart(BaseModel):
 
 
 def content_kind(value: object) -> str:
-    """Name the kind of a content, for the checks and their errors; in parentheses, so that no field is called so."""
+    """Return the union tag of a content value, for validation and its errors.
+
+    The tag is in parentheses, so that it differs from any field name.
+    """
     return "(blocks)" if isinstance(value, (list, tuple)) else "(text)"
 
 
 def optional_content_kind(value: object) -> str:
-    """Name the kind of a content that may be left out."""
+    """Return the union tag of a content value that may be None."""
     return "(none)" if value is None else content_kind(value)
 
 
@@ -177,7 +186,7 @@ Said: TypeAlias = Annotated[
 
 
 class SendMessage(BaseModel):
-    """A message of the user; `on_busy` says what to do while a turn of the session is running."""
+    """A message of the user. `on_busy` decides what happens while a turn of the session is running."""
 
     model_config = STRICT
 
@@ -186,12 +195,12 @@ class SendMessage(BaseModel):
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
 
     def as_content(self) -> Content:
-        """Return the content in the domain's words."""
+        """Return the content as a domain value."""
         return _as_content(self.content)
 
 
 class PreviewContext(BaseModel):
-    """A message to be looked at, not sent; without one an empty message is supposed."""
+    """A message to preview without sending it. Without content, an empty message is assumed."""
 
     model_config = STRICT
 
@@ -201,7 +210,7 @@ class PreviewContext(BaseModel):
     ] = Field(None, examples=["What next?"])
 
     def as_content(self) -> Content | None:
-        """Return the content in the domain's words, None where there is none."""
+        """Return the content as a domain value, None if it was omitted."""
         return None if self.content is None else _as_content(self.content)
 
 
@@ -214,7 +223,7 @@ def _as_content(content: str | list[Part]) -> Content:
 
 
 class Summarize(BaseModel):
-    """What a forced summary should pay attention to."""
+    """Options of a summary that is written on demand."""
 
     model_config = STRICT
 
@@ -229,13 +238,13 @@ class Summarize(BaseModel):
 
 
 class QueryParameters(BaseModel):
-    """Values in the query of an address."""
+    """Query parameters of a request; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ListSessions(QueryParameters):
-    """Which sessions, newest first."""
+    """A page of the list of sessions, newest first, and filters for it."""
 
     limit: int = Field(50, ge=1, le=200)
     cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")
@@ -245,16 +254,16 @@ class ListSessions(QueryParameters):
 
 
 class ListSummaries(QueryParameters):
-    """Which part of the versions of a summary, newest first."""
+    """A page of the versions of a summary, newest first."""
 
     limit: int = Field(50, ge=1, le=200)
     cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the page before")
 
 
 class ListMessages(QueryParameters):
-    """Which part of the history; `after` and `before` are positions, neither is included.
+    """A page of the history. `after` and `before` are positions, and both are exclusive.
 
-    `cursor` narrows what they leave: it goes on behind the page it came with, in the order asked for.
+    `cursor` narrows that range: the list continues behind the page that returned the cursor, in the requested order.
     """
 
     limit: int = Field(50, ge=1, le=200)
@@ -264,7 +273,7 @@ class ListMessages(QueryParameters):
     order: Literal["asc", "desc"] = "asc"
 
     def bounds(self) -> tuple[int | None, int | None]:
-        """Return the positions to list after and before, with the cursor in them."""
+        """Return the exclusive positions (after, before) with the cursor applied."""
         if self.cursor is None:
             return self.after, self.before
         if self.order == "asc":

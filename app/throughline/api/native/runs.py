@@ -1,4 +1,4 @@
-"""Runs: where one stands, its events from any point on, stopping it."""
+"""Routes for runs: their state, their events from any point on, and cancelling."""
 
 from http import HTTPStatus
 
@@ -38,7 +38,7 @@ async def get_run(run_id: str, call: Reader) -> Response:
 async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
     """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen.
 
-    Of a run that no worker takes there are none: 503 then, as for whoever sent the message, or the stream is cut.
+    If no worker takes the run in time, the answer is 503, or the stream is cut if it has begun.
     """
     last_seen = _last_seen(request)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
@@ -52,7 +52,7 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})
 async def cancel_run(run_id: str, call: Writer) -> Response:
-    """Ask a run to stop; one that has ended is returned as it is."""
+    """Ask a run to stop. A run that has ended is returned unchanged."""
     run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
     return JsonResponse(RunOut.render(run))
 

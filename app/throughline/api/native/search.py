@@ -1,6 +1,6 @@
-"""Search: messages by their words, in one session or in all of the caller's.
+"""Routes that search messages by words, in one session or in all sessions of the caller.
 
-A value that could narrow nothing down is refused in words.
+Filter values that are blank or malformed are refused with an explanation.
 """
 
 from http import HTTPStatus
@@ -24,7 +24,10 @@ POSITION_WORDS = (
 
 
 def _read_position(value: object) -> object:
-    """Text that is no number is most often a day: say where days go."""
+    """Return `value`, a position. Raises ValueError for text that is no number.
+
+    Such text is usually a day; the error says where to write days.
+    """
     if isinstance(value, str) and not value.strip().removeprefix("-").isdecimal():
         raise ValueError(POSITION_WORDS)
     return value
@@ -41,7 +44,7 @@ Name: TypeAlias = Annotated[str, AfterValidator(_check_name), Field(max_length=2
 
 
 class SearchHistory(QueryParameters):
-    """What to look for, and which messages may be found; `after` and `before` are positions, neither is included."""
+    """A search and its filters. `after` and `before` are positions, and both are exclusive."""
 
     q: str = Field(
         min_length=1,
@@ -65,13 +68,13 @@ router = APIRouter(prefix="/v1", tags=["search"])
 
 @router.get("/sessions/{session_id}/search", responses={HTTPStatus.OK: {"model": SearchOut}})
 async def search_session(session_id: str, call: Reader, asked: Annotated[SearchHistory, Query()]) -> Response:
-    """Search a session's whole history, also what a summary stands for; the best matches first."""
+    """Search a session's whole history, including messages that a summary covers; the best matches come first."""
     return await _search(call, session_id_of(session_id), asked)
 
 
 @router.get("/search", responses={HTTPStatus.OK: {"model": SearchOut}})
 async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]) -> Response:
-    """Search all sessions of the caller; the best matches first."""
+    """Search all sessions of the caller; the best matches come first."""
     return await _search(call, None, asked)
 
 

@@ -1,4 +1,4 @@
-"""Sessions: open, list, look at, change, erase."""
+"""Routes for sessions: create, list, read, change and delete."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
     openapi_extra={**json_body(CreateSession), "parameters": [IDEMPOTENCY_HEADER]},
 )
 async def create_session(request: Request, call: Writer) -> Response:
-    """Open a session with an agent."""
+    """Create a session with an agent."""
     body = await read_body(request, CreateSession)
     idempotency = read_idempotency(request, body)
     agent = call.services.agents.get(body.agent)
@@ -69,7 +69,7 @@ async def get_session(session_id: str, call: Reader) -> Response:
 
 @router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
 async def change_session(request: Request, session_id: str, call: Writer) -> Response:
-    """Change title, metadata, the archived mark or what summaries have to keep; what is left out stays."""
+    """Change title, metadata, archived mark or summary instructions; omitted fields stay as they are."""
     found = session_id_of(session_id)
     body = await read_body(request, ChangeSession)
     given = body.model_fields_set
@@ -85,9 +85,9 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
 
 @router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT)
 async def delete_session(session_id: str, call: Writer) -> Response:
-    """Erase a session and everything of it, also what recall tools quoted of it in other sessions of the user.
+    """Delete a session with all its data, and what recall tools quoted of it in other sessions of the user.
 
-    While such a session's turn is not finished, it is refused (409).
+    Refused (409) while a turn is not finished in another session that contains such a quotation.
     """
     await call.services.database.sessions.delete(call.owner_id, session_id_of(session_id))
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -1,4 +1,7 @@
-"""Summaries: force one, list the versions, go back to one. The messages they stand for stay in any case."""
+"""Routes for summaries: write one on demand, list the versions, restore a version.
+
+The summarized messages are kept in any case.
+"""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -25,14 +28,16 @@ router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
     openapi_extra=json_body(Summarize, is_required=False),
 )
 async def summarize(request: Request, session_id: str, call: Writer) -> Response:
-    """Summarize now; `outcome` says whether the summary was adopted, skipped (not worth it) or failed.
+    """Write a summary now. `outcome` says whether the summary was adopted, skipped (not worth it) or failed.
 
-    One at a time for a session: another one meanwhile is refused (409), naming the one under way.
+    Only one summary of a session is written at a time. Another request meanwhile is refused (409), and the error names
+    the summary request in progress.
 
-    With `instructions` or `from_position` messages that are summarized already are read again, in about 32 calls to the
-    summary model and a minute at most. What is read by then is kept: the same request again goes on where it stopped.
+    With `instructions` or `from_position`, messages that are already summarized are read again. This takes about 32
+    calls to the summary model and a minute at most. Progress is kept: repeating the same request continues where it
+    stopped.
 
-    An archived session takes no message any more, but it can still be summarized, restored and pinned in.
+    An archived session accepts no messages any more, but it can still be summarized, restored and pinned in.
     """
     found = session_id_of(session_id)
     wish = _wish(await read_optional_body(request, Summarize))
@@ -45,7 +50,7 @@ async def summarize(request: Request, session_id: str, call: Writer) -> Response
     openapi_extra=json_body(Summarize, is_required=False),
 )
 async def estimate_summary(request: Request, session_id: str, call: Reader) -> Response:
-    """Tell what the same request to `…/summarize` would read and cost; nothing is written and no model asked."""
+    """Return what the same request to `…/summarize` would read and cost. Nothing is written, no model is called."""
     found = session_id_of(session_id)
     wish = _wish(await read_optional_body(request, Summarize))
     return JsonResponse(SummaryCostOut.render(await call.services.estimate_summary(call.owner_id, found, wish)))
@@ -53,7 +58,7 @@ async def estimate_summary(request: Request, session_id: str, call: Reader) -> R
 
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
 async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSummaries, Query()]) -> Response:
-    """List the versions of a session's summary, newest first; one that is prepared has no version number yet."""
+    """List the versions of a session's summary, newest first. A prepared summary has no version number yet."""
     page = await call.services.database.summaries.list(
         call.owner_id, session_id_of(session_id), limit=asked.limit, newest=asked.cursor
     )
@@ -62,7 +67,7 @@ async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSum
 
 @router.get("/summaries/{summary_id}", responses={HTTPStatus.OK: {"model": SummaryVersionOut}})
 async def get_summary(session_id: str, summary_id: str, call: Reader) -> Response:
-    """Show one version of the summary with its text; `summary_id` is its id, or its number."""
+    """Return one version of the summary with its text. `summary_id` is the version's id or its number."""
     version = await call.services.database.summaries.get(
         call.owner_id, session_id_of(session_id), _id_or_number(summary_id)
     )
@@ -71,15 +76,16 @@ async def get_summary(session_id: str, summary_id: str, call: Reader) -> Respons
 
 @router.post("/summaries/{summary_id}/restore", responses={HTTPStatus.OK: {"model": SessionOut}})
 async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Response:
-    """Make an earlier version the session's summary again, as a new version; the cursor may go back with it.
+    """Make an earlier version the session's summary again, as a new version. The cursor may move back with it.
 
-    `summary_id` is the id of the version, or its number; 0 is no summary at all. Where what it says is in use already,
-    nothing changes.
+    `summary_id` is the id of the version or its number; 0 stands for no summary at all. Nothing changes if the content
+    of that version is in use already.
 
-    The version stays in use until new messages call for a further summary: messages and tokens are counted anew from
-    here, and a prompt above the threshold is summarized only once the conversation has grown by a fifth of the window.
-    Until then what does not fit beside the older version is pruned, shortened or left out of the prompt, the oldest
-    first; it can be looked up, and comes into the next summary. `POST …/summarize` writes that one at once.
+    The version stays in use until new messages require another summary. From here on, messages and tokens are counted
+    again. A prompt above the threshold is summarized only once the conversation has grown by a fifth of the window.
+    Until then, content that does not fit with the older version is pruned, shortened or left out of the prompt, the
+    oldest first. It can be looked up, and becomes part of the next summary. `POST …/summarize` writes that summary at
+    once.
     """
     found, summaries = session_id_of(session_id), call.services.database.summaries
     wanted = _id_or_number(summary_id)
@@ -94,6 +100,6 @@ def _wish(body: Summarize) -> Wish:
 
 
 def _id_or_number(text: str) -> SummaryId | int:
-    """Return the version that is meant, by its number or its id. Raises NotFound where it can be neither."""
+    """Return the id or number of a summary version in a path. Raises NotFound if `text` can be neither."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
     return int(text) if is_number else summary_id_of(text)

@@ -1,1 +1,1 @@
-"""Making a view smaller step by step: prunes, strategies, and the last stages."""
+"""Stages that make a view smaller: pruning, the strategies, and the last stages before a prompt is refused."""

@@ -1,6 +1,6 @@
-"""The strategy `importance`: over the threshold the least important groups leave the view, wherever they stand.
+"""The strategy `importance`: over the threshold, the least important groups are left out of the view.
 
-What a message scores says the policy (`ImportanceWeights`); pins always stay. Of equal scores the oldest go first.
+`ImportanceWeights` in the policy sets the scores. Pinned messages always stay. Of equal scores the oldest go first.
 """
 
 import re
@@ -30,18 +30,18 @@ LONG_CHARACTERS = 200
 ACKNOWLEDGEMENT_CHARACTERS = 24
 RECENT_GROUPS = 6
 SCANNED_CHARACTERS = 4_000
-"""Of a text so much is searched for what it refers to."""
+"""Number of characters of a text that are searched for references."""
 
 MOST_RANGES = 100
 LOADED_SHARE = 1.25
-"""Kept rows lie within so many windows: older ones would drop out of what is loaded, between two stages."""
+"""The kept rows lie within this many windows; older ones would otherwise drop out of the loaded rows between stages."""
 
 _WORD = re.compile(r"[\w./-]{5,}")
 _MARK = re.compile(r"\d|[_/.][\w./-]")
 
 
 def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
-    """Leave out what scores below `min_score_threshold`, then more, lowest score first, down to the target."""
+    """Leave out messages that score below `min_score_threshold`, then more, lowest score first, down to the target."""
     groups = past_groups(view)
     candidates = groups[: droppable(groups, max(view.context_input.policy.min_recent_messages - 1, 1))]
     if not candidates:
@@ -51,7 +51,7 @@ def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def score(group: Group[PromptMessage], referred: frozenset[str], weights: ImportanceWeights) -> float:
-    """Return how important a group is, 0 to 1; `referred` are the distinct words of the newest messages."""
+    """Return the importance of a group, 0 to 1; `referred` holds the distinct words of the newest messages."""
     if group.head.role is Role.USER:
         return weights.acknowledgement if _is_acknowledgement(group.head.content) else weights.user
     if group.head.tool_calls:
@@ -64,7 +64,10 @@ def score(group: Group[PromptMessage], referred: frozenset[str], weights: Import
 
 
 def score_messages(context_input: ContextInput) -> dict[int, float]:
-    """Return the scores of what is loaded behind the summary, by position; pins and the current message have none."""
+    """Return the scores of the loaded messages after the summary, by position.
+
+    Pinned messages and the current message have no score.
+    """
     view = show(context_input, NEW_VIEW)
     groups = past_groups(view)
     scores = zip(groups, _scores(groups, groups, view), strict=True)
@@ -72,7 +75,7 @@ def score_messages(context_input: ContextInput) -> dict[int, float]:
 
 
 def distinct_words(contents: Iterable[Content]) -> frozenset[str]:
-    """Return the words that are likely to name one thing: with a digit, a slash, a dot or an underscore in them."""
+    """Return the words that likely name one specific thing: those with a digit, slash, dot or underscore."""
     return frozenset(
         word
         for content in contents
@@ -92,7 +95,7 @@ def _scores(
 
 
 def _chosen(view: View, candidates: Sequence[Group[PromptMessage]], scores: Sequence[float]) -> set[int]:
-    """Return the positions that go: those of low scores, and as many more as the target asks for."""
+    """Return the positions to leave out: those with low scores, and as many more as the target requires."""
     target = unscale(view.context_input.budget.target_tokens, view.context_input.factor)
     tokens = group_tokens(view, candidates)
     left = view.tokens + NOTE_TOKENS
@@ -106,7 +109,10 @@ def _chosen(view: View, candidates: Sequence[Group[PromptMessage]], scores: Sequ
 
 
 def _with_left_out(view: View, positions: set[int]) -> ViewState:
-    """Return the state with these positions as ranges; all up to the edge of what stays loaded goes altogether."""
+    """Return the state that hides these positions, as ranges.
+
+    All messages before the rows that stay loaded are trimmed, instead of being listed in ranges.
+    """
     edge = max(view.state.trimmed_through_position, _loaded_edge(view))
     hidden = {position for first, last in view.state.left_out for position in range(first, last + 1)} | positions
     ranges = _ranges(sorted(position for position in hidden if position > edge))
@@ -117,7 +123,7 @@ def _with_left_out(view: View, positions: set[int]) -> ViewState:
 
 
 def _loaded_edge(view: View) -> int:
-    """Return the position behind which the stored rows take at most `LOADED_SHARE` windows."""
+    """Return the position after which the stored rows take at most `LOADED_SHARE` windows."""
     context_input = view.context_input
     room = unscale(int(LOADED_SHARE * context_input.budget.window_tokens), context_input.factor)
     current = context_input.current

@@ -1,7 +1,7 @@
-"""The stages of the last ladder: each chooses a view state that shows less in one way, as far as needed.
+"""The last stages before a prompt is refused: each chooses a view state that shows less, as far as needed.
 
-A stage is given a view and a goal and returns a further state, the same one where it cannot help. It never writes a
-prompt itself: `view.show` does, so that what a stage did is done again in the same way before every later call.
+A stage gets a view and a goal and returns a new state, or the same one if it cannot help. Only `view.show` makes
+prompts from states, so that the effect of a stage is repeated in the same way before every later call.
 """
 
 from collections.abc import Callable
@@ -27,22 +27,28 @@ from throughline.context.view_state import ViewState
 Stage: TypeAlias = Callable[[View, Goal], ViewState]
 
 OLDEST_TRIMMED = "oldest_trimmed"
-"""Also what is done where older rows were not loaded."""
+"""Name of the stage that trims the oldest messages; also used if older messages were not loaded."""
 
 OVERSIZED_USER_SHARE = 0.5
-"""A user's text that could never fit is cut to this share of the room first, so that it is not all there is."""
+"""Share of the limit to which a user's text that could never fit is cut first, to leave room for other messages."""
 
 SUMMARY_CAP_SHARE, SUMMARY_FLOOR_SHARE = 0.30, 0.15
-"""A summary above the cap is always cut to it; it is cut down to the floor where that alone makes the prompt fit."""
+"""Shares of the limit for the summary: it is always cut to the cap, and down to the floor if that alone is enough."""
 
 BIG_SHARE = 0.05
 BIG_TOKENS = 2000
 SMALLEST_SHOWN = 48
-"""A message is big, and may be truncated, above this share of the room (at most so many tokens, at least so few)."""
+"""Bounds of a big message, which may be truncated.
+
+It takes more than BIG_SHARE of the limit; that bound is at most BIG_TOKENS and at least SMALLEST_SHOWN.
+"""
 
 
 def cap_oversized_user_text(view: View, goal: Goal) -> ViewState:
-    """Cut a user's text that does not fit even alone; it would otherwise push everything else out and be cut too."""
+    """Cut a user's text that would not fit even alone.
+
+    Otherwise it would displace everything else and be cut in the end.
+    """
     if view.current is None:
         return view.state
     alone = count_system(view.context_input.system_prompt, view.context_input.count) + view.context_input.tools_tokens
@@ -52,7 +58,7 @@ def cap_oversized_user_text(view: View, goal: Goal) -> ViewState:
 
 
 def shorten_summary(view: View, goal: Goal) -> ViewState:
-    """Cut the summary: to the floor if that is enough, else only what is above its cap."""
+    """Cut the summary: to the needed size if that is above the floor, else only to its cap."""
     if not view.summary:
         return view.state
     size = view.context_input.count(view.summary)
@@ -63,10 +69,10 @@ def shorten_summary(view: View, goal: Goal) -> ViewState:
 
 
 def truncate_big_messages(view: View, goal: Goal) -> ViewState:
-    """Show big messages middle-out, all to one level; the user's current text and pins are not among them.
+    """Cut big messages in their middle, all to one level, except the user's current text and pins.
 
-    Nor are the newest results of the running turn where they keep to a tool's share: what was just read again, part
-    by part, would lose its middle to parts that were read before.
+    The newest results of the running turn are spared if they keep within a tool result's limit. Otherwise parts just
+    read again would be cut in favour of older ones.
     """
     smallest = max(min(int(goal.limit * BIG_SHARE), BIG_TOKENS), SMALLEST_SHOWN)
     spared = newest_small_step(view)
@@ -74,78 +80,83 @@ def truncate_big_messages(view: View, goal: Goal) -> ViewState:
 
 
 def trim_oldest(view: View, goal: Goal) -> ViewState:
-    """Leave out the oldest groups before the user's current message, as few as reach the aim, else the limit.
+    """Leave out the oldest groups before the user's current message: as few as reach the aim, or else the limit.
 
-    The newest `min_recent_messages` go only where the prompt would not fit otherwise.
+    The newest `min_recent_messages` are left out only if the prompt would not fit otherwise.
     """
     past = past_groups(view)
     if not past:
         return view.state
     dropped = fewest(view, past, goal, keep_messages=max(view.context_input.policy.min_recent_messages, 0))
     state, more = trimmed(view, past[:dropped]), 1
-    while (
-        dropped < len(past) and show(view.context_input, state).tokens > goal.limit
-    ):  # the notes took more than was left
+    # The notes may take more than the room that was reserved for them.
+    while dropped < len(past) and show(view.context_input, state).tokens > goal.limit:
         dropped, more = min(dropped + more, len(past)), 2 * more
         state = trimmed(view, past[:dropped])
     return state
 
 
 def fold_all_steps(view: View, goal: Goal) -> ViewState:
-    """Fold every step of the running turn, the newest too."""
+    """Fold every step of the running turn, including the newest."""
     del goal
     return with_fold(view, running_groups(view))
 
 
 def squeeze_messages(view: View, goal: Goal) -> ViewState:
-    """Show all that is left as short as it can be read; what a call cannot give, its ids and names, others give."""
+    """Cut all remaining messages to the shortest readable size.
+
+    The ids and names of calls cannot be cut; other messages are cut further to make up for them.
+    """
     return tightened(view, goal.limit, lambda room: with_rows_cut(view, room, SMALLEST_SHOWN))
 
 
 def fold_running_steps(view: View, goal: Goal) -> ViewState:
-    """Show the oldest steps of the running turn as one short text; never the newest, which is what goes on."""
+    """Show the oldest steps of the running turn as one short note, never the newest step, which the turn continues."""
     running = running_groups(view)[:-1]
     return with_fold(view, running[: fewest(view, running, goal, keep_messages=0)])
 
 
 def drop_summary(view: View, goal: Goal) -> ViewState:
-    """Leave the summary out; a note says that there was more."""
+    """Leave the summary out; a note says that earlier messages exist."""
     del goal
     return replace(view.state, summary_to_tokens=0) if view.summary else view.state
 
 
 def truncate_pins(view: View, goal: Goal) -> ViewState:
-    """Cut pinned messages, which fitted when they were pinned: the window has become smaller since.
+    """Cut pinned messages. They fitted when they were pinned, but the window has become smaller since.
 
-    The user's current text, if it is pinned too, stays as it is and may be cut from now on.
+    The user's current text, if it is pinned too, stays as it is; later stages may cut it.
     """
     return tightened(view, goal.limit, lambda room: with_pins_cut(view, room, SMALLEST_SHOWN))
 
 
 def truncate_pins_hard(view: View, goal: Goal) -> ViewState:
-    """Cut pinned messages to what room there is, however little."""
+    """Cut pinned messages to the remaining room, however small it is."""
     return tightened(view, goal.limit, lambda room: with_pins_cut(view, room, 1))
 
 
 def truncate_user_text(view: View, goal: Goal) -> ViewState:
-    """Cut the user's current text to what room there is, where that is enough to say anything."""
+    """Cut the user's current text to the remaining room, if the result is long enough to be understood."""
     return view.state if room_for_user(view, goal) < SMALLEST_SHOWN else truncate_user_text_hard(view, goal)
 
 
 def drop_notes(view: View, goal: Goal) -> ViewState:
-    """Give the room of the notes to the user's text, in windows so small that nothing else is left to give."""
+    """Remove the notes about hidden messages in favour of the user's text, in windows too small for both."""
     del goal
     is_noted = any(message.position is None and message is not view.current for message in view.messages)
     return replace(view.state, without_notes=True) if is_noted else view.state
 
 
 def truncate_user_text_hard(view: View, goal: Goal) -> ViewState:
-    """Cut the user's current text to what room there is, however little."""
+    """Cut the user's current text to the remaining room, however small it is."""
     return view.state if view.current is None else with_user_cut(view, room_for_user(view, goal))
 
 
 def leave_out_pins(view: View, goal: Goal) -> ViewState:
-    """Take pinned messages away as all others: the ids and names of their calls, which nothing cuts, are too much."""
+    """Leave out pinned messages like all others.
+
+    The ids and names of their calls, which cannot be cut, take too many tokens.
+    """
     if not view.pinned:
         return view.state
     bare = show(view.context_input, replace(view.state, without_pins=True))
@@ -160,7 +171,7 @@ SOFT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("messages_truncated", truncate_big_messages),
     (OLDEST_TRIMMED, trim_oldest),
 )
-"""Tried in this order until the aim is reached, so that there is room to go on in."""
+"""Stages tried in this order until the aim is reached, which leaves room for the next steps."""
 
 HARD_STAGES: tuple[tuple[str, Stage], ...] = (
     ("steps_folded", fold_running_steps),
@@ -174,4 +185,4 @@ HARD_STAGES: tuple[tuple[str, Stage], ...] = (
     ("pins_truncated_hard", truncate_pins_hard),
     ("pins_left_out", leave_out_pins),
 )
-"""Tried in this order while the prompt is over the limit; the last ones cannot fail where anything fits at all."""
+"""Stages tried in this order while the prompt is over the limit; the last ones always succeed if any prompt can fit."""

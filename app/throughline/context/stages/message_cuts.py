@@ -1,7 +1,7 @@
-"""What several stages of the last ladder share.
+"""Shared functions of the last stages in `stages.py`: cuts of messages, and folding of a turn's steps.
 
-Messages are cut to one level of tokens, except those that a stage spares. The user's text is cut to a size of its own.
-Earlier steps of a turn become one note.
+Messages are cut to one common level of tokens, except those that a stage spares. The user's text is cut to a size of
+its own. Earlier steps of a turn become one note.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,17 @@ from throughline.context.view_state import PENDING, ViewState, truncated
 from throughline.domain.prompt import PromptMessage
 
 SQUEEZES = 3
-"""After so many tries for a lower level the lowest is taken."""
+"""Number of tries for a lower level before the lowest is used."""
 
 FRAMING_TOKENS = 48
-"""What a result has beside its text: ids, names, and what a message takes by itself."""
+"""Tokens of a tool result besides its text: ids, names and the message's framing."""
 
 
 def tightened(view: View, most: int, choose: Callable[[int], ViewState]) -> ViewState:
-    """Choose a level for a prompt of `most`, and for less where what cannot be cut has taken more than its share."""
+    """Return the state that `choose` makes for the room `most`, or for less room if the prompt then still exceeds it.
+
+    The prompt exceeds it if parts that cannot be cut take more than their share.
+    """
     room = most
     for _ in range(SQUEEZES):
         state = choose(room)
@@ -35,7 +38,10 @@ def tightened(view: View, most: int, choose: Callable[[int], ViewState]) -> View
 
 
 def with_pins_cut(view: View, room: int, smallest: int) -> ViewState:
-    """Cut all pinned messages to one level, of at least `smallest` tokens, so that the prompt takes the room."""
+    """Return the state that cuts all pinned messages to one level, so that the prompt fits `room`.
+
+    The level is at least `smallest` tokens.
+    """
     sizes = _sizes(view, view.pinned)
     is_current_pinned = view.current is not None and view.current.position in view.pinned
     if not sizes and not is_current_pinned:
@@ -47,19 +53,22 @@ def with_pins_cut(view: View, room: int, smallest: int) -> ViewState:
 
 
 def _cut_as_pin(view: View, cut: tuple[int, int], level: int) -> tuple[int, int]:
-    """Return the cut of a user's text, with less of it where it is pinned and not the current one."""
+    """Return the cut of a user's text, lowered to `level` if the text is pinned and not the current message."""
     position, tokens = cut
     is_earlier_pin = position in view.pinned and not _is_current(view, position)
     return position, min(tokens, level) if is_earlier_pin else tokens
 
 
 def _level(view: View, sizes: Sequence[int], room: int, smallest: int) -> int:
-    """Return the tokens that each of `sizes` may keep, so that they and the rest of the view take the room."""
+    """Return the tokens that each of `sizes` may keep, so that they and the rest of the view fit `room`."""
     return max(fair_level(sizes, max(room - (view.tokens - sum(sizes)), 0)), smallest)
 
 
 def newest_small_step(view: View) -> frozenset[int]:
-    """Return the positions of the newest step, none where one of its messages is above what a result should have."""
+    """Return the positions of the running turn's newest step.
+
+    Empty if one of its messages is larger than a tool result may be.
+    """
     newest = frozenset(position for group in running_groups(view)[-1:] for position in positions_of([group]))
     most = (
         result_limit(view.context_input.policy, view.context_input.budget, factor=view.context_input.factor)
@@ -71,7 +80,7 @@ def newest_small_step(view: View) -> frozenset[int]:
 
 
 def with_rows_cut(view: View, goal_tokens: int, smallest: int, spared: frozenset[int] = frozenset()) -> ViewState:
-    """Choose the level to which all messages above it are cut; one that was cut shorter before stays so."""
+    """Return the state that cuts all messages above one level to it; messages that were cut shorter before stay so."""
     stored = frozenset(row.position for row in view.messages if row.position is not None) - spared
     sizes = _sizes(view, stored - view.pinned)
     level = _level(view, sizes, goal_tokens, smallest)
@@ -84,26 +93,26 @@ def with_rows_cut(view: View, goal_tokens: int, smallest: int, spared: frozenset
 
 
 def _sizes(view: View, positions: frozenset[int]) -> list[int]:
-    """Return the tokens of the messages at these positions, but for the user's current one."""
+    """Return the tokens of the messages at these positions, except for the user's current one."""
     shown = zip(view.messages, view.counts, strict=True)
     return [tokens for row, tokens in shown if row.position in positions and row is not view.current]
 
 
 def _is_shown(view: View, position: int) -> bool:
-    """Whether a stored message is shown if nothing else hides it."""
+    """Return whether the summary leaves the message at `position` in view: after the cursor, pinned, or current."""
     is_kept = _is_current(view, position) or position in view.pinned
     return is_kept or position > view.context_input.summary_through_position
 
 
 def _cut_too(view: View, cut: tuple[int, int], level: int) -> tuple[int, int]:
-    """Return the cut of a user's text, with less of it where it is neither pinned nor the current one."""
+    """Return the cut of a user's text, lowered to `level` if the text is neither pinned nor the current message."""
     position, tokens = cut
     is_kept = _is_current(view, position) or position in view.pinned
     return position, tokens if is_kept else min(tokens, level)
 
 
 def _with_current_kept(view: View, state: ViewState) -> ViewState:
-    """Note how much of the user's current text is shown, so that it stays so when its turn is over."""
+    """Record how much of the user's current text is shown, so that it is shown the same after its turn."""
     current = view.context_input.current
     if current is None or view.current is None or any(_is_current(view, cut[0]) for cut in state.user_cuts):
         return state
@@ -115,12 +124,12 @@ def _is_current(view: View, position: int) -> bool:
 
 
 def running_groups(view: View) -> list[Group[PromptMessage]]:
-    """Return the groups of the running turn behind the text that it answers."""
+    """Return the groups of the running turn after the user message that it answers."""
     return removable(view, view.messages[view.current_index + (view.current is not None) :])
 
 
 def with_fold(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
-    """Show one note in the place of these groups."""
+    """Return the state that shows one note in place of these groups."""
     positions = positions_of(groups)
     if not positions:
         return view.state
@@ -128,24 +137,24 @@ def with_fold(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
 
 
 def _joined(ranges: tuple[tuple[int, int], ...], new: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Add a range; the turn's earlier one, which the new one follows, grows by it."""
+    """Add a range to the folded ones; if it follows the last one directly, extend that instead."""
     if ranges and ranges[-1][1] + 1 >= new[0]:
         return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))
     return (*ranges, new)
 
 
 def room_for_user(view: View, goal: Goal) -> int:
-    """Return the tokens that the rest of the prompt leaves to the user's current text."""
+    """Return the tokens that the rest of the prompt leaves for the user's current text."""
     return 0 if view.current is None else goal.limit - (view.tokens - current_tokens(view))
 
 
 def current_tokens(view: View) -> int:
-    """Return what the user's current text takes as it is shown."""
+    """Return the tokens of the user's current text as it is shown."""
     return view.counts[view.current_index]
 
 
 def with_user_cut(view: View, tokens: int) -> ViewState:
-    """Cut the user's current text to so many tokens; a deeper cut of before stays."""
+    """Return the state that cuts the user's current text to `tokens`; a deeper earlier cut stays."""
     current = view.context_input.current
     position = PENDING if current is None else current.position
     cursor = view.context_input.summary_through_position

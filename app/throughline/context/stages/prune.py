@@ -1,6 +1,6 @@
-"""Pruning: old tool outputs are shown as stubs, all at once and only where that frees a real share of the window.
+"""Pruning: old tool outputs are replaced by stubs, all at once and only if that frees a real share of the window.
 
-An output that no call has seen yet never is, however many there are: the next call would have to ask for it again.
+An output that no model call has seen yet is never pruned: the next call would have to request it again.
 """
 
 from dataclasses import replace
@@ -11,11 +11,11 @@ from throughline.context.view import View, show
 from throughline.domain.message import Role
 
 MARK_CAP = 0.95
-"""No mark lies above this share of the budget."""
+"""Upper limit of every stage's threshold, as a share of the budget."""
 
 
 def prune(view: View) -> tuple[View, tuple[str, ...]]:
-    """Return the view after the two prunes, as far as its usage asks for them, and the names of those that fired."""
+    """Return the view after up to two prunes, as its usage requires, and the names of those that were done."""
     policy, fired = view.context_input.policy.prune, []
     for name, mark, keep_last in (
         ("pruned", policy.start, policy.keep_last),
@@ -31,7 +31,7 @@ def prune(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def stage_mark(context_input: ContextInput, share: float) -> float:
-    """Return the tokens above which a stage begins, in the model's tokens."""
+    """Return the number of tokens, in the model's count, above which a stage begins."""
     return min(share * context_input.budget.window_tokens, MARK_CAP * context_input.budget.budget_tokens)
 
 
@@ -54,5 +54,5 @@ def _pruned(view: View, keep_last: int, name: str) -> View:
 
 
 def _answered_through(context_input: ContextInput) -> int:
-    """Return the position of the newest answer: what stands behind it no call has seen."""
+    """Return the position of the newest answer; no model call has seen the messages after it."""
     return next((row.position for row in reversed(context_input.rows) if row.role is Role.ASSISTANT), 0)

@@ -1,4 +1,4 @@
-"""What each strategy does once a prompt is over its threshold, behind one protocol. An agent's YAML chooses one."""
+"""The strategies for a prompt over its threshold, behind one protocol. An agent's YAML chooses one."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,14 +10,14 @@ from throughline.context.view import View
 
 
 class MakeRoom(Protocol):
-    """Takes a view that is over the threshold; returns one that shows less, and the names of the stages that fired."""
+    """A strategy: takes a view over the threshold; returns a smaller one, and the names of the stages that ran."""
 
     def __call__(self, view: View, /) -> tuple[View, tuple[str, ...]]:
-        """Return the same view where nothing can be left out."""
+        """Return the same view if nothing can be left out."""
 
 
 def summarise_instead(view: View) -> tuple[View, tuple[str, ...]]:
-    """Leave the view as it is: the plan says what a further summary has to stand for."""
+    """Return the view unchanged: with this strategy, the plan decides which messages a new summary covers."""
     return view, ()
 
 

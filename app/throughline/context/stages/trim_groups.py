@@ -1,4 +1,7 @@
-"""Choosing which groups leave the view: as few of the oldest as it takes. And what a strategy's stage has to free."""
+"""Choice of the groups that are left out of a view: as few of the oldest as necessary.
+
+It also checks how much a strategy's stage has to free.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,24 +16,24 @@ from throughline.context.view_state import PENDING, ViewState
 from throughline.domain.prompt import PromptMessage
 
 NOTE_TOKENS = 48
-"""What a note takes, about: so much room is left for it."""
+"""Approximate tokens of a note about hidden messages; this much room is reserved for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the prompt must not take more than (`limit`) and what a stage that fires aims at, both by our count."""
+    """The prompt's maximum size (`limit`) and the size that a running stage aims at (`aim`), both by our count."""
 
     limit: int
     aim: int
 
 
 def past_groups(view: View) -> list[Group[PromptMessage]]:
-    """Return the groups before the user's current message that may be taken away, oldest first."""
+    """Return the groups before the user's current message that may be left out, oldest first."""
     return removable(view, view.messages[: view.current_index])
 
 
 def removable(view: View, messages: Sequence[PromptMessage]) -> list[Group[PromptMessage]]:
-    """Return the groups that a stage may take away: pins, notes and what repairing added are none."""
+    """Return the groups that a stage may leave out: not pins, notes, or messages that the repair has added."""
     return [
         group
         for group in group_messages(messages)
@@ -39,7 +42,7 @@ def removable(view: View, messages: Sequence[PromptMessage]) -> list[Group[Promp
 
 
 def positions_of(groups: Sequence[Group[PromptMessage]]) -> list[int]:
-    """Return where the groups' messages are stored; a result that was made up for a call is nowhere."""
+    """Return the stored positions of the groups' messages; a placeholder for a missing result has none."""
     return [message.position for group in groups for message in group.messages if message.position is not None]
 
 
@@ -50,9 +53,9 @@ def group_tokens(view: View, groups: Sequence[Group[PromptMessage]]) -> list[int
 
 
 def fewest(view: View, groups: Sequence[Group[PromptMessage]], goal: Goal, *, keep_messages: int) -> int:
-    """Return how many groups, oldest first, have to go: for the aim, else for the limit, else all.
+    """Return how many groups, oldest first, have to be left out to reach the aim, else the limit; else all.
 
-    The newest groups, of `keep_messages` messages, go for the limit only.
+    The newest groups, which hold `keep_messages` messages, are left out only to reach the limit.
     """
     total, count = view.tokens, len(groups)
     freed = list(accumulate(group_tokens(view, groups), initial=-NOTE_TOKENS))
@@ -63,7 +66,7 @@ def fewest(view: View, groups: Sequence[Group[PromptMessage]], goal: Goal, *, ke
 
 
 def droppable(groups: Sequence[Group[PromptMessage]], keep_messages: int) -> int:
-    """Return how many of the groups may go so that the newest ones, of at least so many messages, stay."""
+    """Return how many of the oldest groups may be left out so that the rest holds at least `keep_messages` messages."""
     kept = 0
     for index in range(len(groups) - 1, -1, -1):
         if kept >= keep_messages:
@@ -73,7 +76,7 @@ def droppable(groups: Sequence[Group[PromptMessage]], keep_messages: int) -> int
 
 
 def trimmed(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
-    """Return the state that no longer shows these groups, the oldest ones. A late result goes with its call."""
+    """Return the state that hides these groups, the oldest ones, together with late results of their calls."""
     current = view.context_input.current
     end = float("inf") if current is None else current.position
     through = max((position for position in positions_of(groups) if position < end), default=0)
@@ -81,10 +84,10 @@ def trimmed(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
 
 
 def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ...]]:
-    """Return the view that a strategy's `state` shows, from which growth counts, and the name of the stage.
+    """Return the view that a strategy's `state` shows, and the stage's name; growth is then measured from its size.
 
-    The view as it was, and no name, where that would free less than a compaction has to: a real share of the window, a
-    large one where the prompt has not grown by as much since the last stage.
+    Return the view unchanged and no name if too little would be freed. The required share of the window is larger until
+    the prompt has grown by as much since the last stage.
     """
     smaller = show(view.context_input, replace(state, stage=name))
     freed = scale(view.tokens - smaller.tokens, view.context_input.factor)
@@ -95,7 +98,7 @@ def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ..
 
 
 def forgetful(view: View) -> View:
-    """Return the view with a state that holds nothing of messages which the summary or the trim edge hides."""
+    """Return the view with a state that holds nothing about messages which are hidden by the summary or trimmed."""
     state, current = view.state, view.context_input.current
     hidden = max(view.context_input.summary_through_position, state.trimmed_through_position)
     shown = view.pinned | {PENDING if current is None else current.position}

@@ -1,4 +1,4 @@
-"""The strategy `truncation`: over the threshold all but the newest messages leave the view. No model is asked."""
+"""The strategy `truncation`: over the threshold, only the newest messages stay in view. It needs no model call."""
 
 from throughline.context.calibration import unscale
 from throughline.context.compaction_triggers import GROWTH_SHARE
@@ -7,15 +7,15 @@ from throughline.context.view import View
 
 NAME = "history_truncated"
 LEAST_SHARE = 0.5
-"""Of the threshold so much may stay, however little room to grow a small threshold then leaves."""
+"""Least share of the threshold that may stay, even if a small threshold then leaves little room to grow."""
 
 
 def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
-    """Keep the newest `keep_recent` messages; where those leave too little room to grow, what fits the target."""
+    """Keep the newest `keep_recent` messages; if they leave too little room to grow, keep only what fits the target."""
     groups = past_groups(view)
     if not groups:
         return view, ()
-    wanted = droppable(groups, view.context_input.policy.keep_recent - 1)  # the user's message is the newest of them
+    wanted = droppable(groups, view.context_input.policy.keep_recent - 1)  # the user's message is one of the newest
     most = _most_tokens(view)
     enough = fewest(view, groups, Goal(limit=most, aim=most), keep_messages=0)
     target = min(unscale(view.context_input.budget.target_tokens, view.context_input.factor), most)
@@ -25,7 +25,7 @@ def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def _most_tokens(view: View) -> int:
-    """Return what may be left, by our count: the next stage then comes once a real share of the window has grown."""
+    """Return the most tokens, by our count, that may stay so that the prompt can grow before the next stage."""
     budget = view.context_input.budget
     room = budget.threshold_tokens - int(GROWTH_SHARE * budget.window_tokens)
     return unscale(max(room, int(LEAST_SHARE * budget.threshold_tokens)), view.context_input.factor)

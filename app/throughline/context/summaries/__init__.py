@@ -1,1 +1,1 @@
-"""What a summariser is asked and what its answer has to be: transcripts, segments, checks, and facts that are kept."""
+"""Text of summaries: requests to a summary model, checks of its answers, and facts that are kept verbatim."""

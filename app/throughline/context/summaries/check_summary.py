@@ -1,4 +1,4 @@
-"""Judging what a summary model wrote before it is stored."""
+"""Checks of a summary model's answer before it is stored."""
 
 import re
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from throughline.context.summaries.render_summary import cut_at_boundary
 from throughline.domain.text import is_blank
 
 SMALL_SUMMARY_TOKENS = 200
-"""A summary below this is always small enough."""
+"""A summary with fewer tokens is always accepted as small enough."""
 
 MOST_CHARACTERS_PER_TOKEN = 64
-"""What is longer is not read whole: it is cut anyhow, and reading it would take seconds."""
+"""Characters per allowed token beyond which a text is not read: it will be cut anyway, and reading it takes seconds."""
 
 _THINKING = re.compile(r"[<\[](?:think(?:ing)?|thoughts?|reasoning)[>\]]", re.IGNORECASE)
 _THOUGHT = re.compile(r"[<\[]/(?:think(?:ing)?|thoughts?|reasoning)[>\]]\s*+", re.IGNORECASE)
@@ -24,7 +24,7 @@ _FINAL_CHANNEL = "<|channel|>final<|message|>"
 
 
 class Verdict(StrEnum):
-    """What to do with a summary: store it, go on without (nothing is wrong), or treat it as a failure."""
+    """What to do with a summary: store it, continue without it (nothing is wrong), or treat it as a failure."""
 
     ACCEPT = "accept"
     SKIP = "skip"
@@ -33,10 +33,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a summary was made from: the `record` to be summarised and the `existing` summary to be extended, as read.
+    """The texts a summary was made from: the `record` to summarise and the `existing` summary to extend.
 
-    `reach` is the first and the last position it stands for, None where nobody knows. `may_be_unchanged`: the existing
-    summary may come back as it was.
+    Both are as the model read them. `reach` is the first and the last position the summary covers, None if unknown.
+    `may_be_unchanged`: the model may return the existing summary unchanged.
     """
 
     record: str = ""
@@ -61,12 +61,14 @@ class CheckedSummary:
 def check_summary(
     text: str, *, replaced_tokens: int, max_tokens: int, count: Count, sources: Sources = NOTHING_KNOWN
 ) -> CheckedSummary:
-    """Judge a summary of `replaced_tokens` worth of text.
+    """Judge a summary that would replace `replaced_tokens` of text.
 
-    Refused are what is none (a refusal, an error text, also one that stands in the record), a copy of the record and
-    an existing summary that came back as it was. What the model thought aloud before it and citations of positions it
-    never read are taken out. Its size is judged as it came; one above `max_tokens` is then cut at a boundary and
-    marked. Linear in the sources and in `max_tokens`.
+    - Rejected are texts that are no summary (a refusal, an error text), a copy of the record, and the unchanged
+      existing summary.
+    - Removed are the model's preceding reasoning, and citations of positions that it never read.
+    - The size is judged before cutting. A text above `max_tokens` is then cut at a boundary and marked.
+
+    The time is linear in the sources and in `max_tokens`.
     """
     most = max(max_tokens, SMALL_SUMMARY_TOKENS) * MOST_CHARACTERS_PER_TOKEN
     text = without_thinking(text)
@@ -86,9 +88,9 @@ def check_summary(
 
 
 def without_thinking(text: str) -> str:
-    """Return `text` without the `<think>` blocks it begins with; of one that never ends nothing is left.
+    """Return `text` without the `<think>` blocks at its beginning; '' if such a block never ends.
 
-    Some chat templates open the block in the prompt: what comes back then has only its end, on a line of its own.
+    Some chat templates open the block in the prompt. The answer then contains only its end, on a line of its own.
     """
     text, end = text.rpartition(_FINAL_CHANNEL)[2].strip(), 0
     unopened = _THOUGHT_LINE.search(text)

@@ -1,6 +1,7 @@
-"""Asking a model which kept facts matter most, where a summary has no room for all of them.
+"""Request to a model for the most important kept facts, if a summary has no room for all of them.
 
-It chooses by number and rewrites nothing. Each choice counts for a fact or against it, so that one slip ends none.
+The model chooses by number and rewrites nothing. Each choice raises or lowers a fact's score, so that one wrong choice
+removes no fact.
 """
 
 import re
@@ -16,25 +17,25 @@ from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt, PromptMessage
 
 NEW_SHARE, LEAST_NEW_TOKENS = 1 / 6, 150
-"""A choice is due once facts that no choice was asked about fill this share of the room, and so many tokens.
+"""A choice is due once facts not yet judged fill this share of the room, and at least this many tokens.
 
-Half of its list must have room for as many.
+Half of the choice's list must have room for as many.
 """
 
 LISTED_ROOMS = 6
-"""A list is at most so many times as long as the room: what has little room is not worth a long one."""
+"""Largest size of the list, as a multiple of the room for facts: for little room a long list is not worthwhile."""
 
 OVERSIZED = 0.25
-"""Below this score a fact is not asked about again: passed over three times, say, and never chosen."""
+"""Score below which a fact is not listed again: for example, passed over three times and never chosen."""
 
 LEAST_FOLLOWED = 0.5
-"""An answer with fewer of the numbers asked for is no choice."""
+"""Share of the requested numbers that an answer must contain to count as a choice."""
 
 NUMBERED_TOKENS = 8
-"""What a number and a kind add to a line."""
+"""Tokens that number and kind add to a line."""
 
 NUMBER_TOKENS, ANSWER_TOKENS, MOST_ANSWER_TOKENS = 6, 100, 1000
-"""Room for an answer: for each of its numbers, for a word before them, and at most."""
+"""Tokens of an answer: for each number, for words before the numbers, and at most."""
 
 CHOICE_SYSTEM_PROMPT = """\
 You write the memory of a conversation between a user and an assistant. You read a numbered list of things that were \
@@ -51,7 +52,7 @@ _NUMBER = re.compile(r"\d{1,4}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a model is asked: of the `listed` facts, by their numbers from 1 on, the `most` that matter."""
+    """A request to a model: of the `listed` facts, numbered from 1, at most `most` that matter."""
 
     listed: tuple[KeptFact, ...]
     most: int
@@ -66,15 +67,15 @@ class Choice:
 
     @property
     def answer_tokens(self) -> int:
-        """What the answer may take."""
+        """The most tokens of the answer."""
         return min(ANSWER_TOKENS + NUMBER_TOKENS * self.most, MOST_ANSWER_TOKENS)
 
 
 def choice_of(facts: Sequence[KeptFact], room_tokens: int, count: Count, most_list_tokens: int | None = None) -> Choice:
-    """Return the choice among `facts` that is due where `room_tokens` are too few for all; empty where none is.
+    """Return the choice among `facts` that is due if `room_tokens` are too few for all; an empty one if none is due.
 
-    It is due once enough of them are new. Where the list has no room for all, in `most_list_tokens` or in a multiple
-    of the room, half of it is for new ones and the rest for those of the best score, among equals the newest.
+    It is due once enough facts are new. If the list has no room for all, half of it is for new facts and the rest for
+    the best scores, newest first among equals. Its room is `most_list_tokens`, or a multiple of `room_tokens`.
     """
     candidates = _candidates(facts)
     tokens = {fact: count(f"{fact_line(fact)}\n") for fact in candidates}
@@ -88,7 +89,10 @@ def choice_of(facts: Sequence[KeptFact], room_tokens: int, count: Count, most_li
 
 
 def counted(facts: Sequence[KeptFact], choice: Choice, answer: str) -> tuple[KeptFact, ...]:
-    """Return the facts with the choice counted for those on the list; what is no choice counts for and against none."""
+    """Return the facts with the model's choice counted for or against each listed one.
+
+    An answer with too few numbers counts for and against none.
+    """
     numbers = dict.fromkeys(int(number) for number in _NUMBER.findall(without_thinking(answer)))
     chosen = {number for number in list(numbers)[: choice.most] if 1 <= number <= len(choice.listed)}
     is_followed = len(chosen) >= LEAST_FOLLOWED * choice.most
@@ -129,6 +133,10 @@ def _counted(fact: KeptFact, *, is_chosen: bool) -> KeptFact:
 
 
 def _candidates(facts: Sequence[KeptFact]) -> list[KeptFact]:
-    """Instructions that a model named have their own room; those that a rule took for one are judged like facts."""
+    """Return the current facts that a model may judge.
+
+    Instructions that a model named have room of their own and are excluded. Those that a rule found are judged like
+    facts.
+    """
     current = (fact for fact in facts if not fact.replaced_by and fact.score >= OVERSIZED)
     return one_a_line(fact for fact in current if fact.kind is not FactKind.INSTRUCTION or not fact.subject)

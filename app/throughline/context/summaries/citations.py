@@ -1,11 +1,11 @@
-"""The positions a summary cites, like `[#12-#40]`: those that were never read are taken out."""
+"""Citations of positions in a summary, like `[#12-#40]`: removal of positions that the model never read."""
 
 import re
 from collections.abc import Collection
 from functools import partial
 
 POSITION_DIGITS = 9
-"""No session has a position with more digits."""
+"""Most digits of a position in any session."""
 
 _CITATION = re.compile(r"(?P<before>[^\S\n]?+)(?<![\w`-])\[(?P<places>#\d+(?:[\s,;#–—-]|\d)*+)\](?![(`\w])")
 _PLACE = re.compile(r"#?(\d++)(?:\s*+[–—-]\s*+#?(\d++))?+")
@@ -13,10 +13,11 @@ _NUMBER = re.compile(r"#(\d{1,9})(?!\d)")
 
 
 def without_invented(text: str, reach: tuple[int, int], *read: str) -> str:
-    """Return `text` without citations of positions outside `reach` (first and last, both included) or in reverse order.
+    """Return `text` without citations of positions outside `reach` (first and last, inclusive) or in reverse order.
 
-    Nothing else is changed: a summary without citations is still of use, and models that count from 1 in each part
-    write good ones. What stays: numbers behind `#` in what was read, as tickets have, links, code, parts of words.
+    Nothing else is changed: a summary without citations is still useful, and models that count from 1 in each part
+    write good ones. Numbers after `#` that occur in the texts `read` (such as ticket numbers), links, code and parts of
+    words stay.
     """
     known = {int(number) for source in read for number in _NUMBER.findall(source)}
     return _CITATION.sub(partial(_real_part, reach, known), text)

@@ -1,6 +1,7 @@
-"""What a summary cites of a single message is kept in that message's own words, too.
+"""Facts from citations: a message that a summary cites alone is also kept in its own words.
 
-A model that writes "Ana must not have penicillin [#12]" says that #12 matters, though it may not name it below `KEEP:`.
+A model that writes "Ana must not have penicillin [#12]" shows that message 12 matters, even if it does not name it
+below `KEEP:`.
 """
 
 import re
@@ -16,21 +17,22 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 MOST_CITED = 60
-"""So many facts are taken from one summary."""
+"""Most facts taken from one summary."""
 
 LEAST_SHARED = 0.5
-"""The line must have this share of a sentence's words, or the sentence of the line's."""
+"""Share of words that line and sentence must have in common, relative to the shorter of the two."""
 
 _SINGLE = re.compile(r"\[#(\d{1,9})\]")
 _HEADING = re.compile(r"#{1,4}\s+(\w+)")
 _KINDS = {"decisions": FactKind.DECISION, "open": FactKind.OPEN_QUESTION, "intent": FactKind.PREFERENCE}
-"""The sections a summariser is asked for; what stands in others, or in other languages, is a value."""
+"""Sections of a summary and the kind of their facts; facts in other sections, or other languages, are values."""
 
 
 def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return, for each line of a summary that cites one user's message, the sentence of it that the line is about.
+    """Return the cited sentence for each line of a summary that cites exactly one user message.
 
-    `lines` are those below `KEEP:`; one that names the message with a quote that is not in it tells kind and subject.
+    `lines` are the lines below `KEEP:`. If one of them names the same sentence, it determines the fact's kind and
+    subject.
     """
     named = {line.position: line for line in read_keep_lines(lines)}
     said = {message.position: _Said(message) for message in messages if message.role is Role.USER}
@@ -49,7 +51,7 @@ def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[Kep
 
 @dataclass(frozen=True)
 class _Said:
-    """A message whose sentences are found once, for all the lines that cite it."""
+    """A message whose sentences are found once for all lines that cite it."""
 
     message: Message
 

@@ -1,9 +1,9 @@
-"""Where the subject of a conversation changes: at gaps whose two sides share few words.
+"""Detection of subject changes in a conversation: gaps whose two sides share few words.
 
 Lexical cohesion as in TextTiling (M. A. Hearst, "TextTiling: Segmenting Text into Multi-paragraph Subtopic Passages",
-Computational Linguistics 23(1), 1997, pages 33-64): a block of words before a gap is compared with one after it, and
-the deeper the similarity lies below the nearest peaks on both sides, the likelier the subject changes there. Here a
-block consists of whole pieces, such as messages, and rare words weigh more (inverse document frequency).
+Computational Linguistics 23(1), 1997, pages 33-64). A block of words before a gap is compared with one after it. The
+deeper the similarity is below the nearest peaks on both sides, the more likely the subject changes there. Here a block
+consists of whole pieces, such as messages, and rare words weigh more (inverse document frequency).
 """
 
 import math
@@ -15,12 +15,12 @@ BLOCK_WORDS = 300
 """Words on each side of a gap. On meetings of QMSum 300 found more borders than 100, 150, 200 or 400."""
 
 ROUNDED = 9
-"""Decimals of a similarity: what is left of sums that went up and down again is no difference."""
+"""Decimals of a similarity; smaller differences are rounding errors of the running sums."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """The words on one side of the gap: how often each is there, how many there are, and their vector's square."""
+    """The words on one side of a gap: the count of each, their number, and the squared length of their vector."""
 
     counts: Counter[str] = field(default_factory=Counter)
     words: int = 0
@@ -29,14 +29,14 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Both sides of a gap that moves on; every change costs as much as the words that come or go."""
+    """Both sides of a moving gap; each change costs time in proportion to the words added or removed."""
 
     weights: Mapping[str, float]
     left: _Block = field(default_factory=_Block)
     right: _Block = field(default_factory=_Block)
 
     def change(self, block: _Block, words: Collection[str], step: int) -> float:
-        """Add the words to the block (`step` 1) or take them away (-1); return the change of the blocks' product."""
+        """Add the words to the block (`step` 1) or remove them (-1); return the change of the blocks' dot product."""
         other = self.right if block is self.left else self.left
         product = 0.0
         for word in words:
@@ -50,9 +50,9 @@ class _Blocks:
 
 
 def valley_depths(pieces: Sequence[Collection[str]]) -> list[float]:
-    """Return for each piece, given by its different words, how deep the valley of similarity before it is.
+    """Return for each piece, given by its distinct words, the depth of the similarity valley before it.
 
-    From 0, where the subject goes on (and before the first piece), to 2. Linear in the number of words.
+    The depth ranges from 0 (same subject, and before the first piece) to 2. The time is linear in the number of words.
     """
     similar = _similarities(pieces)
     left, right = list(similar), list(similar)
@@ -66,7 +66,7 @@ def valley_depths(pieces: Sequence[Collection[str]]) -> list[float]:
 
 
 def _similarities(pieces: Sequence[Collection[str]]) -> list[float]:
-    """Return for each piece the cosine of the blocks before and after the gap in front of it; 1 where one is empty."""
+    """Return for each piece the cosine of the blocks before and after the gap in front of it; 1 if one is empty."""
     blocks = _Blocks(_weights(pieces))
     left, right = blocks.left, blocks.right
     found = [1.0] * len(pieces)
@@ -87,11 +87,11 @@ def _similarities(pieces: Sequence[Collection[str]]) -> list[float]:
 
 
 def _weights(pieces: Sequence[Collection[str]]) -> dict[str, float]:
-    """Return the square of each word's inverse document frequency; a word of all pieces weighs nothing."""
+    """Return the square of each word's inverse document frequency; a word in all pieces weighs nothing."""
     frequencies = Counter(word for piece in pieces for word in piece)
     return {word: math.log(len(pieces) / count) ** 2 for word, count in frequencies.items()}
 
 
 def _damped(count: int) -> float:
-    """A word that comes often says more than one that comes once, but not so many times more."""
+    """Return the logarithmic weight of a word's count: frequent words weigh more, but not proportionally."""
     return 1 + math.log(count) if count else 0.0

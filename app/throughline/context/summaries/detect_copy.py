@@ -1,23 +1,26 @@
-"""Telling a summary from a copy: of the record that was to be summarised, or of the summary that was to be extended."""
+"""Detection of copies: of the record that was to be summarised, or of the summary that was to be extended."""
 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 GRAM_WORDS = 8
-"""So many words in a row are hardly ever the same by chance."""
+"""Number of consecutive words that are hardly ever the same by chance."""
 
 LONG_RUN_CHARACTERS = 400
-"""A quotation is shorter: the extracts of the offline model are sentences of at most 300 characters, one a line."""
+"""Length from which copied text is more than a quotation.
+
+The offline model's extracts are sentences of at most 300 characters, one per line.
+"""
 
 COPIED_PERCENT = 60
-"""From this share on a text is a copy, with some words around it."""
+"""Share of copied characters from which a text counts as a copy with a few words around it."""
 
 LARGE_SHARE_PERCENT = 50
-"""A list of quotations may be all verbatim, if it holds less than this of the record."""
+"""A list of quotations may be entirely verbatim if it contains less than this share of the record."""
 
 SUBSTANCE_CHARACTERS = 100
-"""A record whose new words are fewer, all together, may leave a summary as it is: thanks, a greeting, filler."""
+"""Length of all new words together below which a record may leave a summary unchanged: thanks, greetings, filler."""
 
 _TAG = re.compile(r"^\[#\d+ (?:user|assistant|tool|calls)\b[^\[\]\n]*+\]", re.MULTILINE)
 _SPEAKER = re.compile(
@@ -29,12 +32,11 @@ _WORD = re.compile(r"\w+")
 
 
 def is_copy(text: str, record: str) -> bool:
-    """Whether `text` is the transcript `record`, or a part of it, and no summary of it.
+    """Return whether `text` is the transcript `record`, or a part of it, instead of a summary.
 
-    What stands in long runs word for word as in the record is copied. Where that is most of the text, it is a copy if
-    it has the record's own tags, is neither a list nor in sections with positions, or holds half of the record. Quoting
-    single sentences is no copying, nor is keeping the present draft of a text below what it is.
-    Linear in both.
+    Copied are long sequences that stand word for word in the record. A mostly copied text is a copy if it has the
+    record's own tags, if it is neither a list nor sections with positions, or if it holds half of the record. Quoted
+    single sentences do not count. The time is linear in both texts.
     """
     if len(text) < LONG_RUN_CHARACTERS or not _TAG.search(record):
         return False
@@ -46,7 +48,7 @@ def is_copy(text: str, record: str) -> bool:
 
 
 def is_unchanged(text: str, existing: str, record: str) -> bool:
-    """Whether `text` is the `existing` summary again although `record` says something that is not in it."""
+    """Return whether `text` is the `existing` summary again, although `record` says something new."""
     if not existing.strip() or text.split() != existing.split():
         return False
     new = {*_WORD.findall(_TAG.sub("", record).casefold())} - {*_WORD.findall(existing.casefold())}
@@ -54,7 +56,7 @@ def is_unchanged(text: str, existing: str, record: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words without the tags and names that say who speaks."""
+    """Return the words without the tags and names of the speakers."""
     return _SPEAKER.sub("", _TAG.sub("", text)).split()
 
 
@@ -63,7 +65,7 @@ def _length(words: Sequence[str]) -> int:
 
 
 def _runs(words: Sequence[str], read: Sequence[str]) -> Iterator[int]:
-    """Yield the characters of each run of `words` that is copied: all eight in a row stand in `read`, too."""
+    """Yield the characters of each copied run of `words`: every eight consecutive words also stand in `read`."""
     known = {hash(gram) for gram in _grams(read)}
     run = covered = 0
     for start, gram in enumerate(_grams(words)):
@@ -81,7 +83,7 @@ def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _is_structured(text: str) -> bool:
-    """Whether most lines are quotations, or what a summariser is asked for: sections that cite positions."""
+    """Return whether most lines are quotations, or the text has the requested sections with cited positions."""
     return _is_list(text) or (_SECTION.search(text) is not None and "[#" in text)
 
 

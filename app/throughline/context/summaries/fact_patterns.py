@@ -1,8 +1,8 @@
-"""The forms that make a fact certain: of errors, paths, identifiers, commands and settings.
+"""Patterns of facts that are certain by their form: errors, paths, identifiers, commands and settings.
 
-`structured_facts.py` searches texts for them. Each pattern begins behind a character that cannot belong to the same
-fact and repeats only bounded, disjoint parts, so that a search is linear in the text. Labels are those of programs; no
-word of a language is among them.
+`structured_facts.py` searches texts for them. Each pattern begins after a character that cannot belong to the same fact
+and repeats only bounded, disjoint parts, so that a search is linear in the text. Labels are those of programs,
+independent of any natural language.
 """
 
 import re
@@ -13,15 +13,15 @@ from ipaddress import ip_interface
 from throughline.domain.kept_facts import FactKind
 
 TOKEN_CHARACTERS = 240
-"""A longer path, address or code is no fact, for a part of it would be wrong; of errors and commands a part is kept."""
+"""Longest path, address or code that is kept, because a part of it would be wrong; errors and commands are cut."""
 
 ERROR_LEAD = 120
-"""So many characters may stand before the label of an error on its line and still belong to it: a time, a logger."""
+"""Characters before an error's label on its line that still belong to it, such as a time or a logger's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A fact in a text at `start:stop`; `subject` is what it is about, `rank` its group: lower is kept rather."""
+    """A fact in a text at `start:stop`; `subject` is its subject, `rank` its group (lower ones are preferred)."""
 
     kind: FactKind
     rank: int
@@ -31,10 +31,10 @@ class Found:
 
 
 def find_forms(text: str, *, is_spoken: bool) -> Iterator[Found]:
-    """Yield the facts of `text` in order, none inside another: of two the one that begins first, then the longer.
+    """Yield the facts of `text` in order, without nesting: the one that begins first wins, then the longer one.
 
-    `is_spoken` tells a person's own words from the output of a program. In them an exception's bare name and a setting
-    inside a sentence are facts too, and an error is its label; in an output it is the whole line.
+    `is_spoken` says that a person wrote the text, not a program. Then an exception's bare name and a setting inside a
+    sentence count as facts, too, and an error is only its label. In a program's output an error is the whole line.
     """
     shadow = _WITHOUT_SPACES.sub("、", text)
     found = [*_commands_of_blocks(text), *_matches(shadow, text, is_spoken=is_spoken)]
@@ -68,7 +68,7 @@ def _found(match: re.Match[str], text: str, group: tuple[FactKind, int], *, is_s
 
 
 def _error_line(text: str, label: int) -> Found:
-    """Return the line of an error, or a huge one from its label on: its subject, behind time and place."""
+    """Return the line of an error, or from its label on if the line is huge; its subject begins at the label."""
     before = text.rfind("\n", max(0, label - ERROR_LEAD), label)
     start = before + 1 if before >= 0 or label <= ERROR_LEAD else label
     end = text.find("\n", label, label + 4 * TOKEN_CHARACTERS)
@@ -77,7 +77,10 @@ def _error_line(text: str, label: int) -> Found:
 
 
 def _commands_of_blocks(text: str) -> Iterator[Found]:
-    """Yield the lines of shell blocks: those behind a prompt where there are any, for the others are outputs."""
+    """Yield the commands in shell code blocks: lines after a prompt if there are any, else all lines.
+
+    In a block with prompts the other lines are outputs.
+    """
     for block in _BLOCK.finditer(text):
         span = block.span("lines")
         prompted = [*(_ROOT_PROMPT if block["shell"] == "console" else _PROMPT).finditer(text, *span)]
@@ -86,14 +89,14 @@ def _commands_of_blocks(text: str) -> Iterator[Found]:
 
 
 def _before_punctuation(text: str, start: int, stop: int) -> int:
-    """Return where a token ends before the punctuation behind it, but for the bracket that closes one inside."""
+    """Return the end of a token without the punctuation after it, but with a bracket that closes one inside it."""
     token = text[start:stop].rstrip(_TRAILING)
     stop = start + len(token)
     return stop + 1 if text[stop : stop + 1] == ")" and token.count("(") > token.count(")") else stop
 
 
 def _is_address(text: str) -> bool:
-    """Tell `2001:db8::1/64` from `10:30:15` and `::add`."""
+    """Return whether the text is an IP address: `2001:db8::1/64` is one, `10:30:15` and `::add` are not."""
     try:
         ip_interface(text)
     except ValueError:
@@ -102,11 +105,11 @@ def _is_address(text: str) -> bool:
 
 
 _WITHOUT_SPACES = re.compile(r"[぀-ヿ一-鿿]")
-"""Letters of scripts that put no blank between words: they end a token."""
+"""Letters of scripts without spaces between words; they end a token."""
 
 _TRAILING = ".,;:!?)]}>'\"*_`、。，；：！？）」"
 _REST = r"(?:[^\n\\]|\\[^\n]|\\\n){0,400}"
-"""What follows on a line, and on those it goes on in behind a backslash."""
+"""The rest of a line, including the lines that continue it after a backslash."""
 
 _BLOCK = re.compile(
     r"^[ \t]{0,8}```(?P<shell>bash|sh|shell|zsh|console)[ \t]*\n(?P<lines>(?:(?![ \t]{0,8}```)[^\n]*+\n?){1,200}+)",
@@ -209,6 +212,6 @@ _VARIANTS = (
     (FactKind.COMMAND, _compiled(*_COMMAND_FORMS), ()),
     (FactKind.VALUE, _compiled(*_SETTINGS), _compiled(rf"(?<![\w./?&=-])(?P<fact>(?P<key>{_KEY})={{1,2}}{_SETTING})")),
 )
-"""Groups of forms by rank: the kind, the patterns, and those that count in a person's own words only."""
+"""Groups of patterns by rank: the kind, its patterns, and those that count only in a person's own words."""
 
 _COMMANDS = [kind for kind, _, _ in _VARIANTS].index(FactKind.COMMAND)

@@ -1,4 +1,4 @@
-"""What a fact is about: telling one subject in other words from another, and later statements about it."""
+"""Subjects of facts: recognition of one subject in different words, and of later statements about it."""
 
 import re
 import unicodedata
@@ -14,22 +14,22 @@ FILLERS = words_in("""
     der die das den dem des ein und von für mit ist war bei zum zur allgemein thema über
     los las del una uno por con para que son sobre acerca actual est les des une sur par pour nos
 """)
-"""Words that make no other subject of one."""
+"""Words that do not distinguish one subject from another."""
 
 SAME_SHARE = 0.6
-"""Two subjects are one if so much of all their words is in both: an article or a word more makes no new subject."""
+"""Share of common words from which two subjects are the same: an extra article does not make a new subject."""
 
 MOST_KNOWN, SHORT_CHARACTERS = 4096, 300
-"""So many short texts are kept with their words: facts are compared again and again; a message is read once."""
+"""Number and length of texts whose words are cached: facts are compared again and again, a message is read once."""
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of `text` that carry meaning, without case and plural; where none are spaced, pairs of letters.
+    """Return the meaningful words of `text`, without case and plural; pairs of letters for scripts without spaces.
 
-    All words where only short ones are there. Linear.
+    If the text has only short words, all are returned. The time is linear.
     """
     return _words_known(text) if len(text) <= SHORT_CHARACTERS else _words(text)
 
@@ -47,7 +47,10 @@ _words_known = lru_cache(MOST_KNOWN)(_words)
 
 
 def is_same_subject(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two sets of words name one subject; of pairs of letters the shorter may be a part of the longer."""
+    """Return whether two sets of words name one subject.
+
+    For scripts without spaces, the shorter set may also be a part of the longer.
+    """
     if not one or not other:
         return False
     is_part = any(map(_UNSPACED.search, one)) and (one <= other or other <= one)
@@ -65,6 +68,6 @@ def _singular(word: str) -> str:
 
 
 def subject_key(subject: str) -> frozenset[str]:
-    """Return what two names of one subject have in common: their words, or the whole of a key or a code."""
+    """Return what two names of one subject have in common: their words, or for a key or a code the whole name."""
     is_code = " " not in subject and not subject.replace("-", "").isalpha()
     return frozenset((subject.casefold(),)) if is_code and subject else words_of(subject)

@@ -1,4 +1,4 @@
-"""Facts found by rule in messages: the user's standing instructions, and what is certain by its structure."""
+"""Facts found by rules in messages: the user's standing instructions, and facts that are certain by their form."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,22 +16,22 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 MOST_SUBJECTS = 12
-"""So many subjects are named to a model again."""
+"""Most known subjects that are named to the model again."""
 
 
 def facts_of(
     messages: Sequence[Message], named: Sequence[KeptFact], before: Sequence[KeptFact]
 ) -> tuple[KeptFact, ...]:
-    """Return what is kept of `messages`: what a model `named` in them, what rules find, and what changes either.
+    """Return the facts kept from `messages`: those that a model `named`, those that rules find, and changes of either.
 
-    `before` are the facts kept of earlier messages.
+    `before` are the facts kept from earlier messages.
     """
     facts = (*named, *found_facts(messages))
     return (*facts, *later_statements((*before, *facts), messages))
 
 
 def subjects_again(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return subjects of kept facts whose words the messages have, the newest first, at most `MOST_SUBJECTS`."""
+    """Return subjects of kept facts whose words occur in the messages, the newest first, at most `MOST_SUBJECTS`."""
     words = {word for message in messages for word in words_of(text_of(message.content)[:SCANNED_CHARACTERS])}
     current = [fact for fact in reversed(facts) if fact.subject and not fact.replaced_by]
     again = dict.fromkeys(fact.subject for fact in current if subject_key(fact.subject) <= words)
@@ -39,7 +39,7 @@ def subjects_again(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tu
 
 
 def found_facts(messages: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return what rules find in `messages`, in position order. Linear in the text that is read."""
+    """Return the facts that rules find in `messages`, in position order. The time is linear in the text read."""
     ordered = sorted(messages, key=lambda message: message.position)
     return tuple(fact for message in ordered for fact in _of(message))
 
@@ -56,7 +56,7 @@ def _of(message: Message) -> Iterator[KeptFact]:
 
 
 def _instructions(text: str) -> Iterator[str]:
-    """Yield the standing instructions among the user's own sentences; what stands in quotes orders nothing."""
+    """Yield the standing instructions among the user's own sentences; quoted text does not count."""
     visible = without_pasted_blocks(text)
     masked = without_quotations(visible)
     for start, stop in sentences_of(masked):

@@ -1,19 +1,19 @@
-"""The words by which `standing_instructions.py` tells standing instructions from other sentences.
+"""The words by which `standing_instructions.py` recognises standing instructions among other sentences.
 
-They are written as `word_lists.py` reads them. The nine languages follow each other in each list; a further one adds
-its lines. Each entry decides about one of the sentences in `tests/context/instruction_sentences.py`, or a test fails.
+`word_lists.py` defines their syntax. Each list covers nine languages in turn; a further language adds its lines. Each
+entry decides about one of the sentences in `tests/context/instruction_sentences.py`, or a test fails.
 """
 
 PATTERNS = {
-    # These may stand before any order.
+    # Words that may stand before any order.
     "fillers": """please, and, but, so, thanks, bitte, und, et, mais, por favor, y, per favore, e, пожалуйста, и, 请,
         請""",
-    # These begin a request, also one that is put as a question.
+    # Beginnings of a request, including one phrased as a question.
     "asks": """can you, could you, would you, will you, you have to, i want you to, i'd like you to, i need you to,
         i'd rather you, make sure, kannst du, könntest du, könnten sie, du sollst, du musst, peux-tu, pourrais-tu,
         pouvez-vous, pourriez-vous, je veux que tu, puedes, podrías, me gustaría que, puoi, potresti, você pode,
         poderia, можешь, можете, не мог бы ты, не могли бы вы, 我希望你, 能不能""",
-    # These begin a clause that tells of something.
+    # Beginnings of a clause that reports something.
     "reports": """i, we, he, she, it, you, the, this, that, these, there, my, our, his, her, their, a, never mind,
         …i never, …they never, error, warning, todo, assert, said, nice, fails, …that always, when you are,
         when you get, when you have, before you start, before you go, ich, er, sie, es, wir, man, du, der, die, das,
@@ -23,11 +23,11 @@ PATTERNS = {
         come sempre, è, ci saranno, fallisce, eu, ele, ela, o, os, as, um, uma, meu, minha, isso, fui, foi, tive, há,
         recebi, haverá, como sempre, falha, я, она, мы, это, эта, как всегда, будет, такого, …*ает, …*ают, …*ила,
         …сказал, 我, 他, 她, 它, 这, 那, 再说, 会, 彼, 私は, …ました, …です, …います, …えます, …失敗します, …れます""",
-    # These begin a clause before an order, or stand in it, and make it last.
+    # Conditions before or in an order that make it permanent.
     "conditions": """whenever, every time, each time, when you, when *ing, when in doubt, if you are not sure,
         if you don't know, if a, for the rest of, unless i say otherwise, before you, before each, before every,
         for every, jedes mal, chaque fois que, cada vez que, ogni volta che, toda vez que, каждый раз, 每次, 每当""",
-    # These make an order last.
+    # Words that make an order permanent.
     "lasting": """always, never, from now on, from here on, from this, by default, in future, going forward, ever,
         under no circumstances, at no time, in general, at all times, throughout, until further notice, whole project,
         without asking, without my, no more, must, all … should, every … should, every … needs, all our, your answers,
@@ -43,7 +43,7 @@ PATTERNS = {
         в будущем, по умолчанию, ни в коем случае, без моего, без спроса, должны, каждый … должен, 始终, 始終, 永远,
         一律, 从现在, 從現在, 从今, 以后, 今后, 务必, 默认, 没有我的同意, 沒有我的同意, 必须, 不得, 之前先, 总是先,
         不要再, 统一, 常に, いつも, 必ず, 今後, これから, 毎回, 絶対に, 許可な, デフォルト, すべての, 以降""",
-    # These begin orders that last by their nature.
+    # Beginnings of orders that are permanent by their nature.
     "forms": """call me, my name is, my timezone is, my pronouns are, don't use, don't mention, don't explain,
         don't apologi*, no *s, keep it short, keep your, keep all, keep … under, keep the tone, answer in, reply in,
         write in, respond only, only use, only suggest, remember, keep in mind, bear in mind, don't forget that,
@@ -58,6 +58,6 @@ PATTERNS = {
         lembre-se, tenha em mente, evite, seja breve, pare de, pergunte antes, зови меня, меня зовут, не используй,
         без смайликов, отвечай на, запомни, учти, избегай, обращайся ко мне, перестань, спроси меня, 叫我, 不要使用,
         别用, 用英文回, 记住, 注意, 避免, 回答要, …と呼んで, …使わないで, …避けて, …覚えておいて, …以内に""",
-    # These stand in such a form if it is said for once.
+    # Words that limit such an order to one occasion.
     "moments": """this, back, worries, thanks, a minute, nicht, demain, mañana, domani, amanhã""",
 }

@@ -1,7 +1,7 @@
-"""Kept facts as they grow: each once, and of each subject what was said last is current.
+"""Merging of kept facts: each fact is kept once, and of each subject the latest statement is current.
 
-A person's or a tool's later statement replaces an earlier one, unless a person says that it adds to it ("too"); what
-the assistant says again moves nothing.
+A later statement of a person or a tool replaces an earlier one, unless a person says that it adds to it ("too").
+Repetitions by the assistant change nothing.
 """
 
 from collections import defaultdict
@@ -15,19 +15,19 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 
 MAX_FACTS = 600
-"""Facts kept for a session, about 60 kB as stored; more than any summary has room to show."""
+"""Most facts kept for a session, about 60 kB stored; more than any summary has room to show."""
 
 SAID_ANEW, LEAST_SHARED = 0.5, 2
-"""A sentence says anew what shares half of its words with it, and two at least."""
+"""A sentence restates another if it shares at least half of its words, and at least two."""
 
 MAX_INSTRUCTIONS = 200
-"""Standing instructions kept, on top of the facts."""
+"""Most standing instructions kept, in addition to the facts."""
 
 
 def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return one list by position, where each stands once for a subject and knows what replaced it.
+    """Return one list by position, in which each fact stands once per subject and knows what replaced it.
 
-    Bounded by `MAX_FACTS` and `MAX_INSTRUCTIONS`: replaced ones go first, then the lowest scores, then the
+    `MAX_FACTS` and `MAX_INSTRUCTIONS` limit it: replaced facts are dropped first, then the lowest scores, then the
     oldest.
     """
     current = _Current()
@@ -40,7 +40,10 @@ def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[
 
 
 def unfollowed(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return the facts where messages were summarised that none was kept of: nobody knows whether they still hold."""
+    """Return the facts without subjects, for a summary that covers messages from which no facts were kept.
+
+    Whether such facts still hold is unknown.
+    """
     return tuple(fact if fact.kind is FactKind.INSTRUCTION else replace(fact, subject="") for fact in facts)
 
 
@@ -49,7 +52,10 @@ def _worth(fact: KeptFact) -> tuple[bool, float, int]:
 
 
 def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
-    """Return each text once for a subject, by position: where a person or tool said it last, else where it was new."""
+    """Return each text once per subject, by position.
+
+    The position is the last one at which a person or tool said it, or else the first.
+    """
     known: defaultdict[str, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: fact.position):
         same = known[fact.text.casefold()]
@@ -63,9 +69,10 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
 
 
 def _are_two(one: KeptFact, other: KeptFact) -> bool:
-    """Whether one text is kept of two subjects, as "Monday" of two meetings.
+    """Return whether equal texts are two facts because their subjects differ, as "Monday" of two meetings.
 
-    Both were named or none was: a rule calls by its key what a model calls by its meaning.
+    Subjects are compared only if a model named both or neither: a rule names a subject by its key, a model by its
+    meaning.
     """
     if FactKind.INSTRUCTION in {one.kind, other.kind} or bool(one.chosen) != bool(other.chosen):
         return False
@@ -75,9 +82,9 @@ def _are_two(one: KeptFact, other: KeptFact) -> bool:
 
 
 def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
-    """Merge into `fact` what is known of the `other`, which says the same or a part of it.
+    """Merge into `fact` what is known about `other`, which says the same or a part of it.
 
-    The kind is that of the one that has a subject. All choices of a model for either count.
+    The kind comes from the one that has a subject. The times that a model chose either are added up.
     """
     named = fact if fact.subject or not other.subject else other
     is_instruction = not named.subject and FactKind.INSTRUCTION in {fact.kind, other.kind}
@@ -92,7 +99,7 @@ def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
 
 
 def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
-    """Of two texts of one message that hold each other one is enough: the longer."""
+    """Return the facts without those whose text is part of another fact's text from the same message."""
     by_position: defaultdict[int, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: len(fact.text), reverse=True):
         at_position = by_position[fact.position]
@@ -107,9 +114,9 @@ def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
 
 @dataclass(slots=True)
 class _Current:
-    """Facts in the order they were said.
+    """Facts in the order in which they were stated.
 
-    `by_word` finds those that are current by the words of their subject, or of their text where they have none.
+    `by_word` is an index of the current facts by the words of their subject, or of their text if they have no subject.
     """
 
     facts: list[KeptFact] = field(default_factory=list)
@@ -118,7 +125,10 @@ class _Current:
     by_word: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, fact: KeptFact) -> None:
-        """Add a fact that was said after all others and mark those it replaces; leave out what only repeats one."""
+        """Add a fact that was stated after all others, and mark the facts it replaces.
+
+        A fact of the assistant is skipped if a person or a tool has already stated something about its subject.
+        """
         key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
             earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, words, fact)})
@@ -141,7 +151,7 @@ class _Current:
         ]
 
     def _of_text(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> list[int]:
-        """Return those that a person's statement says anew, whatever its subject is called."""
+        """Return the earlier facts that a person's statement restates, whatever their subjects are called."""
         found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
         is_change = changes(fact.text)
         earlier = (
@@ -154,11 +164,17 @@ class _Current:
         ]
 
     def _is_other_number(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
-        """Two sentences of one form alone say nothing of it: one of them must have a subject."""
+        """Return whether the fact repeats most of an earlier sentence with another number.
+
+        One of the two must have a subject.
+        """
         return bool(key or self.subjects[at]) and is_other_number(self.facts[at].text, fact.text)
 
     def _is_said_anew(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
-        """Whether a statement has the subject of an earlier one, or changes most of it; two subjects must be akin."""
+        """Return whether a statement has an earlier fact's subject, or changes most of its text.
+
+        If both have subjects, these must share a word.
+        """
         subject, text = self.subjects[at], self.words[at]
         if (key and subject and not key & subject) or not (is_change or key & subject):
             return False

@@ -1,4 +1,4 @@
-"""Kept facts as prompts show them: which of them fit the room, in two parts, and what is said of the rest."""
+"""Text of kept facts in a prompt: standing instructions and other facts, as many as fit, with a note on the rest."""
 
 import re
 from collections import Counter, defaultdict
@@ -27,28 +27,28 @@ WEIGHTS = {
     FactKind.ERROR: 2,
     FactKind.COMMAND: 2,
 }
-"""How the kinds share the room where it is too small for all of them, most important first."""
+"""Weights by which the kinds share the room if it is too small for all facts, most important first."""
 
 MESSAGE_SHARE = 4
-"""Of a kind's share one message fills at most a quarter, so that no paste ends what others said."""
+"""Divisor of a kind's share: one message fills at most a quarter of it, so that a paste does not displace the rest."""
 
 UNTOLD = "earlier"
-"""Said behind a fact of which nobody knows whether it still holds."""
+"""Appended to a fact if it is unknown whether it still holds."""
 
 EVEN = 0.5
-"""The score of a fact that nobody judged."""
+"""The score of a fact that no model has judged."""
 
 SHORT_RULE = 100
-"""Characters of a sentence that is rather a rule than a story."""
+"""Length up to which a sentence is more likely a rule than a story."""
 
 RARE = 3
-"""A word in more messages than these tells nothing of what a statement is about."""
+"""A word in more messages than this does not identify the subject of a statement."""
 
 LEFT_OUT_NAMED = 8
-"""So many positions of left-out instructions are named, the newest."""
+"""Number of positions of omitted instructions that are named, the newest."""
 
 TRIES = 6
-"""Rounds of rendering with ever less room, for counters that find more in a text than in its lines."""
+"""Number of tries with ever less room, for counters that count more for a text than for its lines."""
 
 _NAMES = {FactKind.PERSON: "People", FactKind.OPEN_QUESTION: "Open questions"}
 _TAG = re.compile(r"[\[［]\s{0,3}[#＃]")
@@ -56,18 +56,18 @@ _BACKTICKS = re.compile("`+")
 
 
 def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
-    """Return the standing instructions, those of the best score that fit, oldest first; the others by position."""
+    """Return the standing instructions that fit, oldest first, chosen by score; omitted ones are named by position."""
     instructions = [fact for fact in facts if fact.kind is FactKind.INSTRUCTION]
     cost = _cost(count)
     return _fitting(max_tokens, count, lambda room: _instruction_text(instructions, room, cost))
 
 
 def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
-    """Return the facts that have room, instructions left out, grouped by kind, with a line that counts the others.
+    """Return the facts that fit, without instructions, grouped by kind, with a line that counts the omitted ones.
 
-    '' where none has room. Current facts come first, then those that a model passed over more often than it chose them,
-    then replaced ones, which say so. Within each of these groups every kind has its share by `WEIGHTS`, filled by
-    score, among equals the newest first; what a kind does not need is open to all.
+    '' if none fits. Current facts come first, then those that a model passed over more often than it chose them, then
+    replaced ones, marked as such. Within each of these groups every kind has its share by `WEIGHTS`, filled by score,
+    and newest first among equals. Unused shares are open to all kinds.
     """
     others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION)
     cost = _cost(count)
@@ -75,9 +75,9 @@ def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) ->
 
 
 def fact_line(fact: KeptFact, later: int = 0) -> str:
-    """Return a fact with its place, who said it where that was no user, and its subject where the text does not say.
+    """Return the line for a fact: text, position, speaker unless a user, and subject unless the text names it.
 
-    `later` is the position of a statement that may be about the same, 0 for none.
+    `later` is the position of a later statement that may concern the same subject, 0 for none.
     """
     see = f"; later: #{later}" if later and _is_tracked(fact) and not fact.replaced_by else ""
     is_untold = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
@@ -86,7 +86,7 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
 
 
 def one_a_line(facts: Iterable[KeptFact]) -> list[KeptFact]:
-    """Return the facts without those whose line another has: one sentence may tell something of two subjects."""
+    """Return the facts without duplicates of a line: one sentence may be kept for two subjects."""
     lines: dict[str, KeptFact] = {}
     for fact in facts:
         line = fact_line(fact)
@@ -110,17 +110,20 @@ def _by(fact: KeptFact) -> str:
 
 
 def _is_tracked(fact: KeptFact) -> bool:
-    """Whether a later statement of the same would have replaced it."""
+    """Return whether a later statement about the same subject would have replaced the fact."""
     return fact.said_by is Role.TOOL or (fact.said_by is Role.USER and bool(fact.subject))
 
 
 def _cost(count: Count) -> Count:
-    """Return what counts a line with its line break, each once."""
+    """Return a function that counts a line with its line break and caches the count."""
     return cache(lambda line: count(f"{line}\n"))
 
 
 def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
-    """Return what `make` makes of the room, made again with less where the whole counts more than its lines."""
+    """Return the text that `make` makes for the room.
+
+    It is made again with less room if the whole text counts more tokens than its lines do.
+    """
     target = room
     for number in range(TRIES):
         text = make(target) if target > 0 else ""
@@ -132,7 +135,7 @@ def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
 
 
 def _instruction_text(instructions: Sequence[KeptFact], room: int, cost: Count) -> str:
-    """Return the lines that fit; at the least how many do not."""
+    """Return the instructions that fit, or at least the number of those that do not."""
     if not instructions:
         return ""
     left = room - cost(INSTRUCTIONS_HEADING)
@@ -149,7 +152,7 @@ def _chosen_and_closing(
     name_left_out: Callable[[Sequence[KeptFact]], str],
     cost: Count,
 ) -> tuple[frozenset[KeptFact], list[str]]:
-    """Return the facts that have room, and where these are not all, beside the line that tells of the others."""
+    """Return the facts that fit and, if these are not all, the line about the omitted ones."""
     kept = choose(facts, room, cost)
     if len(kept) == len(facts):
         return kept, []
@@ -158,7 +161,7 @@ def _chosen_and_closing(
 
 
 def _best(instructions: Sequence[KeptFact], room: int, cost: Count) -> frozenset[KeptFact]:
-    """Choose those that fit together, by score and the newest first."""
+    """Choose the instructions that fit together, by score and then the newest first."""
     kept: list[KeptFact] = []
     left = room
     for fact in sorted(instructions, key=_rule_worth, reverse=True):
@@ -190,7 +193,7 @@ def _left_out(left_out: Sequence[KeptFact]) -> str:
 
 
 def _later(facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
-    """Return where a person said something later that has a rare word of a fact's subject: the last such position."""
+    """Return for each fact the last position at which a person mentioned a rare word of its subject; 0 for none."""
     words = {fact: words_of(fact.text) for fact in facts if fact.said_by is Role.USER and not fact.replaced_by}
     having: defaultdict[str, list[int]] = defaultdict(list)
     for fact, of_text in words.items():
@@ -221,7 +224,7 @@ def _name(kind: FactKind) -> str:
 
 
 def _chosen(facts: Sequence[KeptFact], room: int, cost: Count) -> frozenset[KeptFact]:
-    """Choose by the rule of `render_facts`; the name of a kind is paid by its first fact."""
+    """Choose by the rule of `render_facts`; the first fact of a kind also pays for the kind's heading."""
     chosen = _Chosen(cost, room)
     best = sorted(facts, key=_worth, reverse=True)
     for rank in range(3):
@@ -241,7 +244,10 @@ def _rank(fact: KeptFact) -> int:
 
 
 def _rule_worth(fact: KeptFact) -> tuple[float, bool, int]:
-    """A rule that no model judged is rather short: what people tell each other at length is taken for one."""
+    """Return the sort key of an instruction: score, then short before long, then position.
+
+    Rules tend to be short; a long sentence is more likely a story that was mistaken for a rule.
+    """
     return fact.score, len(fact.text) <= SHORT_RULE, fact.position
 
 
@@ -251,7 +257,7 @@ def _worth(fact: KeptFact) -> tuple[float, int]:
 
 @dataclass(slots=True)
 class _Chosen:
-    """What is chosen so far, and the tokens that are left."""
+    """The facts chosen so far, and the remaining tokens."""
 
     cost: Count
     left: int
@@ -259,7 +265,7 @@ class _Chosen:
     kinds: set[FactKind] = field(default_factory=set)
 
     def fill(self, facts: Sequence[KeptFact], room: int, of_message: int) -> None:
-        """Add those that fit into `room`, of each message at most `of_message` tokens but always one."""
+        """Add the facts that fit `room`, of each message at most `of_message` tokens but always one."""
         used: Counter[int] = Counter()
         spent = 0
         for fact in facts:
@@ -276,7 +282,10 @@ class _Chosen:
 
 
 def _quoted(text: str) -> str:
-    """Return the text, which is copied from here and so never escaped, between marks that do not occur in it."""
+    """Return the text between quotation marks or backticks that do not occur in it.
+
+    The text is not escaped, because models copy it from here.
+    """
     if '"' not in text:
         return f'"{text}"'
     longest = max(map(len, _BACKTICKS.findall(text)), default=0)

@@ -1,6 +1,6 @@
-"""A person's later sentence about what is kept already: found by its words, where no model named it.
+"""Later statements of a person about kept facts, found by their words if no model named them.
 
-So a value that was taken back is not shown as current when the model overlooks its correction.
+They keep a withdrawn value from being shown as current if the model overlooks its correction.
 """
 
 import re
@@ -18,22 +18,22 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 SCANNED_CHARACTERS = 4_000
-"""So much of a message is read: what is longer is a paste."""
+"""Number of characters of a message that are read; longer ones are pastes."""
 
 MOST_STATEMENTS = 20
-"""So many facts one message changes."""
+"""Most facts that one message changes."""
 
 COVERED_SHARE = 2 / 3
-"""A sentence speaks of a subject if it has so many of its words."""
+"""Share of a subject's words that a sentence must contain to concern it."""
 
 SAME_START, LEAST_START = 0.5, 3
-"""A sentence that begins like a fact, for half of its words and three at least, says it anew."""
+"""A sentence restates a fact if it begins with the same words: half of the fact's words, and at least three."""
 
 ENDING_WORDS = words_in(
     "forget cancel cancelled canceled dropped withdrawn revoked vergiss abgesagt gestrichen zurückgezogen "
     "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
 )
-"""Those that end something: with one of them a sentence is about the one word of a subject that it names."""
+"""Words that end something. A sentence with one of them concerns the subject of which it names one word."""
 
 CHANGE_WORDS = ENDING_WORDS | words_in("""
     not no longer instead rather moved moves changed changes postponed actually correction now wait drop off new
@@ -43,29 +43,32 @@ CHANGE_WORDS = ENDING_WORDS | words_in("""
     não agora invés esqueça mais invece ora più
     не теперь вместо больше отмена
 """)
-"""Words by which people take something back or change it, a line a language."""
+"""Words with which people withdraw or change a statement, one line per language."""
 
 NEGATIONS = words_in("no not kein keine keinen sin pas sem")
-"""Right before a subject they end it: "no reminder"."""
+"""Words that end a subject if they stand directly before it: "no reminder"."""
 
 CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
-"""The same where words are not spaced: parts of a sentence."""
+"""Words of change in scripts without spaces, as parts of a sentence."""
 
 _FORGET = words_in("forget vergiss olvida oublie")
 _NOT_FORGET = words_in("don t not nicht no pas n")
-"""Before a word of _FORGET they turn it round: "don't forget"."""
+"""Words that negate a word of _FORGET if they stand before it: "don't forget"."""
 
 _CORRECTING = CHANGE_WORDS - NEGATIONS - _NOT_FORGET
-"""Those that correct also where something is added; a negation does not: "I also do not eat nuts"."""
+"""Words that correct something even in an addition. Negations do not: "I also do not eat nuts"."""
 
 ADDING_WORDS = words_in("""
     also additionally auch ebenfalls ausserdem también además aussi également também anche тоже также
 """)
-"""Words of those who add to what they said before, casefolded. German "also" ("so") counts as well: two shown where one
-holds is less harm than a true one shown as replaced."""
+"""Casefolded words with which people add to an earlier statement.
+
+German "also" ("so") counts as well: showing two facts of which one holds is less harmful than showing a true one as
+replaced.
+"""
 
 _PLACED_ADDING = re.compile(r"\b(?:too|as well)\s*(?:[,.;:!?)]|\Z)|也(?!许)|还(?![是没款钱书])|又", re.IGNORECASE)
-"""The same that mean something else in other places: "too late", "might as well", 也许, 还是."""
+"""Words of addition that mean something else in other positions: "too late", "might as well", 也许, 还是."""
 
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _NUMBER = re.compile(r"\d+")
@@ -73,12 +76,12 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9ff
 
 
 def are_siblings(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two subjects each have a word of their own, as two people's phones have: they are two things."""
+    """Return whether two subjects each have a word of their own and thus differ, like two people's phones."""
     return bool(one and other and one - other and other - one)
 
 
 def later_statements(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return the sentences of `messages` that change one of `facts`, each under the subject of what it changes."""
+    """Return the sentences of `messages` that change one of `facts`, each under the subject of that fact."""
     known = _Known(facts)
     own = [message for message in messages if message.role is Role.USER]
     return tuple(statement for message in own for statement in islice(_of(message, known), MOST_STATEMENTS))
@@ -95,27 +98,27 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
 
 @lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
-    """Whether a sentence has a word by which people take something back or change it."""
+    """Return whether a sentence has a word with which people withdraw or change a statement."""
     return not CHANGE_WORDS.isdisjoint(_in_order(sentence)) or any(part in sentence for part in CHANGE_PARTS)
 
 
 @lru_cache(MOST_KNOWN)
 def adds(sentence: str) -> bool:
-    """Whether a sentence says that it adds to what was said, as "too" does, and corrects nothing. Linear."""
+    """Return whether a sentence adds to an earlier statement, as "too" does, and corrects nothing. Linear time."""
     words = _in_order(sentence)
     is_added = not ADDING_WORDS.isdisjoint(words) or bool(_PLACED_ADDING.search(sentence))
     return is_added and _CORRECTING.isdisjoint(words) and not any(part in sentence for part in CHANGE_PARTS)
 
 
 def is_other_number(before: str, sentence: str) -> bool:
-    """Whether a sentence has most of the words of the one `before`, and another number."""
+    """Return whether a sentence has most of the words of the sentence `before`, and another number."""
     words = words_of(before)
     return _has_other_number(before, sentence) and len(words & words_of(sentence)) >= COVERED_SHARE * len(words)
 
 
 @dataclass(slots=True)
 class _Known:
-    """An index of the current facts that have a subject: by its words, and by the position where a model named it."""
+    """Index of the current facts: by the words of their subject, and by the position where a model named them."""
 
     by_word: dict[str, list[KeptFact]]
     named_at: dict[int, list[KeptFact]]
@@ -130,7 +133,7 @@ class _Known:
                     self.by_word[word].append(fact)
 
     def spoken_of(self, sentence: str, position: int) -> Iterator[KeptFact]:
-        """Yield the facts said before that the sentence changes, each once."""
+        """Yield the earlier facts that the sentence changes, each once."""
         found = {fact for word in words_of(sentence) for fact in self.by_word.get(word, ())}
         for fact in sorted(found, key=lambda fact: (fact.position, fact.text)):
             is_news = fact.position < position and fact.text != sentence
@@ -138,13 +141,13 @@ class _Known:
                 yield fact
 
     def _is_of_sibling(self, fact: KeptFact, sentence: str, position: int) -> bool:
-        """Whether a model named the sentence under subjects that are all other things than the fact's."""
+        """Return whether a model named the sentence only under subjects other than the fact's."""
         here = [one for one in self.named_at.get(position, ()) if one.text in sentence or sentence in one.text]
         return bool(here) and all(are_siblings(subject_key(one.subject), subject_key(fact.subject)) for one in here)
 
 
 def _is_changed(fact: KeptFact, sentence: str) -> bool:
-    """Whether a sentence names the subject of a fact and says something else of it."""
+    """Return whether a sentence names the subject of a fact and says something different about it."""
     key, words = subject_key(fact.subject), words_of(sentence)
     if len(key & words) < (COVERED_SHARE if changes(sentence) else 1) * len(key):
         return False
@@ -158,7 +161,10 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
 
 
 def _is_ended(key: frozenset[str], sentence: str) -> bool:
-    """Whether a sentence ends a subject: by a word like "cancelled", or one of change before it: "no reminder"."""
+    """Return whether a sentence ends a subject by a word like "cancelled" or by a negation before it.
+
+    An example of the latter is "no reminder".
+    """
     words = _in_order(sentence)
     if any(word in _FORGET and before in _NOT_FORGET for before, word in pairwise(words)):
         return False
@@ -168,7 +174,7 @@ def _is_ended(key: frozenset[str], sentence: str) -> bool:
 
 
 def _begins_alike(before: str, sentence: str, key: frozenset[str]) -> bool:
-    """Whether both begin with the same words, the subject among them, and go on with another name or number."""
+    """Return whether both begin with the same words, including the subject, and continue with different values."""
     old, new = _WORD.findall(before), _WORD.findall(sentence)
     start = sum(
         1 for _ in takewhile(lambda pair: pair[0].casefold() == pair[1].casefold(), zip(old, new, strict=False))
@@ -184,13 +190,13 @@ def _in_order(text: str) -> list[str]:
 
 
 def _has_other_number(before: str, sentence: str) -> bool:
-    """Whether both say a number, and not the same."""
+    """Return whether both contain numbers, and the sentence has one that is not in `before`."""
     old, new = set(_NUMBER.findall(before)), set(_NUMBER.findall(sentence))
     return bool(old and new) and not new <= old
 
 
 def _values(text: str) -> frozenset[str]:
-    """Return the words of `text` that a value is made of: those with a digit, and names, which do not begin it."""
+    """Return the words of `text` that make up a value: words with a digit, and names, except at the beginning."""
     words = [word.strip(".,;:!?()") for word in text.split()]
     return frozenset(word for at, word in enumerate(words) if _is_value(word if at else word.casefold()))
 

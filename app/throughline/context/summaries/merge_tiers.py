@@ -1,9 +1,9 @@
-"""How a summary grows in segments: which neighbours are merged, and how large each may be.
+"""Growth of a tiered summary: which neighbouring segments are merged, and how large each may be.
 
-A segment made from messages is of level 0. Where they have no room together any more, four neighbours of one level
-become one of the next: of n segments about 3 log4(n) are left, a fact is written anew about log4(n) times instead of n
-times, and what stands before the merged ones keeps its bytes. While there is room nothing is merged. A rolling summary
-is one segment of 1..p and needs no merging.
+A segment made from messages has level 0. If segments no longer fit together, four neighbours of one level are merged
+into one of the next. Of n segments about 3 log4(n) remain, and a fact is rewritten about log4(n) times instead of n
+times. The text before the merged segments keeps its bytes. While there is room, nothing is merged. A rolling summary is
+one segment of messages 1 to p and needs no merging.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from throughline.context.summaries.render_summary import HEAD_TOKENS
 from throughline.domain.summary import Segment
 
 MERGED = 4
-"""So many neighbours of one level are merged; one less is how many there may be for each level in use."""
+"""Number of neighbours of one level that are merged; each level in use may have one fewer."""
 
 LEAST_NODE_TOKENS = 64
-"""Levels stop where a segment would have less than this: the highest level is then merged within itself."""
+"""Least size of a segment, which limits the number of levels; the highest level is merged within itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """`segments[start:stop]` are to become one segment of `level` in at most `max_tokens`."""
+    """A merge to do: `segments[start:stop]` become one segment of `level` with at most `max_tokens`."""
 
     start: int
     stop: int
@@ -30,9 +30,10 @@ class MergeTask:
 
 
 def segment_tokens(segments: Sequence[Segment], narrative_tokens: int, free_tokens: int) -> int:
-    """Return what the text of the next segment made from messages may take.
+    """Return the most tokens of the text of the next segment that is made from messages.
 
-    Its share of `narrative_tokens`, or as large a share of what the others leave of `free_tokens`.
+    It is the segment's share of `narrative_tokens`, or as large a share of what the other segments leave of
+    `free_tokens`.
     """
     node = _node_tokens(max((segment.level for segment in segments), default=0), narrative_tokens)
     spare = free_tokens - _whole_tokens(segments)
@@ -40,10 +41,10 @@ def segment_tokens(segments: Sequence[Segment], narrative_tokens: int, free_toke
 
 
 def merge_due(segments: Sequence[Segment], narrative_tokens: int, free_tokens: int) -> MergeTask | None:
-    """Return the next merge: of four neighbours of one level, lowest level first, oldest first.
+    """Return the next merge of four neighbours of one level: the lowest level first, the oldest first.
 
-    None while all have room in `free_tokens`, or where no four are neighbours. Merged ones get their share of
-    `narrative_tokens`, which the kept facts leave in any case.
+    None while all segments fit `free_tokens`, or if no four neighbours have one level. Merged segments get their share
+    of `narrative_tokens`, which is reserved whatever the kept facts take.
     """
     if _whole_tokens(segments) <= free_tokens:
         return None
@@ -60,9 +61,9 @@ def merge_due(segments: Sequence[Segment], narrative_tokens: int, free_tokens: i
 
 
 def merge_of_large(segments: Sequence[Segment], narrative_tokens: int) -> MergeTask | None:
-    """Return the merge into half the narrative of segments that were not made to fit it; None while they do.
+    """Return the merge of segments too large for the narrative into half of it; None while they fit.
 
-    The newest stays as it is where the other half is enough for it.
+    The newest segment stays as it is if it fits the other half.
     """
     if len(segments) < 2 or _whole_tokens(segments) <= narrative_tokens:  # noqa: PLR2004  # one cannot be merged
         return None
@@ -79,7 +80,10 @@ def _most_levels(narrative_tokens: int) -> int:
 
 
 def _node_tokens(highest_level: int, narrative_tokens: int) -> int:
-    """Each level in use may hold three, which share the narrative evenly; head lines count."""
+    """Return the share of one segment: each level in use may have three, which share the narrative evenly.
+
+    The head lines count, too.
+    """
     levels = min(highest_level + 1, _most_levels(narrative_tokens))
     share = narrative_tokens // ((MERGED - 1) * levels)
     return max(share - HEAD_TOKENS, share // 2, 1)
@@ -90,6 +94,6 @@ def _whole_tokens(segments: Sequence[Segment]) -> int:
 
 
 def _run_of(level: int, levels: Sequence[int]) -> int | None:
-    """Return where the first four neighbours of `level` begin."""
+    """Return the index at which the first four neighbours of `level` begin; None if there are none."""
     starts = range(len(levels) - MERGED + 1)
     return next((start for start in starts if all(found == level for found in levels[start : start + MERGED])), None)

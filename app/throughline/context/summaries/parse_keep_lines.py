@@ -1,7 +1,7 @@
-"""The lines in which a summary model names what must not be lost word for word, and what is taken of them.
+"""The lines in which a summary model names facts to keep verbatim, and the facts that are taken from them.
 
-The answer that holds a summary goes on with `KEEP:` and lines `kind | subject | exact quote | #position`. A line counts
-only if its quote stands in that message. What is not in the form is ignored and never costs the summary.
+After its summary the answer continues with `KEEP:` and lines of the form `kind | subject | exact quote | #position`. A
+line counts only if its quote stands in that message. Malformed lines are ignored and never invalidate the summary.
 """
 
 import re
@@ -15,13 +15,13 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 KEEP_TOKENS = 1000
-"""Room for these lines beside a summary, about 30 of them; a small model's window gives less."""
+"""Room for these lines in addition to a summary, about 30 lines; a small model's window gives less."""
 
 MOST_LINES = 60
-"""So many lines of one answer are read."""
+"""Most lines of one answer that are read."""
 
 QUOTE_CHARACTERS, SUBJECT_CHARACTERS = 300, 60
-"""A longer quote is a text and no fact; a longer subject is cut."""
+"""Longest quote that counts as a fact, and longest subject, beyond which it is cut."""
 
 KEEP_TASK = """\
 After the summary write this, one line for each thing that must not be lost word for word:
@@ -44,7 +44,7 @@ _BULLET = re.compile(r"\A(?:[-*•]|\d{1,2}[.)])\s+")
 _NUMBER_BEFORE, _NUMBER_BEHIND = re.compile(r"\d[.,]\d\Z"), re.compile(r"\d[.,]\d")
 _MARKS = "\"'`“”„«»‘’"
 _SPACED = "\u0530"
-"""Latin, Greek and Cyrillic letters stand before it: there a word ends where its letters do."""
+"""Letters before this one are Latin, Greek and Cyrillic, whose words end at the last letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ class KeepLine:
 
 
 def split_answer(text: str) -> tuple[str, str]:
-    """Return the summary, and the lines below the last `KEEP:`; '' where there are none.
+    """Return the summary, and the lines below the last `KEEP:`; '' without such lines.
 
-    An earlier one is a heading of the summary's own.
+    An earlier `KEEP:` is a heading of the summary itself.
     """
     found = max(_KEEP.finditer(text), key=re.Match.start, default=None)
     return (text, "") if found is None else (text[: found.start()].rstrip(), text[found.end() :])
 
 
 def read_keep_lines(lines: str) -> Iterator[KeepLine]:
-    """Yield the lines that are in the form, at most `MOST_LINES`."""
+    """Yield the well-formed lines, at most `MOST_LINES`."""
     for line in islice(filter(str.strip, lines.splitlines()), MOST_LINES):
         head, _, place = _BULLET.sub("", line.strip()).strip("|").rpartition("|")
         name, _, rest = head.partition("|")
@@ -80,8 +80,8 @@ def read_keep_lines(lines: str) -> Iterator[KeepLine]:
 def taken_facts(lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
     """Return the facts that the lines name and that stand in `messages`, in position order.
 
-    Instructions are a user's own words only, and whole sentences: what a tool returned or a user pasted or quoted
-    orders nobody, and half of a prohibition is an order.
+    Instructions must be whole sentences of a user's own words. Tool results and pasted or quoted text do not count, and
+    a part of a prohibition could mean the opposite.
     """
     by_position = {message.position: _Read(message) for message in messages}
     taken = (
@@ -97,13 +97,13 @@ def _kind(name: str) -> FactKind | None:
 
 @dataclass(slots=True)
 class _Read:
-    """A message, whose texts are made once for all the lines that name it."""
+    """A message whose texts are prepared once for all lines that name it."""
 
     message: Message
     known: dict[bool, str] = field(default_factory=dict)
 
     def said(self, *, own: bool) -> str:
-        """Return its text and calls on one line; of its `own` words only what is not pasted, a line a sentence."""
+        """Return its text and call arguments on one line, or with `own` the user's own sentences, one per line."""
         if own not in self.known:
             self.known[own] = "\n".join(own_sentences(self._text)) if own else self._whole()
         return self.known[own]
@@ -134,7 +134,7 @@ def _taken(line: KeepLine, read: _Read) -> KeptFact | None:
 
 
 def _found(quote: str, said: str, *, is_order: bool) -> str:
-    """Return the quote if it stands in what was said, an order with the sentence around it; '' if not."""
+    """Return the quote if it stands in `said`, for an instruction the whole sentence around it; '' if it does not."""
     if not any(map(str.isalnum, quote)):
         return ""
     start = said.find(quote)
@@ -150,7 +150,7 @@ def _found(quote: str, said: str, *, is_order: bool) -> str:
 
 
 def _cuts_word(said: str, start: int, stop: int) -> bool:
-    """Whether a word or a number goes on before or behind: `40` is not in `140`, nor in `40.5`."""
+    """Return whether the match cuts a word or a number: `40` is not in `140`, nor in `40.5`."""
     around = (said[max(start - 1, 0) : start + 1], said[stop - 1 : stop + 1])
     is_cut = any(len(pair) > 1 and pair.isalnum() and max(pair) < _SPACED for pair in around)
     return (

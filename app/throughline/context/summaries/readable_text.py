@@ -1,4 +1,4 @@
-"""What of a message is searched for facts: its head and tail, JSON as plain lines, without our tags and base64."""
+"""The part of a message that is searched for facts: head and tail, JSON as plain lines, without tags and base64."""
 
 import json
 import re
@@ -8,19 +8,19 @@ from itertools import islice
 from throughline.domain.text import clean_text
 
 SCANNED_HEAD, SCANNED_TAIL = 12_000, 4_000
-"""Characters of a text that are read, from its start and its end: a longer one is a paste or a dump."""
+"""Characters read from the start and from the end of a text; a longer text is a paste or a dump."""
 
 BLOB_CHARACTERS = 60
-"""A run of letters and digits of this length in mixed case is base64 (wrapped at 64 or 76), not a name."""
+"""A run of this many letters and digits in mixed case is base64 (wrapped at 64 or 76), not a name."""
 
 PATH_SEGMENT = 12
-"""A run with fewer slashes than one in so many characters is no path: base64 has one in 64."""
+"""Characters per slash: a run with fewer slashes than this is no path, as base64 has one in 64."""
 
 MAX_LEAVES = 2000
 
 
 def scanned(text: str) -> str:
-    """Return the head and the tail of a huge text, cut between words; tags and base64 in it become line ends."""
+    """Return head and tail of a huge text, cut between words; tags and base64 in it are replaced by line breaks."""
     if len(text) > SCANNED_HEAD + SCANNED_TAIL:
         head = _CUT_WORD_AT_END.sub("", text[:SCANNED_HEAD])
         text = f"{head}\n\n{_CUT_WORD_AT_START.sub('', text[-SCANNED_TAIL:])}"
@@ -29,11 +29,11 @@ def scanned(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return the leaves of JSON as lines, so that escapes do not hide its texts; any other text as it is.
+    """Return the leaves of JSON as lines, so that escapes do not hide their texts; any other text unchanged.
 
-    A leaf's key stands on the line before it, and a command behind `$`. Escapes can hide NUL and lone surrogates, which
-    nothing stores: they are replaced. JSON that is longer than what is read of a
-    text stays as it is, for its parts are not JSON.
+    A leaf's key stands on the line before it, a command after `$`. Escapes can hide NUL and lone surrogates, which
+    cannot be stored; they are replaced. JSON longer than the part of a text that is read stays unchanged, because a
+    part of it is no JSON.
     """
     if text.lstrip()[:1] not in {"{", "["} or len(text) > SCANNED_HEAD + SCANNED_TAIL:
         return text
@@ -45,7 +45,7 @@ def readable(text: str) -> str:
 
 
 def _leaves(value: object) -> Iterator[str]:
-    """Yield the leaves in order; a stack, for depth is the writer's choice."""
+    """Yield the leaves in order. A stack replaces recursion, because the writer of the JSON chooses its depth."""
     waiting: list[tuple[str, object]] = [("", value)]
     while waiting:
         key, item = waiting.pop()
@@ -58,12 +58,12 @@ def _leaves(value: object) -> Iterator[str]:
 
 
 def _as_path(item: str) -> str:
-    """Put a path with spaces between quotes, so that it is found whole."""
+    """Put quotes around a path with spaces, so that it is found as a whole."""
     return f'"{item}"' if " " in item and _PATH_WITH_SPACES.fullmatch(item) else item
 
 
 def _is_blob(run: str) -> bool:
-    """Tell base64 from long paths and long hex: three kinds of characters, no path's slashes."""
+    """Return whether a run is base64 and not a long path or long hex: three kinds of characters, few slashes."""
     is_mixed = not run.islower() and not run.isupper() and any(letter.isdigit() for letter in run)
     return len(run) > 10 * BLOB_CHARACTERS or (is_mixed and run.count("/") * PATH_SEGMENT < len(run))
 

@@ -1,6 +1,6 @@
-"""Telling texts that are no summary: refusals, error texts, echoes of the request, bare headings.
+"""Detection of texts that are no summary: refusals, error texts, echoes of the request, bare headings.
 
-`summary_check.py` calls this for what the summary model returned. All but echoes are told by the words they begin with.
+`summary_check.py` calls it for the summary model's answers. Refusals and errors are recognised by their first words.
 """
 
 import re
@@ -10,16 +10,19 @@ from throughline.context.summaries.word_lists import one_of
 from throughline.domain.text import is_blank
 
 SHORT_TEXT_CHARACTERS = 400
-"""Only a short text is an error message for how it begins; a long one is a summary of it, unless a program wrote it."""
+"""Length up to which a text is taken for an error message because of its first words.
+
+A longer text is a summary of an error, unless a program wrote it.
+"""
 
 REFUSAL_CHARACTERS = 1500
-"""Refusals are wordier than errors, but none of them has sections or cites positions."""
+"""Length up to which a text may be a refusal: refusals are longer than errors, but have no sections or citations."""
 
 MOST_LABELS = 8
-"""More headings and labels than these before the first word are not looked through."""
+"""Number of headings and labels that are skipped before the first word."""
 
 ECHO_CHARACTERS = 60
-"""A text that begins with so much of what the summariser is told repeats it."""
+"""Length of the summary prompt's beginning that a text must start with to count as an echo of it."""
 
 _ECHOES = (
     summary_prompt.SUMMARISER_SYSTEM_PROMPT[:ECHO_CHARACTERS],
@@ -34,7 +37,7 @@ _PLAIN_REFUSALS = one_of("""i'm sorry, i'm *ly sorry, i'm so sorry, sorry i, sor
     apologies but, my apologies, i apologi*, as an ai, as a language model, as a large language model, i must decline,
     i can't help, i can't assist, i can't summari*, i can't provide, i can't do, i can't process, i can't create,
     i can't discuss, i can't fulfil*, i can't comply, i'm unable to, i'm not able to help, i'm not able to summari*""")
-"""A refusal also below a heading, where a user's own words may say that they cannot do something."""
+"""Refusals that count even below a heading, where a user's own words may also say that something is impossible."""
 
 _REFUSALS = one_of("""i can't, i won't, i will not, i couldn't, i'm not able, unfortunately i, es tut mir leid,
     ich kann … nicht, leider kann ich, das kann ich … nicht, dabei kann ich … nicht, je suis désolé*, désolé*,
@@ -46,7 +49,7 @@ _NOT_DONE = one_of("""…request can't be, …conversation can't be, …blocked 
 _ORDERS = one_of("you're a* … assistant, ignore … instructions, disregard … instructions, system prompt:")
 _MACHINE = one_of("""traceback (most, doctype, html>, xml version, error": {, error":, detail":, type": "error,
     type":"error, error: 4*, error: 5*, error code: 4*, error code: 5*, *.*error:, *.*exception:""")
-"""What programs write and nobody else, at whatever length."""
+"""Beginnings that only programs write, whatever the length of the text."""
 
 _ERRORS = one_of("""*error:, *exception:, error code, http 4*, http 5*, internal server error, bad gateway, overloaded,
     gateway timeout, service unavailable, too many requests, quota exceeded, rate limit exceeded, insufficient quota,
@@ -54,7 +57,7 @@ _ERRORS = one_of("""*error:, *exception:, error code, http 4*, http 5*, internal
     the model … does not exist, request timed out, connection refused:, connection error, authentication failed""")
 _ERROR_WORD = one_of("*error, *exception, failed, failure, denied, refused, unavailable, forbidden, timed out, timeout")
 _ABOUT_A_USER = one_of("user, user's, users")
-"""An error text tells of no user; a summary of what was said of an error mostly does."""
+"""Words that mark a summary: an error text does not mention a user, a summary about an error mostly does."""
 
 _RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool|calls)[^\[\]\n]*+\]\s*+")
 _STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^[^\S\n]*+[-*] ", re.MULTILINE)
@@ -66,7 +69,7 @@ _PIECE_END = re.compile(r"(?<=[.!?。！？])\s++|\n")
 
 
 def why_no_summary(text: str, record: str = "") -> str:
-    """Return why `text` cannot serve as a summary, '' if it can; `record` is the transcript the model read."""
+    """Return why `text` cannot serve as a summary, '' if it can; `record` is the transcript that the model read."""
     if is_blank(text):
         return "The summary model returned an empty text."
     if _OPENING.sub("", text).startswith(_ECHOES):
@@ -83,21 +86,21 @@ def why_no_summary(text: str, record: str = "") -> str:
 
 
 def _once(text: str) -> str:
-    """Return `text` without lines and sentences that stand in it before: an error said fifty times is a short one."""
+    """Return `text` without repeated lines and sentences: an error repeated fifty times counts as a short one."""
     pieces = [piece.strip() for piece in _PIECE_END.split(text)]
     unique = dict.fromkeys(piece for piece in pieces if piece)
     return text if len(unique) == len(pieces) else "\n".join(unique)
 
 
 def _unlabelled(text: str) -> str:
-    """Return `text` without the headings and labels it begins with."""
+    """Return `text` without the headings and labels at its beginning."""
     for _ in range(MOST_LABELS):
         text = _LABEL.sub("", text)
     return text
 
 
 def _plain(text: str) -> str:
-    """Return the beginning of a text as the lists spell it: in lower case, contracted, from its first letter on."""
+    """Return the beginning of a text as the lists spell it: lower case, contracted forms, from its first letter on."""
     plain = " ".join(text[:SHORT_TEXT_CHARACTERS].lower().replace("’", "'").replace(",", "").split())
     for long, short in (("cannot", "can't"), ("can not", "can't"), ("i am ", "i'm "), ("you are ", "you're ")):
         plain = plain.replace(long, short)
@@ -105,7 +108,7 @@ def _plain(text: str) -> str:
 
 
 def _is_refusal(said: str, whole: str) -> bool:
-    """Whether an answer refuses; `said` is the `whole` without the labels it begins with, as in "Summary:"."""
+    """Return whether an answer refuses. `said` is `whole` without labels at its beginning, such as "Summary:"."""
     plain = _plain(said)
     is_refusal = bool(_PLAIN_REFUSALS.match(plain) or (said == whole and _REFUSALS.match(plain)))
     if len(said) <= SHORT_TEXT_CHARACTERS and "[#" not in said:
@@ -114,7 +117,7 @@ def _is_refusal(said: str, whole: str) -> bool:
 
 
 def _is_error(text: str, record: str) -> bool:
-    """An error text, also one that stands in the record; where positions are cited it is a summary of it."""
+    """Return whether the text is an error text, even if the record contains it; a text that cites positions is not."""
     plain = _plain(text)
     if "[#" in text or _ABOUT_A_USER.search(text.lower()):
         return False

@@ -1,4 +1,4 @@
-"""What segments look like as text, in a prompt and in a request to merge them; those too big are cut visibly."""
+"""Text of summary segments, in a prompt and in a request to merge them; too long ones are cut with a mark."""
 
 import re
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ CUT_MARK = "\n[The summary was longer and is cut here.]"
 PARAGRAPH = "\n\n"
 
 HEAD_TOKENS = 12
-"""A head line and the blank line before it: `[#123456-#123999]` has 10 tokens in cl100k."""
+"""Tokens of a head line and the blank line before it: `[#123456-#123999]` has 10 tokens in cl100k."""
 
 LEAST_SHOWN_TOKENS = 48
-"""A segment cut to less says nothing: the oldest are left out instead, so that the others can be read."""
+"""Least readable size of a cut segment. Instead of cutting deeper, the oldest segments are left out."""
 
 CUT_TRIES = 3
-"""Rounds of cutting a little deeper, for counters that find more in the whole than in its parts."""
+"""Number of tries with ever deeper cuts, for counters that count more for a whole text than for its parts."""
 
 _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
 _WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
@@ -38,18 +38,18 @@ def head_line(segment: Segment) -> str:
 
 
 def node_text(segment: Segment) -> str:
-    """Return the segment under its head line.
+    """Return the segment's text under its head line.
 
-    A line of its text that looks like one is moved to the right, one that looks like a heading of kept facts is quoted.
+    A line of the text that looks like a head line is indented; one that looks like a heading of kept facts is quoted.
     """
     return f"{head_line(segment)}\n{_body(segment)}"
 
 
 def narrative_text(segments: Sequence[Segment], *, max_tokens: int, count: Count) -> str:
-    """Return the segments, oldest to newest, in at most `max_tokens`; empty ones are left out.
+    """Return the texts of the segments, oldest to newest, in at most `max_tokens`; empty ones are left out.
 
-    Where they take more, the biggest are cut at a boundary, all to the same size, as many as it needs; where nothing
-    readable would be left of them so, the oldest are left out first. The same segments and limit give the same bytes.
+    If they take more, the biggest are cut at a boundary, all to the same size. If that leaves too little to read, the
+    oldest are left out first. The same segments and limit give the same bytes.
     """
     told = [segment for segment in segments if segment.text.strip()]
     whole = PARAGRAPH.join(node_text(segment) for segment in told)
@@ -60,7 +60,7 @@ def narrative_text(segments: Sequence[Segment], *, max_tokens: int, count: Count
 
 
 def _cut_to_fit(told: Sequence[Segment], max_tokens: int, count: Count) -> str | None:
-    """Return the segments with the biggest ones cut, None where a few tries were not enough."""
+    """Return the segments with the biggest ones cut; None if a few tries were not enough."""
     all_sizes = [count(node_text(segment)) + 1 for segment in told]
     left_out = _left_out(all_sizes, max_tokens)
     opening, shown, sizes = _opening(told[:left_out]), told[left_out:], all_sizes[left_out:]
@@ -75,7 +75,7 @@ def _cut_to_fit(told: Sequence[Segment], max_tokens: int, count: Count) -> str |
 
 
 def _left_out(sizes: Sequence[int], max_tokens: int) -> int:
-    """Return how many of the oldest have to go for each of the others to keep enough to be read."""
+    """Return how many of the oldest segments must be left out so that each of the others stays readable."""
     for start in range(len(sizes) - 1):
         if fair_level(sizes[start:], max_tokens - (LEAST_SHOWN_TOKENS if start else 0)) >= LEAST_SHOWN_TOKENS:
             return start
@@ -83,7 +83,7 @@ def _left_out(sizes: Sequence[int], max_tokens: int) -> int:
 
 
 def _opening(left_out: Sequence[Segment]) -> str:
-    """What stands for the segments that are left out."""
+    """Return the text that replaces the segments which are left out."""
     if not left_out:
         return ""
     first, last = left_out[0].from_position, left_out[-1].through_position
@@ -100,7 +100,7 @@ def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
 
 
 def cut_back(text: str) -> str:
-    """Return a text that broke off up to its last whole line or sentence, marked; '' where there is none."""
+    """Return an incomplete text up to its last whole line or sentence, with a mark; '' if it has none."""
     ends = [match.end() for match in _WHOLE.finditer(text)]
     lines = text[: ends[-1]].rstrip().split("\n") if ends else []
     while lines and (not lines[-1].strip() or _HEADING.match(lines[-1].lstrip())):

@@ -1,4 +1,4 @@
-"""Where a segment ends: at what fits the summariser, and rather at a long pause or where the subject changes."""
+"""Choice of a segment's end: within the summary model's window, preferably at a long pause or a change of subject."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,29 +13,29 @@ from throughline.context.summaries.summary_prompt import LINE_TOKENS, TOOL_CHARA
 from throughline.domain.message import Message, Role, text_of
 
 LONG_PAUSE = timedelta(minutes=30)
-"""Who comes back after so long has often begun something new: the usual bound of a visit in web statistics."""
+"""Pause after which a user has often begun a new subject: the usual limit of a visit in web statistics."""
 
 LEAST_FILL = 0.5
-"""A better place to end is looked for in the last part of what fits, so that segments stay few."""
+"""Share of the fitting messages that a segment holds at least, so that there are few segments."""
 
 DEEP_VALLEY = 2.0
-"""A change of subject is a valley deeper than the mean by so many standard deviations.
+"""Number of standard deviations above the mean from which a valley of similarity counts as a change of subject.
 
-Tuned on 100 meetings of QMSum (`python -m benchmarks.segment_ends`): with 1.0 the same share of ends is right, and
-there are 20 % more segments than of fixed sizes, with 2.0 9 % more.
+Tuned on 100 meetings of QMSum (`python -m benchmarks.segment_ends`). With 1.0 the same share of ends is right, but
+there are 20 % more segments than with fixed sizes; with 2.0 there are 9 % more.
 """
 
 CHARACTERS_A_TOKEN = 64
-"""More of a text than this for each token of room is not counted: it is too long anyhow."""
+"""Characters per token of room beyond which a text is not counted: it is too long anyway."""
 
 
 def first_segment(
     messages: Sequence[Message], *, room_tokens: int, max_messages: int | None, count: Count
 ) -> tuple[Message, ...]:
-    """Return the messages, from the first on, that the next segment is to stand for; at least one whole group.
+    """Return the first messages, which the next segment covers: at least one whole group.
 
-    `room_tokens` is what their transcript may take, by `count`; a first group that is larger alone is returned
-    nevertheless. What is left over follows in further segments.
+    `room_tokens` is the most tokens of their transcript, by `count`. A first group that alone is larger is returned
+    nevertheless. The remaining messages follow in further segments.
     """
     pieces = split_at_cuts(messages)
     fitting = fitting_pieces(pieces, room_tokens, max_messages, count)
@@ -44,11 +44,11 @@ def first_segment(
 
 
 def best_end(pieces: Sequence[Sequence[Message]], fitting: int) -> int:
-    """Return after how many of `pieces` a segment should end, at most `fitting`.
+    """Return after how many of `pieces` a segment should end, at most `fitting`; after all of them if they fit.
 
-    Everything, if it fits. Else, among the ends that leave the segment well filled: before the longest pause that is
-    long, else before the user turn where the subject changes most, else before the last user turn, else as late as
-    possible. A pause comes first: who was away for long begins anew more surely than words can tell.
+    Only ends that leave the segment well filled count. The order of preference is: before the longest pause that is
+    long; before the user turn with the largest change of subject; before the last user turn; as late as possible. A
+    pause comes first because it marks a new subject more reliably than words do.
     """
     if fitting >= len(pieces):
         return len(pieces)
@@ -62,14 +62,14 @@ def best_end(pieces: Sequence[Sequence[Message]], fitting: int) -> int:
 
 
 def well_filled(pieces: Sequence[Sequence[Message]]) -> list[int]:
-    """Return after how many pieces enough of their messages is in, in order."""
+    """Return the numbers of pieces after which the segment holds at least LEAST_FILL of the messages, in order."""
     filled = list(accumulate(len(piece) for piece in pieces))
     return [end for end, messages in enumerate(filled, start=1) if messages >= LEAST_FILL * filled[-1]]
 
 
 def _change_of_subject(pieces: Sequence[Sequence[Message]], fitting: int, starts: Sequence[int]) -> int | None:
-    """Return before which of the `starts` the subject changes most; None where it does not change clearly."""
-    if len(starts) < 2:  # noqa: PLR2004  # of one there is nothing to choose
+    """Return the one of `starts` before which the subject changes most; None if no change is clear."""
+    if len(starts) < 2:  # noqa: PLR2004  # a single start leaves no choice
         return None
     depths = valley_depths(_words_around(pieces, fitting))
     deepest = max(starts, key=lambda end: (depths[end], end))
@@ -78,7 +78,7 @@ def _change_of_subject(pieces: Sequence[Sequence[Message]], fitting: int, starts
 
 
 def _words_around(pieces: Sequence[Sequence[Message]], fitting: int) -> list[frozenset[str]]:
-    """Return the words of the pieces that fit, and of as many behind them as the block after the last gap takes."""
+    """Return the words of the fitting pieces, and of enough pieces after them to fill the last comparison block."""
     found = [_words(piece) for piece in pieces[:fitting]]
     behind = 0
     for piece in pieces[fitting:]:
@@ -90,14 +90,14 @@ def _words_around(pieces: Sequence[Sequence[Message]], fitting: int) -> list[fro
 
 
 def _words(piece: Sequence[Message]) -> frozenset[str]:
-    """Of a long text the beginning says what it is about."""
+    """Return the words of a piece; of a long text only the beginning, which shows its subject."""
     return frozenset().union(*(words_of(text_of(message.content)[:TOOL_CHARACTERS]) for message in piece))
 
 
 def fitting_pieces(
     pieces: Sequence[Sequence[Message]], room_tokens: int, max_messages: int | None, count: Count
 ) -> int:
-    """Return how many pieces fit the room and the number of messages, at least one."""
+    """Return how many pieces fit both the room and the maximum number of messages, at least one."""
     tokens = messages = 0
     for index, piece in enumerate(pieces):
         messages += len(piece)

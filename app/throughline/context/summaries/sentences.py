@@ -1,10 +1,10 @@
-"""The sentences of a text: where they start and stop, without list markers; lines that only wrap make no end."""
+"""The sentences of a text, without list markers; line breaks that only wrap a line do not end a sentence."""
 
 import re
 from collections.abc import Iterator
 
 WRAPPED_LINE = 60
-"""A line of at least this length without a sentence's end goes on in the next, if that begins in lower case."""
+"""A line of at least this length without a sentence's end continues in the next line, if that begins in lower case."""
 
 _END = re.compile(r"[.!?…]{1,9}(?=[\"'”’)\]*_x]{0,3}(?:\s|$))|[。！？；]|\n")
 _ABBREVIATION = re.compile(
@@ -21,14 +21,14 @@ _MONTHS = (
     r"|enero|gennaio"
     r"|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
 )
-"""Behind a number and a full stop they go on with a date, as in "14. Mai"."""
+"""Month names: after a number and a full stop they continue a date, as in "14. Mai"."""
 
 _MONTH = re.compile(rf" (?:{_MONTHS})\b", re.IGNORECASE)
 _LIST_MARKER = re.compile(r"\s*+(?:(?:[-*•+–]|\d{1,2}[.)]|\(?[a-z\d]\)|#{1,6}|\[[ x]\])\s++){0,2}+[\s*_]*+")
 
 
 def sentences_of(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where sentences start and stop, list markers and white space left out."""
+    """Yield the start and end offsets of each sentence, without list markers and surrounding white space."""
     start = 0
     for end in (*_END.finditer(text), None):
         if end and _goes_on(text, start, end):
@@ -43,13 +43,13 @@ def sentences_of(text: str) -> Iterator[tuple[int, int]]:
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """Return `text` with its white space single; one longer than `most` characters ends in `…`."""
+    """Return `text` with single spaces for all white space; if longer than `most` characters, cut and ended by `…`."""
     line = " ".join(text.split())
     return line if most is None or len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def _goes_on(text: str, start: int, end: re.Match[str]) -> bool:
-    """Whether a full stop only ends an abbreviation or a number, or a line break only wraps a line."""
+    """Return whether a full stop only ends an abbreviation or a number, or a line break only wraps a line."""
     if end[0] == "\n":
         line = end.start() - max(start, text.rfind("\n", start, end.start()) + 1)
         return line >= WRAPPED_LINE and text[end.end() : end.end() + 1].islower()

@@ -1,4 +1,4 @@
-"""What of a user's message was pasted into it, by its structure: it orders nothing, and instructions are not in it."""
+"""Detection, by structure, of text pasted into a user's message: it contains no instructions of the user."""
 
 import re
 
@@ -9,7 +9,10 @@ _FENCED = re.compile(r"^[ \t]*+(```|~~~).*?(?:^[ \t]*+\1[^\n]*+|\Z)", re.MULTILI
 _QUOTED = re.compile(r"^[ \t]*+[>|].*", re.MULTILINE)
 _INDENTED = re.compile(rf"(?:\A|(?<=\n\n))(?:(?: {{4}}|\t)[ \t]*+(?!{_ITEM})[^\n]*+(?:\n|\Z))++")
 _ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n\n?+(?!\n|[ \t]*{_ITEM})(?:.*\n){{2}}\s*+\S[\s\S]*")
-"""The rest of a message behind a line that ends in a colon, if three lines or more follow, no list and not blanked."""
+"""The rest of a message after a line that ends in a colon.
+
+It counts if three lines or more follow, which are no list and are not blanked out already.
+"""
 
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
 
@@ -20,22 +23,22 @@ _QUOTATION = re.compile(
 
 
 def without_pasted_blocks(text: str) -> str:
-    """Blank out code between fences or indented, quoted lines, blocks between tags, and a text behind its announcement.
+    """Blank out pasted text: code (fenced or indented), quoted lines, blocks between tags, and announced text.
 
-    What is left keeps its place.
+    The remaining text keeps its offsets.
     """
     text = _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text)))
     return _ANNOUNCED.sub(_blank, _INDENTED.sub(_blank, text))
 
 
 def own_sentences(text: str) -> list[str]:
-    """Return the sentences of a user's text, each on one line, without what is pasted."""
+    """Return the sentences of a user's text without pasted text, each on one line."""
     own = without_pasted_blocks(text)
     return [one_line(own[start:stop]) for start, stop in sentences_of(own)]
 
 
 def without_quotations(text: str) -> str:
-    """Return the text with an `x` for each letter that stands in quotation marks or backticks, and for the marks."""
+    """Return the text with an `x` for each letter inside quotation marks or backticks, and for the marks."""
     return _QUOTATION.sub(lambda quote: "x" * len(quote[0]), text)
 
 
@@ -44,7 +47,7 @@ def _blank(block: re.Match[str]) -> str:
 
 
 def _without_tagged_blocks(text: str) -> str:
-    """Blank out the lines from a tag that stands alone to the last one that closes it."""
+    """Blank out the lines from a tag that stands alone on its line to the last line that closes it."""
     lines = text.splitlines(keepends=True)
     closing = {line.strip(): at for at, line in enumerate(lines) if line.lstrip().startswith("</")}
     stop = -1

@@ -1,7 +1,7 @@
-"""Facts that are certain by their form, word for word: what a summary keeps of a message without asking a model.
+"""Facts that are certain by their form (paths, ids, errors, …), kept verbatim without a model call.
 
-Whoever summarises calls this for each message. Of what a person or the assistant says the fact is the whole sentence,
-so that its meaning is kept; of a tool's output and of what is pasted it is the token or the error's line alone.
+Every summary calls it for each of its messages. From what a person or the assistant says, the whole sentence is kept,
+so that its meaning survives. From tool outputs and pasted text, only the token or the error's line is kept.
 """
 
 import re
@@ -18,27 +18,27 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 FACT_CHARACTERS = 240
-"""A longer sentence is cut to the words around its fact; a longer error or command ends in `…`."""
+"""Longest fact: a longer sentence is cut to the words around its fact; a longer error or command ends in `…`."""
 
 SUBJECT_CHARACTERS = 80
-"""A longer subject, of an error or a command, ends in `…`."""
+"""Longest subject of an error or a command; a longer one ends in `…`."""
 
 MAX_SPOKEN_FACTS = 30
-"""Facts taken from the own words of one message of a person or the assistant."""
+"""Most facts taken from the own words of one message of a person or the assistant."""
 
 MAX_OUTPUT_FACTS = 12
-"""Facts taken from one tool output, one call's arguments, or all that is pasted into one message."""
+"""Most facts taken from one tool output, one call's arguments, or all pasted text of one message."""
 
 LOG_LINES = 8
-"""So many lines that begin alike, with a time or a level, are a log."""
+"""Number of lines with the same kind of beginning (a time or a level) that count as a log."""
 
 LOOK_CHARACTERS, LOOK_NUMBERS = 24, 3
-"""What of a line is compared with others, and how many numbers of a date, a time or an address must stand in it."""
+"""Characters of a line that are compared, and how many numbers of a date, time or address they must contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Quote:
-    """A fact before it has a position in the session; `start` is where it stands in its text."""
+    """A fact before it has a position in the session; `start` is its offset in the text."""
 
     start: int
     kind: FactKind
@@ -47,10 +47,10 @@ class _Quote:
 
 
 def structured_facts(message: Message) -> tuple[KeptFact, ...]:
-    """Return the facts of a message in the order they stand in it, each once; those of its calls come last.
+    """Return the facts of a message in order of appearance, each once; those of its tool calls come last.
 
-    Each stands word for word in the message, its white space as single blanks, or in a text that its JSON holds. Of a
-    huge text only head and tail are read. Linear in the text that is read.
+    Each stands word for word in the message, with single spaces, or in a text inside its JSON. Of a huge text only head
+    and tail are read. The time is linear in the text read.
     """
     text = text_of(message.content)
     quotes = _of_output(readable(text)) if message.role is Role.TOOL else _of_speech(text)
@@ -76,7 +76,7 @@ def _of_speech(text: str) -> list[_Quote]:
 
 
 def _tokens(text: str) -> list[_Quote]:
-    """Return the facts of a text nobody says, each subject once: errors first where there are too many."""
+    """Return the facts of tool output or pasted text, each subject once; if there are too many, errors come first."""
     once: dict[tuple[FactKind, str], Found] = {}
     for item in find_forms(text, is_spoken=False):
         once.setdefault((item.kind, item.subject), item)
@@ -87,7 +87,7 @@ def _tokens(text: str) -> list[_Quote]:
 
 
 def _sentences(own: str) -> Iterator[_Quote]:
-    """Yield the sentences that hold a fact; the first fact in each gives it its kind and its subject."""
+    """Yield the sentences that contain a fact; the first fact in a sentence determines its kind and subject."""
     sentences = sentences_of(own)
     first = last = end = 0
     for item in find_forms(own, is_spoken=True):
@@ -101,9 +101,9 @@ def _sentences(own: str) -> Iterator[_Quote]:
 
 
 def _around(text: str, item: Found, first: int, last: int) -> tuple[int, int]:
-    """Return the sentence `first:last`, or as many whole words around the fact as there is room for.
+    """Return the offsets of the sentence, or of as many whole words around the fact as fit.
 
-    A command that no backtick ends stands behind a prompt, which is no part of it.
+    A command not ended by a backtick stands alone after a prompt; only the command itself is returned.
     """
     if item.kind is FactKind.COMMAND and not text.startswith("`", item.stop):
         return item.start, item.stop
@@ -123,7 +123,7 @@ def _quote(text: str, item: Found, start: int, stop: int, subject: str) -> _Quot
 
 
 def _own_words(text: str) -> str:
-    """Blank out what is pasted, logs included; the rest keeps its place."""
+    """Blank out pasted text, including logs; the rest keeps its offsets."""
     lines = without_pasted_blocks(text).ljust(len(text), "\n").split("\n")
     looks = [_look(line) for line in lines]
     counts = Counter(look for look in looks if look)
@@ -133,7 +133,7 @@ def _own_words(text: str) -> str:
 
 
 def _look(line: str) -> str:
-    """Return how a line of a log begins, without its digits and letters: `0-0-0 0:0`, or 'level'; else ''."""
+    """Return the pattern of a log line's beginning, such as `0-0-0 0:0`, or 'level'; '' for other lines."""
     if _LEVEL.match(line):
         return "level"
     look = _LETTERS.sub("a", _DIGITS.sub("0", line[:LOOK_CHARACTERS]))[:8]

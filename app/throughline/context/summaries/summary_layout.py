@@ -1,4 +1,4 @@
-"""How a summary is divided into narrative, standing instructions and kept facts, and the text made of them."""
+"""Layout of a summary: its division into narrative, standing instructions and kept facts, and the resulting text."""
 
 import re
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from throughline.domain.kept_facts import KeptFact
 from throughline.domain.summary import Segment
 
 NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
-"""Parts of a summary's limit: what the narrative has at least, a rolling one at most, and instructions at most."""
+"""Shares of a summary's limit: least of the narrative, most of a rolling narrative, and most of the instructions."""
 
 SHRUNK_TO = 0.75
-"""With its facts a summary takes at most this share of what it replaces: a compaction must free a real part."""
+"""Largest size of a summary with its facts, as a share of what it replaces: a compaction must free a real part."""
 
 JOIN_TOKENS = 2
-"""The blank line between two parts."""
+"""Tokens of the blank line between two parts."""
 
 _PLACE = re.compile(r"\[#\d{1,9}\]")
 
@@ -37,7 +37,7 @@ class RenderedSummary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryLayout:
-    """How a summary of at most `limit_tokens` by `count` is divided; of the kind `llm` all is the narrative's."""
+    """Division of a summary of at most `limit_tokens`, counted by `count`; with the kind `llm` all is narrative."""
 
     limit_tokens: int
     kind: SummaryKind
@@ -45,7 +45,7 @@ class SummaryLayout:
 
     @property
     def narrative_tokens(self) -> int:
-        """What the segments may take whatever else there is, with their head lines but one."""
+        """The tokens reserved for the segments, including all their head lines but one."""
         part = self.limit_tokens
         if self.kind is SummaryKind.HYBRID:
             part = part * NARRATIVE_PERCENT // 100
@@ -53,27 +53,32 @@ class SummaryLayout:
 
     @property
     def rolling_tokens(self) -> int:
-        """What one text that is read and written anew each time may take at most: it is paid for each time."""
+        """The most tokens of a rolling summary's single text, which is read and rewritten, and paid for, every time."""
         return max(self.limit_tokens * ROLLING_PERCENT // 100 - HEAD_TOKENS, self.narrative_tokens)
 
     def free_narrative_tokens(self, facts: Sequence[KeptFact], segments: Sequence[Segment]) -> int:
-        """Return what `segments` may take beside `facts`: also what those leave that they do not tell."""
+        """Return the tokens that the texts of `segments` may take, given `facts`.
+
+        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that the
+        texts do not state already.
+        """
         left = self.fact_tokens(facts)
         beside = _beside("\n".join(segment.text for segment in segments), mattering(facts))
         return self.narrative_tokens + max(left - self.count(self._facts(beside, left)), 0)
 
     def fact_tokens(self, facts: Sequence[KeptFact]) -> int:
-        """Return what facts other than instructions have in any case: 0 of the kind `llm`, whose narrative has all."""
+        """Return the tokens reserved for facts other than instructions; 0 with the kind `llm` (narrative only)."""
         rules = self.count(self._instructions(facts))
         return max(self.limit_tokens - self.narrative_tokens - HEAD_TOKENS - rules - 2 * JOIN_TOKENS, 0)
 
     def render(
         self, segments: Sequence[Segment], facts: Sequence[KeptFact], replaced_tokens: int | None = None
     ) -> RenderedSummary:
-        """Return the text that stands for the segments, oldest to newest, then instructions and kept facts.
+        """Return the text of the summary: the segments from oldest to newest, then instructions and kept facts.
 
-        Never above the limit. Facts fill what is left of it, or of their aim beside the `replaced_tokens` of what the
-        text replaces. Where instructions would make it no smaller than those, the narrative is cut, they never.
+        It never exceeds the limit. Facts fill the room that the limit leaves, or the aim: SHRUNK_TO of
+        `replaced_tokens`, the size of what the text replaces. If instructions would make it no smaller than that, the
+        narrative is cut, never the instructions.
         """
         if self.kind is SummaryKind.LLM:
             return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
@@ -101,16 +106,19 @@ class SummaryLayout:
 
 
 def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
-    """Return the facts that the narrative does not tell word for word.
+    """Return the facts that the narrative does not state word for word.
 
-    Replaced ones are among them, and those that change something: the narrative may tell the old value again below.
+    Replaced facts and facts that state a change are always returned: the narrative may repeat the old value later on.
     """
     told = one_line(narrative)
     return [fact for fact in facts if fact.replaced_by or fact.text not in told or changes(fact.text)]
 
 
 def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segment, ...]:
-    """Return the segments with `[#12]` marked as replaced where every fact kept of message 12 was replaced later."""
+    """Return the segments with citations marked as replaced.
+
+    A citation `[#12]` is marked if every fact kept from message 12 was replaced by a later one.
+    """
     ended: dict[str, int] = {}
     for fact in facts:
         ended[f"[#{fact.position}]"] = min(fact.replaced_by, ended.get(f"[#{fact.position}]", fact.replaced_by))
@@ -123,5 +131,8 @@ def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segm
 
 
 def mattering(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return the facts for which the narrative makes room: current, and not passed over more often than chosen."""
+    """Return the facts for which the narrative makes room.
+
+    They are not replaced, and a model has chosen them at least as often as it passed them over.
+    """
     return tuple(fact for fact in facts if not fact.replaced_by and fact.score >= EVEN)

@@ -1,4 +1,7 @@
-"""The transcript a summariser reads, the request around it, and the segments that fit its window."""
+"""The request to a summary model: the transcript of the messages to summarise and the instructions around it.
+
+It also splits messages into segments whose transcripts fit the model's window.
+"""
 
 import hashlib
 import re
@@ -19,7 +22,7 @@ from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.summary import Segment
 
 PROMPT_VERSION = "4"
-"""Changes with every change of what the summariser is told; stored beside each summary."""
+"""Version of the summary prompts; to be changed with every change of them. It is stored with each summary."""
 
 SUMMARISER_SYSTEM_PROMPT = """\
 You write the memory of a conversation between a user and an assistant. You read a record of it and return one summary \
@@ -49,7 +52,7 @@ in the language of the conversation. Return only the summary."""
 CONVERSATION_TAG = "conversation_record"
 EXISTING_TAG = "existing_summary"
 TOOL_CHARACTERS, ARGUMENT_CHARACTERS = 2000, 600
-"""Tool outputs and call arguments are shortened to this in a transcript."""
+"""Most characters of a tool output, and of a call's arguments, in a transcript; longer ones are shortened."""
 
 SEGMENT_TASK = (
     "This is one part of a longer conversation; the parts before it have summaries of their own. Summarise this part "
@@ -61,7 +64,7 @@ MERGE_TASK = (
 )
 
 LINE_TOKENS = 4
-"""What joining lines may add to the sum of their counts."""
+"""Tokens that joining lines may add to the sum of their counts."""
 
 SMALLEST_BUDGET = 128
 WISHES = "Further wishes:"
@@ -71,9 +74,9 @@ _FAKED_LINE = re.compile(rf"[{LINE_ENDS}](?=[{BLANK}{INVISIBLE}]*+[{LEFT_BRACKET
 
 @dataclass(frozen=True, slots=True)
 class SummaryTask:
-    """What is asked of a text: at most `max_tokens`, the further `instructions`, and facts to keep word for word.
+    """What a request asks of the text: at most `max_tokens`, further `instructions`, and facts to keep word for word.
 
-    `subjects` are those of facts kept before that the record may be about again; None: no facts are asked for.
+    `subjects` are subjects of facts kept before which the messages may mention again. None: no facts are requested.
     """
 
     max_tokens: int
@@ -84,7 +87,7 @@ class SummaryTask:
 def summary_request(
     existing_summary: str, messages: Sequence[Message], policy: SummaryPolicy, asked: SummaryTask
 ) -> Prompt:
-    """Return the prompt that asks for one text standing for `existing_summary` and `messages` together."""
+    """Return the prompt that requests one text to replace `existing_summary` and `messages` together."""
     parts = []
     if existing_summary.strip():
         parts.append(f"The existing summary:\n{_fenced(EXISTING_TAG, existing_summary.strip())}")
@@ -93,13 +96,13 @@ def summary_request(
 
 
 def segment_request(messages: Sequence[Message], policy: SummaryPolicy, asked: SummaryTask) -> Prompt:
-    """Return the prompt that asks for a text standing for `messages` alone."""
+    """Return the prompt that requests a text about `messages` alone, for a new summary segment."""
     record = f"The record:\n{_fenced(CONVERSATION_TAG, render_transcript(messages))}"
     return _request([record, SEGMENT_TASK], policy, asked)
 
 
 def merge_request(segments: Sequence[Segment], policy: SummaryPolicy, asked: SummaryTask) -> Prompt:
-    """Return the prompt that asks for one text replacing those of neighbouring segments."""
+    """Return the prompt that requests one text to replace the texts of neighbouring segments."""
     told = PARAGRAPH.join(node_text(segment) for segment in segments)
     existing = f"The existing summaries of neighbouring parts, oldest first:\n{_fenced(EXISTING_TAG, told)}"
     return _request([existing, MERGE_TASK], policy, asked)
@@ -116,10 +119,10 @@ def render_transcript(messages: Sequence[Message]) -> str:
 def chunk_for_summariser(
     messages: Sequence[Message], *, budget_tokens: int, count: Count
 ) -> tuple[tuple[Message, ...], ...]:
-    """Cut stored messages into segments whose requests take at most `budget_tokens`, existing summary not counted.
+    """Split stored messages into chunks whose requests take at most `budget_tokens`, without the existing summary.
 
-    Segments end between groups, so that a cursor may stand there. A group too big for a request of its own is
-    returned with its texts cut middle-out, as the summariser will read them; `token_count` stays what is stored.
+    Chunks end between groups, so that a cursor may stand there. A group too big for a request of its own is returned
+    with its texts cut in the middle, as the summary model will read them; its `token_count` stays the stored one.
     """
     fixed = count(SUMMARISER_SYSTEM_PROMPT) + count(_frame_text())
     room = max(budget_tokens - fixed, SMALLEST_BUDGET)
@@ -139,25 +142,25 @@ def chunk_for_summariser(
 def read_hash(
     existing_summary: str, messages: Sequence[Message], instructions: str = "", *, names_facts: bool = True
 ) -> str:
-    """Return a hash of what a summariser reads, so that the same segment is never paid for twice.
+    """Return a hash of everything that a summary model reads, so that the same segment is never paid for twice.
 
-    `instructions` is all that was wished: the style and further instructions. `names_facts`: facts were asked for, too.
+    `instructions` holds the style and all further instructions. `names_facts` says whether facts were requested, too.
     """
     bare = () if names_facts else ("no facts",)
     return _hash_of(existing_summary, render_transcript(messages), instructions, *bare)
 
 
 def merge_hash(segments: Sequence[Segment], instructions: str) -> str:
-    """Return a hash of what a summariser reads when it merges `segments`."""
+    """Return a hash of everything that a summary model reads when it merges `segments`."""
     return _hash_of("merge", *(node_text(segment) for segment in segments), instructions)
 
 
 def request_hash(owner: str, model: str, request: Prompt, numbers: Sequence[int], messages: Sequence[Message]) -> str:
-    """Return a hash of a request to a summariser, by which the owner's other sessions find the answer.
+    """Return a hash of a request to a summary model, by which the owner's other sessions find its answer.
 
-    It holds the owner and the version of the prompt; the model with its server; all that is sent, and `numbers`: the
-    limits of the answer. And `messages` in full, which `request` may show shortened: facts are quoted from them.
-    Neither ids nor times are in it: they differ from one import of a conversation to the next.
+    It covers the owner, the prompt's version, the model with its server, all that is sent, and `numbers`, the limits of
+    the answer. It also covers `messages` in full: `request` may show them shortened, and facts are quoted from them.
+    Ids and times are not part of it, because they differ between imports of the same conversation.
     """
     sent = (request.system, *(_text(message.content) for message in request.messages))
     read = (part for message in messages for part in _parts_read(message))
@@ -192,7 +195,7 @@ def _request(parts: Sequence[str], policy: SummaryPolicy, asked: SummaryTask) ->
 
 
 def _fenced(tag: str, text: str) -> str:
-    """Text in either frame can close neither."""
+    """Return `text` between tags, with both kinds of tags in it escaped."""
     other = CONVERSATION_TAG if tag == EXISTING_TAG else EXISTING_TAG
     return delimited(tag, escaped(other, text))
 
@@ -208,7 +211,7 @@ def _line(message: Message) -> str:
 
 
 def _within_its_line(text: str) -> str:
-    """A text cannot pose as the next line of the record: what looks like one is moved to the right."""
+    """Indent lines of `text` that look like a line of the transcript, so that a message cannot imitate one."""
     return _FAKED_LINE.sub("\n ", text)
 
 
@@ -233,7 +236,7 @@ def _frame_text() -> str:
 
 
 def _fitting(piece: tuple[Message, ...], room: int, count: Count) -> tuple[tuple[Message, ...], int]:
-    """Return the messages, shortened where they take more than `room` tokens, and the tokens they take then."""
+    """Return the messages, shortened if they take more than `room` tokens, and the tokens that they then take."""
     sizes = [_line_tokens(message, room, count) for message in piece]
     if sum(sizes) <= room:
         return piece, sum(sizes)
@@ -246,13 +249,13 @@ def _fitting(piece: tuple[Message, ...], room: int, count: Count) -> tuple[tuple
 
 
 def _line_tokens(message: Message, room: int, count: Count) -> int:
-    """Count the line; one that is too long anyhow is not counted whole."""
+    """Return the tokens of the message's line; of a line that is too long anyway only a part is counted."""
     line = _line(message)
     return count(line[: room * 64]) + LINE_TOKENS
 
 
 def _cut_line(message: Message, level: int, count: Count) -> Message:
-    """Return the message with text and arguments cut so that its line takes at most `level`."""
+    """Return the message with text and arguments cut so that its line takes at most `level` tokens."""
     bare = replace(message, content="", tool_calls=())
     room = max(level - count(_line(bare)) - LINE_TOKENS, 0)
     calls = _calls(message)

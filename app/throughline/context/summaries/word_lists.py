@@ -1,4 +1,4 @@
-"""Lists of words and phrases as expressions, for tables that people read and extend."""
+"""Lists of words and phrases as regular expressions, for tables that people read and extend."""
 
 import re
 
@@ -11,12 +11,15 @@ def entries_of(words: str) -> list[str]:
 
 
 def words_in(words: str) -> frozenset[str]:
-    """Return words that white space separates."""
+    """Return the words of `words`, which are separated by white space."""
     return frozenset(words.split())
 
 
 def one_of(words: str) -> re.Pattern[str]:
-    """Return the expression of a list in lower case: `…` stands for up to 40 characters, `*` for a part of a word."""
+    """Return the regular expression of a lower-case list.
+
+    In an entry `…` stands for up to 40 characters, `*` for a part of a word.
+    """
     return re.compile("|".join(map(_expression, entries_of(words))))
 
 

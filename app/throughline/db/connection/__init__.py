@@ -1,1 +1,1 @@
-"""Reaching PostgreSQL: addresses, pools, transactions, failures, migrations, and notifications between processes."""
+"""The PostgreSQL connection: addresses, pools, transactions, error translation, migrations and notifications."""

@@ -1,4 +1,4 @@
-"""Turns the operator's addresses, in any usual spelling, into what SQLAlchemy and asyncpg take."""
+"""Parsing of database URLs, in any usual spelling, into arguments for SQLAlchemy and asyncpg."""
 
 import ssl
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _IGNORED = {
     *("channel_binding", "gssencmode", "application_name", "connect_timeout", "fallback_application_name"),
     *("pgbouncer", "prepared_statement_cache_size", "statement_cache_size"),
 }
-"""Parameters of libpq and of other clients that asyncpg does not know and the service can do without or sets itself."""
+"""Parameters of libpq and other clients that asyncpg does not know; the service ignores them or sets them itself."""
 _TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs"}
 DATABASE_URL, DATABASE_DIRECT_URL = "DATABASE_URL", "DATABASE_DIRECT_URL"
 
@@ -24,10 +24,12 @@ ConnectArguments = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`url` names server, role and database for SQLAlchemy; `extra` holds further arguments of `asyncpg.connect`.
+    """A parsed database URL.
 
-    `is_pooled`: a pooler stands there, which hands each transaction to another server connection. `setting` is where
-    the operator wrote it.
+    `url` names server, role and database; `extra` holds further arguments of `asyncpg.connect`.
+
+    `is_pooled`: the address leads to a connection pooler, which may run each transaction on a different server
+    connection. `setting` is the name of the setting that holds the URL.
     """
 
     url: URL
@@ -37,13 +39,13 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Host and port, or the socket's folder: where the server should be, without who asks."""
+        """Host and port, or the socket's folder, without role and password; for error texts."""
         host = str(self.url.host or self.url.query.get("host") or "localhost")
         port = self.url.port or self.url.query.get("port", 5432)
         return host if host.startswith("/") else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def arguments(self) -> dict[str, object]:
-        """Return everything `asyncpg.connect` needs for a connection beside the pool."""
+        """Return all arguments of `asyncpg.connect` for this address."""
         arguments: dict[str, object] = {"user": self.url.username, "password": self.url.password}
         arguments["host"] = self.url.host or self.url.query.get("host")
         arguments["port"] = self.url.port or int(str(self.url.query.get("port", 5432)))
@@ -53,10 +55,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrls:
-    """Where the database is, as the operator wrote it.
+    """The configured database URLs.
 
-    With a `direct_url`, `url` is that of a pooler, which hands each transaction to another connection of its own, and
-    what needs a session for itself (to listen, to migrate, to hold leases) asks PostgreSQL at `direct_url`.
+    With a `direct_url`, `url` is a connection pooler's, which assigns a server connection per transaction. Work that
+    needs a session of its own (LISTEN, migrations, leases) connects to PostgreSQL at `direct_url`.
     """
 
     url: str
@@ -64,22 +66,22 @@ class DatabaseUrls:
 
     @property
     def for_sessions(self) -> str:
-        """Where to go with what needs a session for itself."""
+        """The URL for work that needs a database session of its own."""
         return self.direct_url or self.url
 
     def shared_address(self) -> Address:
-        """Return where transactions are run. Raises DatabaseUnusable."""
+        """Return the address for ordinary transactions. Raises DatabaseUnusable."""
         return replace(parse_address(self.url), is_pooled=bool(self.direct_url))
 
     def session_address(self) -> Address:
-        """Return where to connect for a session of one's own. Raises DatabaseUnusable."""
+        """Return the address for connections that need a session of their own. Raises DatabaseUnusable."""
         if not self.direct_url:
             return parse_address(self.url)
         return parse_address(self.direct_url, DATABASE_DIRECT_URL)
 
 
 def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
-    """Return the address that a setting holds. Raises DatabaseUnusable; the text never shows the password."""
+    """Parse the database URL in a setting. Raises DatabaseUnusable; the error text never contains the password."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -87,7 +89,7 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
             f"{setting} cannot be read. Write it as postgresql://user:password@host:5432/database."
         ) from None
     _check_driver(url.drivername, setting)
-    if "@" in (url.host or ""):  # a part of the password, which must not pass for a host in what is told
+    if "@" in (url.host or ""):  # part of the password, which error texts must not show as a host
         raise DatabaseUnusable(
             f"{setting} cannot be read: it has more than one `@`. Percent-encode the password (`@` as %40, `%` as %25)."
         )
@@ -131,7 +133,7 @@ def _extra(options: Mapping[str, str]) -> ConnectArguments:
 
 
 def _ssl(mode: str, root_certificate: str | None) -> str | ssl.SSLContext:
-    """Return asyncpg's `ssl` argument; it knows the modes, but a root certificate only as a context."""
+    """Return asyncpg's `ssl` argument: the mode, or an SSL context if a root certificate is given."""
     if mode not in _SSL_MODES:
         raise ValueError(f"sslmode={mode}. Allowed: {', '.join(sorted(_SSL_MODES))}.")
     if not mode.startswith("verify-") or root_certificate in {None, "system"}:

@@ -1,4 +1,4 @@
-"""Translates what the driver raises. The driver's own text is dropped: it may hold values, that is users' words."""
+"""Translation of the driver's exceptions. The driver's text is dropped, because it may contain user data."""
 
 import ssl
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from throughline.domain.errors import (
 
 
 class PoolTimeout(Exception):
-    """All connections of the pool stayed in use for as long as one waits for a free one."""
+    """The wait for a free connection of the pool timed out."""
 
 
 _CLIENT_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""Of asyncpg itself; an internal one meets whoever asks a connection that is just being closed by the server."""
+"""Exceptions of asyncpg itself; InternalClientError occurs on a connection that the server is just closing."""
 
 DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, *_CLIENT_ERRORS, OSError, TimeoutError)
-"""Everything a statement or a connection attempt can raise; DBAPIError comes from migrations only."""
+"""All exceptions of statements and connection attempts; DBAPIError comes only from migrations."""
 
 RETRY_AFTER_SECONDS = 1.0
 AGAIN = "Try again in a moment."
@@ -39,16 +39,19 @@ UNTRUSTED = (
 )
 NO_TLS = "The server takes no TLS connections, and the sslmode of DATABASE_URL asks for one."
 _REJECTED = "rejected SSL upgrade"
-"""How asyncpg words it; the class is one for all broken connections."""
+"""asyncpg's text for a refused TLS upgrade; its class alone does not differ from other connection errors."""
 
 _CONFLICTS = {"40001", "40P01", "23505"}
-"""Serialisation failure, deadlock, and a unique key that a racing transaction took first: a second look helps."""
+"""SQLSTATEs of conflicts that a retry resolves.
+
+They are serialization failure, deadlock, and a unique key that a concurrent transaction inserted first.
+"""
 
 _LOST_CLASSES = ("08", "57P", "25P03", "25P04")
-"""The connection is gone: broken, closed by an operator, or ended after a transaction that took too long."""
+"""SQLSTATE prefixes of lost connections: broken, closed by an operator, or ended by a transaction time limit."""
 
 READ_ONLY = "25006"
-"""A failover: the connection still leads to the server that has become a standby."""
+"""SQLSTATE of a write on a standby: after a failover the connection still leads to the former primary."""
 
 _BUSY = {
     "57014": "took too long over a statement",
@@ -64,14 +67,14 @@ _SET_UP_CLASSES = ("28", "3D", "42501")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, in our words. `is_repeatable`: the same transaction may be tried again at once."""
+    """The translated error. `is_repeatable`: the same transaction may be retried at once."""
 
     error: ThroughlineError
     is_repeatable: bool
 
 
 def explain(error: BaseException) -> Failure:
-    """Return what a driver's error means. Its text is never taken over."""
+    """Translate a driver's exception into one of the service's errors, without its text."""
     if isinstance(error, PoolTimeout | TimeoutError):
         is_full = isinstance(error, PoolTimeout)
         words = "All database connections of this process are in use." if is_full else NO_ANSWER
@@ -86,7 +89,7 @@ def explain(error: BaseException) -> Failure:
 
 
 def _explain_code(error: BaseException, code: str) -> Failure:
-    """`code` is "" where the failure did not come from the server."""
+    """Translate by SQLSTATE; `code` is "" if the failure did not come from the server."""
     refused = explain_pooler(code, str(error))
     if refused is not None:
         return Failure(refused, is_repeatable=False)
@@ -98,13 +101,13 @@ def _explain_code(error: BaseException, code: str) -> Failure:
 
 
 def sqlstate(error: BaseException) -> str:
-    """Return PostgreSQL's five-character code, "" where the failure did not come from the server."""
+    """Return the exception's SQLSTATE, "" if the failure did not come from the server."""
     origin = error.orig if isinstance(error, DBAPIError) else error
     return str(getattr(origin, "sqlstate", None) or "")
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether the connection leads nowhere, or to a server that takes no writes: neither will it tomorrow."""
+    """Whether the connection is broken or leads to a read-only server, so that it must not be used again."""
     if isinstance(error, asyncpg.PostgresError):
         code = sqlstate(error)
         return code == READ_ONLY or code.startswith(_LOST_CLASSES)
@@ -118,14 +121,14 @@ def _unavailable(detail: str) -> DatabaseUnavailable:
 
 
 def _lost(code: str) -> DatabaseUnavailable:
-    """The next try is on a new connection, see ConnectionPool."""
+    """Return the error for a lost connection; the next attempt uses a new one, see ConnectionPool."""
     if code == READ_ONLY:
         return _unavailable("The database takes no writes for now: its server may be a standby.")
     return _unavailable("The database cannot be reached or closed the connection.")
 
 
 def is_stale_plan(error: BaseException) -> bool:
-    """Whether a migration made a prepared statement or a known type invalid; asyncpg drops what it has cached."""
+    """Whether a migration made a prepared statement or a cached type invalid; asyncpg then drops its caches."""
     return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
@@ -135,14 +138,14 @@ def _is_bad_value(error: BaseException) -> bool:
 
 
 def _is_about_tls(error: BaseException) -> bool:
-    """Whether the server was reached and no TLS connection came about."""
+    """Whether the server was reached but the TLS handshake failed."""
     return isinstance(error, ssl.SSLCertVerificationError) or (
         isinstance(error, ConnectionError) and _REJECTED in str(error)
     )
 
 
 def _tls_failure(error: BaseException) -> DatabaseUnavailable:
-    """Of passing kind: a certificate may be renewed while the service runs."""
+    """Return a temporary error, since a certificate may be renewed while the service runs."""
     detail = NO_TLS
     if isinstance(error, ssl.SSLCertVerificationError):
         detail = UNTRUSTED.format(reason=error.verify_message.rstrip("."))

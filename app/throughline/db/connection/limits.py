@@ -1,4 +1,4 @@
-"""What bounds our statements on the server: settings of a connection, or, behind a pooler, of each transaction."""
+"""Time limits for statements and transactions, as session settings or, behind a pooler, per transaction."""
 
 from collections.abc import Mapping
 
@@ -12,21 +12,25 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "4s",
     "client_connection_check_interval": "1s",
 }
-"""No intent waits for anything but the database inside a transaction: 4 s idle in one means a stopped process.
+"""Settings of each connection that is not behind a pooler.
 
-A statement whose answer nobody waits for any more ends with its connection, a second later at most.
+Transactions wait for nothing but the database, so 4 s idle in one means a stopped process. With
+`client_connection_check_interval` a statement ends within a second after its connection was closed.
 """
 
 POOLED_SETTINGS: Mapping[str, str] = {"application_name": SESSION_SETTINGS["application_name"]}
-"""All that a pooler takes when a connection starts: it shares server connections, so they keep no other setting."""
+"""The only setting sent when connecting to a pooler: its server connections are shared and keep no others."""
 
 _LIMIT_TRANSACTIONS = (
     "select set_config('transaction_timeout', '20s', {}) where current_setting('server_version_num')::int >= 170000"
 )
-"""A process that was stopped between two messages of one statement is not idle to PostgreSQL, but still holds locks."""
+"""A limit for a process that is stopped in the middle of a statement's messages.
+
+PostgreSQL does not count it as idle, but it still holds locks.
+"""
 
 LIMIT_SESSION = _LIMIT_TRANSACTIONS.format("false")
-"""Sent once on a connection of our own: older servers refuse the setting at start."""
+"""Statement sent once per own connection; as a startup parameter, older servers would refuse the setting."""
 
 BEGIN = "begin"
 BEGIN_LIMITED = "; ".join([
@@ -34,4 +38,4 @@ BEGIN_LIMITED = "; ".join([
     *(f"set local {name} = '{value}'" for name, value in SESSION_SETTINGS.items() if name not in POOLED_SETTINGS),
     _LIMIT_TRANSACTIONS.format("true"),
 ])
-"""One message: the settings hold from the first statement on, and end with the transaction."""
+"""Text that begins a transaction with its limits, sent as one message; the limits end with the transaction."""

@@ -1,4 +1,4 @@
-"""The one connection beside the pool: listens for payloads, sends ours, and comes back after every loss."""
+"""The connection for notifications, outside the pool: it listens, sends, and reconnects after every loss."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ log = structlog.get_logger(__name__)
 
 
 class Listener:
-    """Keeps one connection that listens on the channel; a loss is noticed at once or by the check every 15 s."""
+    """A connection that listens on the channel; a loss is noticed at once or by a check every 15 s."""
 
     def __init__(
         self, address: Address, *, on_payload: Callable[[str], None], on_connected: Callable[[], None]
     ) -> None:
-        """`on_payload` gets what other connections sent, `on_connected` is called after each new connection."""
+        """`on_payload` gets the payloads of other connections; `on_connected` is called after each new connection."""
         self._address = address
         self._on_payload = on_payload
         self._on_connected = on_connected
@@ -35,23 +35,23 @@ class Listener:
 
     @property
     def is_connected(self) -> bool:
-        """Whether payloads arrive."""
+        """Whether the connection is open, so that payloads arrive."""
         return self._connection is not None and not self._connection.is_closed()
 
     async def start(self) -> None:
-        """Try to connect once, then keep at it in the background."""
+        """Try to connect once, then keep the connection up in the background."""
         await self._try_to_connect()
         self._keeper = asyncio.create_task(self._keep(), name="listen for notifications")
 
     async def close(self) -> None:
-        """Stop and disconnect."""
+        """Stop reconnecting and disconnect."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         await self._drop()
 
     async def send(self, payloads: Sequence[str]) -> None:
-        """Notify all processes in one statement; dropped where there is no connection, others poll then."""
+        """Send the payloads to all processes in one statement; drop them without a connection, since others poll."""
         if not self.is_connected or not payloads:
             return
         try:
@@ -77,7 +77,7 @@ class Listener:
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _until_lost(self) -> None:
-        """Return when the connection is closed or no longer answers."""
+        """Wait until the connection is closed or no longer answers."""
         lost = asyncio.Event()
         self._connection.add_termination_listener(lambda _: lost.set())
         while self.is_connected:
@@ -125,6 +125,6 @@ class Listener:
             connection.terminate()
 
     def _receive(self, _connection: object, process_id: int, _channel: str, payload: object) -> None:
-        """Pass a payload on, but for our own: who waits in this process has been woken already."""
+        """Pass on a payload of another connection; waiters in this process were already woken directly."""
         if self._connection is not None and process_id != self._connection.get_server_pid():
             self._on_payload(str(payload))

@@ -1,4 +1,4 @@
-"""Brings a database's schema to the newest revision, under a lock, and says which revision it has."""
+"""Schema migrations: upgrade to the newest revision under a lock, downgrade, and status."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -26,29 +26,29 @@ LOCK_NUMBER = 0x7468726F  # "thro": any number, as long as all versions of the s
 LOCK_TIMEOUT_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.1
 UNRELEASED = frozenset(f"{number:04}" for number in range(1, 25))
-"""Revisions before the first migration was made anew from the tables, as 0025."""
+"""Revisions of unreleased versions, before the first migration was regenerated from the tables as 0025."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """Which revision a database has (None: no schema yet) and which is the newest this version knows."""
+    """The database's schema revision (None: no schema yet) and the newest revision that this version knows."""
 
     current: str | None
     head: str
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing is left to upgrade."""
+        """Whether the schema needs no upgrade."""
         return self.current == self.head
 
 
 async def upgrade(url: str) -> None:
-    """Bring the schema to the newest revision; concurrent callers wait for each other.
+    """Upgrade the schema to the newest revision; concurrent callers wait for each other.
 
-    Raises DatabaseUnavailable, and DatabaseUnusable if the server is too old or refuses us, or if the schema is newer
-    than this version or was never released.
+    Raises DatabaseUnavailable. Raises DatabaseUnusable if the server is too old or refuses access, or if the schema is
+    newer than this version or from an unreleased version.
     """
     async with locked_connection(url) as connection:
         found = await connection.run_sync(_status)
@@ -58,20 +58,20 @@ async def upgrade(url: str) -> None:
 
 
 async def downgrade(url: str, revision: str) -> None:
-    """Go back to an earlier revision (`base`: to nothing); what later tables held is lost."""
+    """Downgrade to an earlier revision (`base`: no schema at all); data in later tables is lost."""
     async with locked_connection(url) as connection:
         await connection.run_sync(_alembic, lambda config: command.downgrade(config, revision))
 
 
 async def status(url: str) -> MigrationStatus:
-    """Return the revisions. Raises DatabaseUnavailable, DatabaseUnusable (also if the schema was never released)."""
+    """Return the schema's revisions. Raises DatabaseUnavailable, or DatabaseUnusable, also for an unreleased schema."""
     async with _connection(url) as connection:
         return await connection.run_sync(_status)
 
 
 @asynccontextmanager
 async def locked_connection(url: str) -> AsyncGenerator[AsyncConnection]:
-    """Yield a connection that holds the migration lock, to a server new enough."""
+    """Yield a connection that holds the migration lock, after checking the server's version."""
     async with _connection(url) as connection:
         await _check_server(connection)
         await _lock(connection)
@@ -92,12 +92,12 @@ def head_revision() -> str:
 
 
 def is_known(revision: str) -> bool:
-    """Whether a script of this version has the revision; any other one is of a newer version."""
+    """Whether one of this version's migration scripts has the revision; if not, it is from a newer version."""
     return revision in _known_revisions()
 
 
 def check_released(current: str | None) -> None:
-    """Refuse a revision of a version that was never released. Raises DatabaseUnusable."""
+    """Raise DatabaseUnusable if the revision is from a version that was never released."""
     if current in UNRELEASED:
         raise DatabaseUnusable(
             f"The database has schema revision {current}, made by a version before the first release, which this "
@@ -107,7 +107,7 @@ def check_released(current: str | None) -> None:
 
 
 def check_known(current: str | None) -> None:
-    """Refuse a revision that no script of this version has. Raises DatabaseUnusable."""
+    """Raise DatabaseUnusable if no migration script of this version has the revision."""
     check_released(current)
     if current is not None and not is_known(current):
         raise DatabaseUnusable(
@@ -118,7 +118,7 @@ def check_known(current: str | None) -> None:
 
 @cache
 def _known_revisions() -> frozenset[str]:
-    """Return the revisions of all migration scripts. Reading them takes milliseconds, and readiness asks often."""
+    """Return the revisions of all migration scripts; cached, since reading them takes milliseconds."""
     return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
@@ -150,7 +150,7 @@ async def _check_server(connection: AsyncConnection) -> None:
 
 
 async def _lock(connection: AsyncConnection) -> None:
-    """Take the lock for this connection by asking again and again: a waiting statement would hold up index builds."""
+    """Take the migration lock by polling, since a waiting statement would block concurrent index builds."""
     for _ in range(int(LOCK_TIMEOUT_SECONDS / _LOCK_POLL_SECONDS)):
         taken = await connection.execute(text("select pg_try_advisory_lock(:number)"), {"number": LOCK_NUMBER})
         await connection.commit()
@@ -186,9 +186,9 @@ def _config() -> Config:
 
 @cache
 def _scripts() -> Path:
-    """Find the migration scripts: inside the installed package, or beside it in a checkout.
+    """Find the migration scripts: inside the installed package, or next to it in a checkout.
 
-    Beside an installed package `alembic` would be the library of that name, so the scripts are found by their env.py.
+    Next to an installed package, `alembic` could be the library, so the folder is recognised by its env.py.
     """
     package = Path(throughline.__file__).parent
     for folder in (package / "db" / "migration_scripts", package.parents[1] / "alembic"):

@@ -1,4 +1,4 @@
-"""What processes tell each other over the notification channel, and how it is written into payloads."""
+"""The payloads of notifications between processes: their contents, and how they are encoded."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,16 +8,15 @@ from throughline.domain.ids import RunId
 
 CHANNEL = "throughline"
 IDS_PER_PAYLOAD = 200
-"""PostgreSQL takes payloads of up to 7,999 bytes; an id takes 33."""
+"""Run ids per payload: PostgreSQL allows payloads of up to 7,999 bytes, and an id takes 33."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker.
+    """`events`: runs with new events; `cancels`: runs that must stop; `has_work`: a run waits for a worker.
 
-    `has_jobs`: a side job was put in line, as a trigger of their table says with `j:`.
-
-    `ends`: those of `events` that may have ended, or are gone; processes of earlier versions do not say so.
+    `has_jobs`: a side job was queued; a trigger of the jobs table sends this as `j:`. `ends`: the runs among `events`
+    that may have ended or were erased; processes of earlier versions do not send this.
     """
 
     events: frozenset[RunId] = frozenset()
@@ -28,7 +27,7 @@ class Notification:
 
 
 def write_payloads(notification: Notification) -> tuple[str, ...]:
-    """Return payloads of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`."""
+    """Return the payloads for a notification, of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`."""
     payloads = [f"e:{chunk}" for chunk in _chunks(notification.events)]
     payloads += [f"d:{chunk}" for chunk in _chunks(notification.ends)]
     payloads += [f"c:{chunk}" for chunk in _chunks(notification.cancels)]
@@ -36,7 +35,7 @@ def write_payloads(notification: Notification) -> tuple[str, ...]:
 
 
 def read_payload(payload: str) -> Notification:
-    """Return what a payload says; nothing for one that is not ours."""
+    """Return the notification in a payload; an empty one if the payload has another format."""
     kind, _, ids = payload.partition(":")
     try:
         run_ids = frozenset(RunId(UUID(hex=run_id)) for run_id in ids.split(",") if run_id)

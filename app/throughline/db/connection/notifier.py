@@ -1,7 +1,7 @@
-"""Wakes readers, claim loops and holders of runs.
+"""The notifier: wakes readers of runs, claim loops and holders of runs.
 
-Readers in this process are given the events themselves. Other processes are sent ids of runs and flags by NOTIFY, and
-read the rest in the database.
+Readers in the same process get the events themselves. Other processes get run ids and flags by PostgreSQL's NOTIFY and
+read the events from the database.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ OnCancel: TypeAlias = Callable[[RunId], None]
 
 
 class Notifier:
-    """Wakes readers of runs, claim loops and holders of runs, in this process and in all others.
+    """The notifier for readers of runs, claim loops and holders of runs, in this process and in all others.
 
-    `work` is woken when a run waits for a worker, `jobs` when a side job was put in line or put back.
-    One connection beside the pool listens and notifies.
+    `work` is woken when a run waits for a worker, `jobs` when a side job was queued or put back. One connection outside
+    the pool listens and notifies.
     """
 
     def __init__(self, address: Address) -> None:
-        """Nothing is connected before `start`."""
+        """Prepare the notifier; `start` opens the connection."""
         self.work, self.jobs = Signal(), Signal()
         self._listener = Listener(address, on_payload=self._receive_payload, on_connected=self._wake_all)
         self._readers: defaultdict[RunId, set[RunSignal]] = defaultdict(set)
@@ -45,33 +45,33 @@ class Notifier:
 
     @property
     def is_listening(self) -> bool:
-        """Whether notifications of other processes arrive; False means polling only."""
+        """Whether notifications of other processes arrive; if False, changes are found by polling only."""
         return self._listener.is_connected
 
     @property
     def has_readers(self) -> bool:
-        """Whether anybody in this process follows a run."""
+        """Whether any reader in this process follows a run."""
         return bool(self._readers)
 
     def seen_by_readers(self) -> frozenset[Seen]:
-        """Return what the readers that wait have seen."""
+        """Return the event numbers and statuses that waiting readers in this process have seen."""
         return frozenset(
             signal.seen for readers in self._readers.values() for signal in readers if signal.seen is not None
         )
 
     async def start(self) -> None:
-        """Begin to listen; returns after the first attempt, later ones go on in the background."""
+        """Start listening; return after the first connection attempt, and retry in the background."""
         await self._listener.start()
 
     async def close(self) -> None:
-        """Tell what is still to be told, and stop listening."""
+        """Send the pending notifications and stop listening."""
         if self._telling is not None:
             await asyncio.gather(self._telling, return_exceptions=True)
         await self._listener.close()
 
     @asynccontextmanager
     async def subscribe(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
-        """Yield what is woken when the run has new events, with `ends_only` when it may have ended."""
+        """Yield a signal that is set when the run has new events, or with `ends_only` only if it may have ended."""
         signal = RunSignal(ends_only=ends_only)
         self._readers[run_id].add(signal)
         try:
@@ -82,7 +82,7 @@ class Notifier:
                 del self._readers[run_id]
 
     def on_cancel(self, callback: OnCancel) -> None:
-        """Call `callback` with the id of every run that is asked to stop."""
+        """Register `callback`; it is called with the id of every run whose cancel is requested."""
         self._on_cancel.append(callback)
 
     def wake_runs(self, run_ids: Iterable[RunId]) -> None:
@@ -96,9 +96,9 @@ class Notifier:
         self.wake_runs(tuple(self._readers))
 
     def announce_events(self, run_id: RunId, events: Sequence[NewEvent] = ()) -> None:
-        """Tell everybody that the run has new events; readers in this process are given them. Returns at once.
+        """Notify all processes that the run has new events, and give the events to readers in this process.
 
-        Without events it is the run's row that has changed: it may have ended.
+        Returns at once. Without events it announces a change of the run's row, which may mean that the run has ended.
         """
         brought = [RunEvent(run_id, new.seq, new.event) for new in events]
         may_have_ended = not brought or brought[-1].is_last
@@ -111,13 +111,13 @@ class Notifier:
         self._send_soon()
 
     def announce_work(self) -> None:
-        """Tell everybody that a run waits for a worker. Returns at once."""
+        """Notify all processes that a run waits for a worker. Returns at once."""
         self.work.wake()
         self._has_work = True
         self._send_soon()
 
     def announce_cancel(self, run_id: RunId) -> None:
-        """Tell everybody that the run is to stop. Returns at once."""
+        """Notify all processes that the run must stop. Returns at once."""
         self._cancel(run_id)
         self._cancels.add(run_id)
         self._send_soon()
@@ -127,7 +127,7 @@ class Notifier:
             self._telling = asyncio.create_task(self._send(), name="notify other processes")
 
     async def _send(self) -> None:
-        """Gather what is new for a moment and send it in one statement, until there are none."""
+        """Send pending notifications until there are none, collecting them for GATHER_SECONDS per statement."""
         while self._events or self._cancels or self._has_work:
             await asyncio.sleep(GATHER_SECONDS)
             notification = Notification(
@@ -161,7 +161,7 @@ class Notifier:
             callback(run_id)
 
     def _wake_all(self) -> None:
-        """After a gap anything may have happened: let everybody look."""
+        """Wake all waiters after a connection gap, since notifications may have been missed."""
         self.work.wake()
         self.jobs.wake()
         self.wake_readers()

@@ -1,6 +1,6 @@
-"""The pool that intents run over: connections of asyncpg's, bounded as limits.py says.
+"""The service's own connection pool over asyncpg connections, with the limits of limits.py.
 
-asyncpg's own pool gives a connection back in a task of its own, which takes longer than a statement does.
+asyncpg's pool returns each connection in a separate task, which takes longer than a statement does.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from throughline.domain.errors import DatabaseUnusable
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
-"""How long we wait for a statement's answer: longer than the server allows any, so only a dead network gets here."""
+"""Client-side limit for a statement's answer. It exceeds the server's limits, so only a dead network reaches it."""
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 CLOSED = (
@@ -31,15 +31,15 @@ OTHER_LOOP = (
     "Open a client with `connect` in each loop and each process; this one goes on working where it was opened."
 )
 CACHED_STATEMENTS = 200
-"""Prepared on each connection; the service has fewer."""
+"""Size of each connection's prepared statement cache; the service has fewer statements."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """How many connections there are at most, and how long to wait for a free one.
+    """The pool's most connections, and how long to wait for a free one.
 
-    A statement without an answer after `answer_seconds` has failed; a connection that nobody has used for
-    `idle_seconds` is not used again.
+    A statement without an answer after `answer_seconds` has failed. A connection that was idle for `idle_seconds` is
+    not used again.
     """
 
     size: int
@@ -49,15 +49,15 @@ class PoolConfig:
 
 
 class ConnectionPool:
-    """A pool of at most `size` connections, made when they are first needed; the one used last is used next.
+    """A pool of up to `size` connections, opened when first needed; the most recently used one is reused first.
 
-    Connections are neither pinged before use nor reset behind it: each would cost a round trip for every intent. One
-    that died is noticed by its first statement, and the intent is run again on a new one; no intent changes a
-    connection's settings beyond its own transaction.
+    Connections are neither pinged before use nor reset afterwards, which would cost a round trip each. A broken
+    connection is noticed by its first statement, and the transaction is repeated on a new one. Transactions change no
+    session settings.
     """
 
     def __init__(self, address: Address, config: PoolConfig) -> None:
-        """Nothing is connected before the first `connection`."""
+        """Prepare the pool; the first use of `connection` connects."""
         self._address = address
         self._config = config
         self._free = asyncio.Semaphore(config.size)
@@ -68,21 +68,21 @@ class ConnectionPool:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a pooler stands before the server: the next transaction may meet another server connection."""
+        """Whether a connection pooler precedes the server, so that each transaction may use another connection."""
         return self._address.is_pooled
 
     @property
     def begin(self) -> str:
-        """The statement that begins a transaction."""
+        """The SQL text that begins a transaction."""
         return BEGIN_LIMITED if self.is_pooled else BEGIN
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
-        """Yield a connection that nobody else uses inside the block.
+        """Yield a connection for exclusive use inside the block.
 
-        One that may still be busy, or leads nowhere, is closed. Raises DRIVER_ERRORS, of these PoolTimeout where all
-        connections stayed in use, and DatabaseUnusable, as no try again helps, once the pool is closed and in another
-        event loop than that of the first use.
+        A connection that may still be busy or is broken is closed afterwards. Raises DRIVER_ERRORS, of which
+        PoolTimeout means that all connections stayed in use. Raises DatabaseUnusable if the pool is closed or used in
+        another event loop than at first.
         """
         await self._reserve()
         try:
@@ -101,7 +101,7 @@ class ConnectionPool:
             self._free.release()
 
     async def close(self) -> None:
-        """Close all connections; what is in use is closed behind its use."""
+        """Close all connections; those in use are closed after their use."""
         self._is_closed = True
         idle, self._idle = self._idle, []
         closing = (one.connection.close(timeout=CLOSE_TIMEOUT_SECONDS) for one in idle)
@@ -121,14 +121,14 @@ class ConnectionPool:
             raise PoolTimeout from None
 
     def _check_loop(self) -> None:
-        """Raise DatabaseUnusable where the connections' transports are another loop's: a use here would break them."""
+        """Raise DatabaseUnusable if the pool's connections belong to another event loop."""
         loop = _running_loop()
         self._loop = self._loop or loop
         if loop is None or loop is not self._loop:
             raise DatabaseUnusable(OTHER_LOOP)
 
     def _take(self) -> asyncpg.Connection | None:
-        """Return the connection that was used last, None where all are busy, closed, or unused for too long."""
+        """Return the most recently used idle connection, None if there is none that may be used."""
         while self._idle:
             one = self._idle.pop()
             if one.connection.is_closed():
@@ -139,7 +139,7 @@ class ConnectionPool:
         return None
 
     def _give_back(self, connection: asyncpg.Connection, *, is_good: bool) -> None:
-        if connection.is_closed():  # asked for its transaction now, asyncpg raises, which would hide the reason
+        if connection.is_closed():  # is_in_transaction() would raise and hide the original error
             return
         if self._is_closed or not is_good or connection.is_in_transaction():
             connection.terminate()
@@ -147,7 +147,7 @@ class ConnectionPool:
             self._idle.append(_Idle(connection, time.monotonic()))
 
     def _leave_all(self) -> None:
-        """The other connections are as this one was: only new ones find a server, a new primary, or a new schema."""
+        """Discard all connections, since the others share the failure: only new ones find a new server or schema."""
         self._generation += 1
         while self._idle:
             self._idle.pop().connection.terminate()
@@ -169,7 +169,7 @@ class ConnectionPool:
         return connection
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
-        if self.is_pooled:  # asyncpg would switch `jit` off for the session, which is not ours, to learn about types
+        if self.is_pooled:  # else asyncpg switches `jit` off in the shared session to read types
             connection._server_caps = connection._server_caps._replace(jit=False)  # noqa: SLF001  # no public way
         else:
             await connection.execute(LIMIT_SESSION)
@@ -178,7 +178,7 @@ class ConnectionPool:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop of this thread; None in a forked process, where its parent's seems to run."""
+    """Return this thread's event loop; None in a forked process, although the parent's loop seems to run there."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -187,19 +187,19 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A connection that nobody uses, and since when."""
+    """An idle connection and the time of its last use."""
 
     connection: asyncpg.Connection
     since: float
 
 
 def _is_unusable(error: BaseException) -> bool:
-    """Whether an answer may still be on its way: somebody stopped waiting for it."""
+    """Whether the connection must be closed: it is lost, or the answer to an abandoned statement may still arrive."""
     return isinstance(error, asyncio.CancelledError | TimeoutError | GeneratorExit) or is_connection_lost(error)
 
 
 def _read_json(written: str) -> object:
-    """Parse a jsonb value; most columns of most rows are empty, and a parser call for each would be felt."""
+    """Parse a jsonb value. Most values are empty, so the parser is skipped for those."""
     if written in {"{}", "[]"}:
         return {} if written == "{}" else []
     return json.loads(written)

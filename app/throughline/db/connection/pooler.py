@@ -1,7 +1,7 @@
-"""Checks, before anything is asked of them, that the operator's addresses lead where the service can work.
+"""Checks at the start that the configured database URLs are suitable, in particular behind a connection pooler.
 
-A pooler in transaction mode accepts LISTEN and locks of a session, and keeps neither: nothing would fail, and nothing
-would ever be heard. So what is told at one address is listened for at the other.
+A pooler in transaction mode accepts LISTEN and session locks without error, but they have no effect. So a notification
+is sent through one URL, and its arrival is checked at the other.
 """
 
 import secrets
@@ -18,13 +18,13 @@ from throughline.db.connection.pooler_errors import ADVICE
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 LISTENS = 3
-"""A pooler may by chance pass one notification on, to the connection that happens to use the server's at the moment."""
+"""Repetitions of the check: a pooler may by chance deliver one notification to the right connection."""
 
 
 async def check_urls(urls: DatabaseUrls) -> None:
-    """Return if transactions can be run, and sessions be held, at the addresses.
+    """Check that the URLs can run transactions and keep sessions.
 
-    Raises DatabaseUnusable, saying which setting to change, and DatabaseUnavailable, which names host and port.
+    Raises DatabaseUnusable, which names the setting to change, or DatabaseUnavailable, which names host and port.
     """
     async with _connected(urls.shared_address()) as shared:
         if not urls.direct_url and not await _is_rewritten(shared):
@@ -36,9 +36,9 @@ async def check_urls(urls: DatabaseUrls) -> None:
 
 
 async def check_direct(urls: DatabaseUrls) -> None:
-    """Return if sessions can be held at the address for them. A pooler beside it may be down.
+    """Check that the URL for sessions can keep sessions. The pooler, if one is configured, may be down.
 
-    Where it answers, it has to lead to the same database. Raises as check_urls.
+    If the pooler answers, it must lead to the same database. Raises the errors of check_urls.
     """
     if urls.direct_url:
         with suppress(DatabaseUnavailable):
@@ -54,20 +54,20 @@ async def check_direct(urls: DatabaseUrls) -> None:
 
 
 async def _is_rewritten(connection: asyncpg.Connection) -> bool:
-    """Whether something on the way told us of another server process than the one that answers.
+    """Whether an intermediary reported another server process id than the one that answers.
 
-    Poolers do, and some hosts' proxies that keep sessions together.
+    Poolers do this, and so do some hosts' proxies that keep sessions intact.
     """
-    await connection.execute("begin")  # to prepare and to run are two messages, which a transaction keeps together
+    await connection.execute("begin")  # keeps prepare and execute on one server connection
     answering = await connection.fetchval("select pg_backend_pid()")
     await connection.execute("commit")
     return bool(answering != connection.get_server_pid())
 
 
 async def _hears(listener: asyncpg.Connection, teller: asyncpg.Connection) -> bool:
-    """Whether `listener` hears what `teller` tells: it has a session, and both are in one database.
+    """Whether `listener` receives a notification from `teller`: it has a session, and both use one database.
 
-    PostgreSQL signals listeners before it answers who told, and they pass it on before they answer the next statement.
+    PostgreSQL signals listeners before it answers the sender, and they deliver before answering their next statement.
     """
     channel = f"throughline_check_{secrets.token_hex(8)}"
     heard: list[object] = []
@@ -97,7 +97,7 @@ async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusa
 
 @asynccontextmanager
 async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
-    """Yield a connection that asks nothing of a pooler; its errors name the setting."""
+    """Yield a connection that needs nothing from a pooler; errors name the setting with the URL."""
     connection = None
     try:
         connection = await asyncpg.connect(

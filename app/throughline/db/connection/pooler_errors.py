@@ -1,4 +1,4 @@
-"""What a connection pooler's errors mean. PgBouncer has one code for nearly all it says itself; its words differ."""
+"""Translation of connection pooler errors. PgBouncer uses one SQLSTATE for nearly all, so texts are compared."""
 
 from throughline.domain.errors import DatabaseFull, DatabaseUnusable, ThroughlineError
 
@@ -15,9 +15,9 @@ _FULL = ("no more connections allowed",)
 
 
 def explain_pooler(code: str, told: str) -> ThroughlineError | None:
-    """Return what a pooler refused for good or a while; None for all else, such as a server that it merely lost.
+    """Return the error for a pooler's refusal, None for all else, such as a lost server connection.
 
-    `code` is the SQLSTATE. What was told is compared with PgBouncer's words, and never taken over.
+    `code` is the SQLSTATE. The text `told` is compared with PgBouncer's known texts and never shown.
     """
     if code in _LOST_STATEMENT:
         return DatabaseUnusable(

@@ -1,7 +1,6 @@
-"""Wakes whoever waits for a run, its events or its cancel in this process.
+"""Wakeups for tasks of this process that wait for a run, its events or its cancel.
 
-Waking is a courtesy, never a promise: whoever waits looks again after its timeout, so a lost connection only makes
-things slower.
+A signal is not guaranteed to arrive: waiting tasks look again after a timeout, so a lost connection only delays them.
 """
 
 import asyncio
@@ -11,19 +10,18 @@ from throughline.domain.events import RunEvent
 from throughline.ports.followed_runs import Seen
 
 MOST_KEPT = 256
-"""Events kept for a reader who is slow; beyond it the reader goes to the table again."""
+"""Events kept for a slow reader; beyond this number they are dropped and the reader reads the table."""
 
 
 class Signal:
-    """Remembers that it was woken until the next wait, so that nothing is missed between two waits."""
+    """A signal that stays set until the next wait, so that none is missed between two waits."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._woken = asyncio.Event()
         self.times = 0
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Return True when woken since the last wait, False after the timeout."""
+        """Return True once woken since the last wait, False after the timeout."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._woken.wait()
@@ -33,27 +31,26 @@ class Signal:
         return True
 
     def wake(self) -> None:
-        """End the wait, or the next one. `times` says how often it was."""
+        """End the current or the next wait. `times` counts the calls."""
         self.times += 1
         self._woken.set()
 
 
 class RunSignal(Signal):
-    """Wakes a reader of one run, and may bring the new events with it: those written in this very process.
+    """The signal of one run's reader; it can carry new events that this process wrote.
 
-    `seen` is what its reader has seen, None while it does not wait. With `ends_only` it is woken when the run may have
-    ended, and by those who look after readers: not for each event.
+    `seen` is the event number and status that the reader has seen, None while it does not wait. With `ends_only` single
+    events do not wake it, only a possible end of the run and the poll for all readers.
     """
 
     def __init__(self, *, ends_only: bool = False) -> None:
-        """Start with nothing."""
         super().__init__()
         self.ends_only = ends_only
         self.seen: Seen | None = None
         self._events: list[RunEvent] = []
 
     async def wait_behind(self, seen: Seen, timeout_seconds: float) -> bool:
-        """Wait as `wait`, and let those who look after readers know what this one has seen."""
+        """Wait like `wait`, and meanwhile expose in `seen` what the reader has seen, for the poll."""
         self.seen = seen
         try:
             return await self.wait(timeout_seconds)
@@ -61,7 +58,7 @@ class RunSignal(Signal):
             self.seen = None
 
     def bring(self, events: Sequence[RunEvent]) -> None:
-        """Wake, with events that are stored by now."""
+        """Wake the reader and keep the events, which are already stored, for it."""
         if len(self._events) + len(events) > MOST_KEPT:
             self._events.clear()
         else:
@@ -69,9 +66,9 @@ class RunSignal(Signal):
         self.wake()
 
     def after(self, seq: int) -> tuple[RunEvent, ...]:
-        """Take the events that follow `seq` without a gap; where there is one, the table has to be read.
+        """Take the events that follow `seq` without a gap; empty if there is a gap and the table must be read.
 
-        Whoever looks here or there knows what there is: the next wait waits.
+        Pending signals are cleared, since the reader now has the current state.
         """
         events = [event for event in self._events if event.seq > seq]
         self._events.clear()

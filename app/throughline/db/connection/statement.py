@@ -1,31 +1,31 @@
-"""SQL with named parameters, as every intent is written, and the rows that come back."""
+"""SQL statements with named parameters, the form in which all repositories write them, and result rows."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-Row: TypeAlias = Mapping[str, Any]  # Any: a column has the type that its reader knows
-"""A row by the names of its columns: asyncpg's Record."""
+Row: TypeAlias = Mapping[str, Any]  # Any: the reader of a column knows its type
+"""A result row by column name: asyncpg's Record."""
 
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
-"""`:name`, but not the type in `value::type`."""
+"""A `:name` parameter, but not the type in `value::type`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`text` is what PostgreSQL takes, with `$1`, `$2`…; `names` says whose value each of them is."""
+    """`text` is the SQL for PostgreSQL, with `$1`, `$2`…; `names` lists the parameter names in that order."""
 
     text: str
     names: tuple[str, ...]
 
     def arguments(self, parameters: Mapping[str, object]) -> list[object]:
-        """Return the values in their order. Raises KeyError where one is missing."""
+        """Return the parameters' values in the order of `names`. Raises KeyError if one is missing."""
         return [parameters[name] for name in self.names]
 
 
 def statement(written: str) -> Statement:
-    """Return the statement that is written with `:name` for each parameter."""
+    """Return the statement for SQL text with `:name` parameters."""
     names = tuple(dict.fromkeys(_NAMED.findall(written)))
     places = {name: f"${number}" for number, name in enumerate(names, start=1)}
     return Statement(_NAMED.sub(lambda found: places[found[1]], written), names)

@@ -1,4 +1,4 @@
-"""Where every statement and every commit goes through: one intent, one transaction, tried again where that is safe."""
+"""Execution of all statements and transactions over the pool, with retries of repeatable failures."""
 
 import asyncio
 import random
@@ -22,26 +22,26 @@ T = TypeVar("T")
 
 
 class Statements(Protocol):
-    """Runs statements; each intent is written against this."""
+    """An executor of statements; functions of this package take it to run alone or in a transaction."""
 
     async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        """Run one statement and return its rows, none where it returns none; further parameters are left aside."""
+        """Run one statement and return its rows, possibly none; parameters the statement does not use are ignored."""
 
 
 class Transactions:
-    """Runs intents over the pool.
+    """Runs transactions over the pool, and repeats them after repeatable failures.
 
-    An intent must come to the same result when it is run twice: its first commit may have succeeded although the
-    answer was lost. Every intent of this package does, through an id made beforehand, a unique key or a fence.
+    A transaction must give the same result when it is run twice, because its first commit may have succeeded although
+    the answer was lost. All transactions of this package do, by an id made beforehand, a unique key or a fence.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
-        """Use the pool; single statements commit by themselves, without further round trips but behind a pooler."""
+        """Use the pool. Single statements commit by themselves, without further round trips unless behind a pooler."""
         self._pool = pool
         self._full_at = float("-inf")
 
     def was_full(self, seconds: float) -> bool:
-        """Whether the database had no room left for something in the last `seconds`."""
+        """Whether a statement failed with DatabaseFull in the last `seconds`."""
         return time.monotonic() - self._full_at < seconds
 
     async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
@@ -49,7 +49,7 @@ class Transactions:
 
         Raises DatabaseUnavailable, DatabaseUnusable, InvalidInput (a value that cannot be stored).
         """
-        if self._pool.is_pooled:  # its messages meet one server, and its limits, only in a transaction
+        if self._pool.is_pooled:  # only a transaction keeps one server connection and its limits
             return await self.run(lambda tx: tx.fetch(statement, **parameters))
 
         async def once() -> Sequence[Row]:
@@ -59,7 +59,10 @@ class Transactions:
         return await self._noting(once)
 
     async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
-        """Run the intent's statements in one transaction: all of it is stored, or nothing. Raises as `fetch`."""
+        """Run `intent`, a function of statements, in one transaction that is stored completely or not at all.
+
+        Raises the errors of `fetch`.
+        """
 
         async def once() -> T:
             async with self._pool.connection() as connection:
@@ -91,9 +94,9 @@ async def _in_transaction(
     try:
         result = await intent(_OnConnection(connection))
     except TimeoutError:
-        raise  # no answer came: another statement would get none either, and the connection is given up
+        raise  # a rollback would get no answer either; the connection is closed
     except Exception:
-        with suppress(*DRIVER_ERRORS):  # what the intent met is told, not what came of it
+        with suppress(*DRIVER_ERRORS):  # the first error is reported, not the rollback's
             await connection.execute("rollback")
         raise
     await connection.execute("commit")

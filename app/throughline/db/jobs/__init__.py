@@ -1,1 +1,1 @@
-"""Side jobs: their queue, who takes them, and retention."""
+"""Side jobs: their queue and their kinds."""

@@ -1,4 +1,4 @@
-"""The kinds of jobs there are, and those that are put in line inside this package, as part of what makes them due."""
+"""The kinds of side jobs, and those that this package itself queues in the transaction that makes them due."""
 
 from throughline.db.jobs.queue import ASK_AGAIN, Job
 from throughline.domain.ids import SessionId, UserId
@@ -9,7 +9,7 @@ INDEX_OWNER = "index_owner"
 BY_THE_CLOCK = ("retention", "unused_summaries", "archived_sessions", "index_history", "find_unembedded")
 RETENTION, UNUSED_SUMMARIES, ARCHIVED_SESSIONS, INDEX_HISTORY, FIND_UNEMBEDDED = BY_THE_CLOCK
 KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, INDEX_OWNER, *BY_THE_CLOCK)
-"""All that this version does in one process or another."""
+"""All job kinds that this version knows."""
 
 
 def summary_job(session_id: SessionId, owner_id: UserId) -> Job:
@@ -18,7 +18,7 @@ def summary_job(session_id: SessionId, owner_id: UserId) -> Job:
 
 
 def index_job(owner_id: UserId) -> Job:
-    """Return the job that indexes the history of the owner."""
+    """Return the job that indexes the owner's message history."""
     return Job(INDEX_OWNER, str(owner_id), owner_id)
 
 
@@ -26,4 +26,4 @@ ENQUEUE_SUMMARY = f"""
     insert into jobs as job (kind, subject, owner_id)
     select '{PREPARE_SUMMARY}', cast(due.session_id as text), due.owner_id from due {ASK_AGAIN}
 """  # noqa: S608  # our own name
-"""What `enqueue_job` does with the summary job of each session in `due`, as a part of another statement."""
+"""SQL fragment that queues the summary job for each session in `due`, as `enqueue_job` does."""

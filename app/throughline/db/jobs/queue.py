@@ -1,7 +1,7 @@
-"""Side jobs: work beside the turns that may be late, may come twice, and may be lost without harm.
+"""The queue of side jobs: work besides turns that may be late, repeated or lost without harm.
 
-A job says what to do (`kind`) and for what (`subject`, an id, never a text). It is claimed and held like a run, by a
-lease and a fence (db/leases.py).
+A job names its `kind` and its `subject`, which is an id and never text. Jobs are claimed and held like runs, by a lease
+and a fence (db/leases.py).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -22,9 +22,9 @@ from throughline.domain.run import LeaseRenewal
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do; of one kind and subject there is at most one at a time, waiting or being done.
+    """A job to do. For each kind and subject at most one exists at a time, waiting or under way.
 
-    `owner_id` is the user whose share of the places the job takes, if any.
+    `owner_id` is the user whose share of the job slots it takes, if any.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job in hand. `failures` is how often it failed, `attempt` how often it was begun without an end, this time too.
+    """A claimed job. `failures` counts its failures, `attempt` its starts without a recorded end, including this one.
 
     A job whose process died has a higher `attempt`. `is_continued`: this is a further round of a long job.
     """
@@ -48,11 +48,11 @@ class TakenJob:
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
-    """Who claims which kinds. Jobs of `full_owners` are passed over, and further rounds unless `takes_continued`.
+    """A claim of a job of these kinds. Skips jobs of `full_owners`, and further rounds unless `takes_continued`.
 
-    `held` are jobs the claimer is doing: their leases may have run out while the database was away.
-    A job over which processes died rests between its lease's end and the next claim: `first_pause` from the second
-    death on, four times as long after each further one, `longest_pause` at most.
+    `held` are jobs the claimer is working on; their leases may have expired during a database outage. From the second
+    process death on, a job waits after its lease's end: first `first_pause`, then four times as long each, up to
+    `longest_pause`.
     """
 
     worker: str
@@ -67,7 +67,7 @@ class JobClaim:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """How a job goes to the end of the line; it is not claimed before `delay`, further rounds after all others."""
+    """How a job returns to the end of the queue: not claimed before `delay`, further rounds after all other jobs."""
 
     delay: timedelta = timedelta(0)
     attempt: int = 0
@@ -77,9 +77,9 @@ class PutBack:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Work by the clock, done by one process of all: a job of this kind is put in line once in each period.
+    """Periodic work: a job of this kind is queued once per period, for one of all processes.
 
-    Periods are counted in UTC, `at` after the full `every`.
+    Periods are in UTC and start `at` after each multiple of `every`.
     """
 
     kind: str
@@ -90,7 +90,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The jobs of one kind that wait; `oldest_seconds` is how long one has waited that could have been taken."""
+    """The waiting jobs of one kind; `oldest_seconds` is how long the oldest claimable one has waited."""
 
     kind: str
     jobs: int
@@ -98,7 +98,7 @@ class Waiting:
 
 
 ASK_AGAIN = "on conflict (kind, subject) do update set is_asked_again = true where job.lease_until is not null"
-"""A job that waits is left as it is. One in hand goes back into the line when it ends: it may have looked before."""
+"""A waiting job is unchanged. A job under way is queued again when it ends, since it may have read older data."""
 
 _ENQUEUE = sql(
     """
@@ -126,7 +126,7 @@ _CLAIM = sql(
     claimed=CLAIMED,
 )
 _RENEW = renewal("jobs")
-# The row is locked before it is read: who asks for the job is either seen here, or finds it gone and inserts a new one.
+# The row is locked before it is read. A concurrent enqueue is either seen here or finds no row and inserts a new one.
 _FINISH = sql(
     """
     with held as materialized (
@@ -153,7 +153,7 @@ _PUT_BACK = sql(
     held=HELD,
     released=RELEASED,
 )
-# A schedule seen for the first time waits for its next period. `job_schedules` is read as it was before the insert.
+# A new schedule waits for its next period: the join reads `job_schedules` as it was before the insert.
 _PUT_DUE = sql("""
     with clock as (
         select c.kind,
@@ -175,33 +175,33 @@ _WAITING = sql("""
 
 
 async def enqueue_job(tx: Statements, job: Job) -> bool:
-    """Put the job in line as part of the transaction; False if it is there already, waiting or being done.
+    """Queue the job as part of the transaction; return False if it exists already, waiting or under way.
 
-    The one way into the queue, but for statements that have ENQUEUE_SUMMARY (`kinds.py`) within. A trigger wakes those
-    who claim once the transaction is committed.
+    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY (`kinds.py`). A trigger notifies workers
+    when the transaction commits.
     """
     rows = await tx.fetch(_ENQUEUE, kind=job.kind, subject=job.subject, owner_id=job.owner_id)
     return bool(rows) and bool(rows[0]["is_new"])
 
 
 class JobQueue:
-    """The queue for those who have no transaction of their own, and for those who do the jobs.
+    """The job queue, for callers without a transaction of their own and for workers.
 
-    `work` is woken when a job was put in line, or put back to be claimed at once.
+    `work` is woken when a job was queued, or put back to be claimed at once.
     """
 
     def __init__(self, transactions: Transactions, leases: Transactions, work: Signal) -> None:
-        """Work through `transactions`, renew through `leases` alone."""
+        """Use `transactions`, but `leases` for renewals."""
         self.work = work
         self._transactions = transactions
         self._leases = leases
 
     async def enqueue(self, job: Job) -> bool:
-        """Put the job in line: one statement, one round trip; False if it is there already."""
+        """Queue the job in one statement; return False if it exists already."""
         return await enqueue_job(self._transactions, job)
 
     async def claim(self, claim: JobClaim) -> TakenJob | None:
-        """Take the next job that is due, or that a silent process has left; new ones before further rounds."""
+        """Claim the next due job or one whose lease has expired; new jobs come before further rounds."""
         rows = await self._transactions.fetch(
             _CLAIM,
             worker=claim.worker,
@@ -217,18 +217,18 @@ class JobQueue:
         return _taken_from(rows[0]) if rows else None
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
-        """Extend these leases; those no longer ours are not in the answer."""
+        """Extend the leases; the result lacks leases that are lost."""
         return await renew_leases(self._leases, _RENEW, leases, lease_seconds)
 
     async def finish(self, lease: RowLease, *, has_failed: bool = False) -> None:
-        """Take the job out of the queue, if it is still ours; with `has_failed` it was given up, and is recorded.
+        """Remove the job from the queue if its lease is valid; with `has_failed` record it as given up.
 
-        One that was asked for meanwhile goes back into the line, as good as new. Doing this twice does it once.
+        If it was queued again meanwhile, it returns to the queue as a new job. Idempotent.
         """
         await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, has_failed=has_failed)
 
     async def put_back(self, lease: RowLease, put_back: PutBack) -> None:
-        """Put the job at the end of the line, if it is still ours."""
+        """Put the job at the end of the queue if its lease is valid."""
         await self._transactions.fetch(
             _PUT_BACK,
             id=lease.id,
@@ -240,7 +240,7 @@ class JobQueue:
         )
 
     async def put_due(self, schedules: Sequence[Schedule]) -> None:
-        """Put in line the work by the clock for which a new period has begun, once for all processes."""
+        """Queue the schedules' jobs whose next period has begun, once for all processes."""
         await self._transactions.fetch(
             _PUT_DUE,
             kinds=[schedule.kind for schedule in schedules],
@@ -249,7 +249,7 @@ class JobQueue:
         )
 
     async def waiting(self) -> tuple[Waiting, ...]:
-        """Return what waits, by kind; kinds of which nothing waits are left out."""
+        """Return the waiting jobs by kind; kinds without waiting jobs are left out."""
         rows = await self._transactions.fetch(_WAITING)
         return tuple(Waiting(row["kind"], row["jobs"], float(row["oldest_seconds"])) for row in rows)
 

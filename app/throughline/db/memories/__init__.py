@@ -1,1 +1,1 @@
-"""Users' memories and their vectors."""
+"""Storage of users' memories and their embedding vectors."""

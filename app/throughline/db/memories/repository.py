@@ -1,4 +1,4 @@
-"""Memories by intent, always in the name of the user they belong to. Missing and foreign ones are the same NotFound."""
+"""The memory repository, always on behalf of the owner. Missing and other users' memories raise the same NotFound."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from throughline.domain.memory import Memory
 from throughline.domain.page import Page
 
 ANALYZED_AT_ONCE = 500
-"""Memories of other rules (another language) that a search brings up to its own first."""
+"""Memories indexed for another language or analyzer version that a search re-indexes first."""
 
 MEMORY_COLUMNS = "m.id, m.user_id, m.text, m.metadata, m.created_at, m.updated_at, m.text_version"
 _CREATE = sql(
@@ -75,17 +75,17 @@ _SEARCH = sql(
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """What to change; None leaves a value as it is."""
+    """Changes of a memory; None leaves a value unchanged."""
 
     text: str | None = None
     metadata: JsonObject | None = None
 
 
 class MemoryRepository:
-    """What users keep."""
+    """Storage of memories and their search by words."""
 
     def __init__(self, transactions: Transactions, language: str) -> None:
-        """Work through `transactions`; stem words by the rules of `language`. Raises SettingInvalid."""
+        """Use `transactions`; stem words by the rules of `language`. Raises SettingInvalid."""
         self._transactions = transactions
         self._analyzer = Analyzer(language)
 
@@ -107,7 +107,7 @@ class MemoryRepository:
         return _one(await self._transactions.fetch(_GET, id=memory_id, user_id=user_id), memory_id)
 
     async def list(self, user_id: UserId, limit: int, cursor: str | None) -> Page[Memory]:
-        """Return the user's memories, the newest first. Raises InvalidInput for a cursor that is not ours."""
+        """Return the user's memories, newest first. Raises InvalidInput for an invalid cursor."""
         before_time, before_id = (None, None) if cursor is None else decode_cursor(cursor)
         rows = await self._transactions.fetch(
             _LIST, user_id=user_id, before_time=before_time, before_id=before_id, limit=limit + 1
@@ -116,7 +116,7 @@ class MemoryRepository:
         return Page(memories, encode_cursor(memories[-1].created_at, memories[-1].id) if len(rows) > limit else None)
 
     async def update(self, user_id: UserId, memory_id: MemoryId, change: MemoryChange) -> Memory:
-        """Change what `change` names and return the memory. Raises NotFound."""
+        """Apply the change and return the memory. Raises NotFound."""
         has_text = change.text is not None
         rows = await self._transactions.fetch(
             _UPDATE,
@@ -135,7 +135,7 @@ class MemoryRepository:
             raise _not_found(memory_id)
 
     async def search(self, user_id: UserId, query: str, limit: int) -> tuple[Memory, ...]:
-        """Return the user's memories that match best, the best first."""
+        """Return the user's best matching memories, best first."""
         terms = self._terms(query)
         if not terms:
             return ()
@@ -163,7 +163,7 @@ def _not_found(memory_id: MemoryId) -> NotFound:
 
 
 def read_memory(row: Row) -> Memory:
-    """Return the memory of a row that has MEMORY_COLUMNS, and `score` where it was searched for."""
+    """Return the memory in a row with MEMORY_COLUMNS, and with `score` if it was searched."""
     return Memory(
         id=MemoryId(row["id"]),
         user_id=UserId(row["user_id"]),

@@ -1,7 +1,7 @@
-"""Makes the table of vectors, at the start of a service that has a model for them.
+"""Creation of the table for embedding vectors, at the start of a service with an embedding model.
 
-It is no part of the migrations, as it needs pgvector: a server without that serves all the rest, and one that gets it
-later has the table from the next start on.
+It is not part of the migrations, because it needs pgvector. A server without pgvector supports everything else, and one
+that gets it later has the table from the next start on.
 """
 
 from sqlalchemy import RowMapping, text
@@ -37,10 +37,10 @@ _OR_NONE = "or leave EMBEDDING_MODEL empty: memories are then found by their wor
 
 
 async def prepare_vectors(url: str, *, may_create: bool) -> None:
-    """Make the table where it is missing; concurrent callers wait for each other.
+    """Create the vector table if it is missing; concurrent callers wait for each other.
 
-    Raises DatabaseUnusable, saying what to do, where pgvector is not installed, our role may not take it into use, or
-    something is missing and `may_create` is False. Raises DatabaseUnavailable.
+    Raises DatabaseUnavailable. Raises DatabaseUnusable, with advice, if pgvector is not installed, the service's role
+    may not create it, or something is missing and `may_create` is False.
     """
     async with locked_connection(url) as connection:
         state = (await connection.execute(_STATE)).mappings().one()

@@ -1,6 +1,6 @@
-"""Vectors of memories by intent. The table is there only where a model for them is set, see vector_table.py.
+"""Embedding vectors of memories. The table exists only if an embedding model is set, see vector_table.py.
 
-A vector counts as long as model, dimension and text are the ones asked for; all others are as if they were not there.
+A vector is used only if its model, dimensions and text version match the request; others are ignored.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ _MISSING = sql(
 """,
     columns=MEMORY_COLUMNS,
 )
-# Distances are made of the rows that are left, so never of two vectors of different lengths, which pgvector refuses.
-# The subselect reads the query's vector once, not for every row, whatever plan is chosen.
+# Distances are computed only for filtered rows, whose vectors have equal length; pgvector refuses others.
+# The subselect parses the query's vector once instead of for every row, whatever the plan.
 _NEAREST = sql(
     """
     with near as materialized (
@@ -56,23 +56,22 @@ _DELETE_OTHERS = sql("""
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What vectors have to have in common to be compared."""
+    """Model and dimensions, which must be equal for vectors to be comparable."""
 
     model: str
     dimensions: int
 
 
 class MemoryVectorRepository:
-    """The vectors of what users keep."""
+    """Storage of memory vectors and nearest-neighbour search."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def put(self, model: str, memories: Sequence[Memory], vectors: Sequence[Vector]) -> None:
         """Store a vector for each memory, all of one length.
 
-        Of a memory that was deleted, or has another text by now, nothing is stored.
+        Nothing is stored for memories that were deleted or whose text has changed meanwhile.
         """
         await self._transactions.fetch(
             _PUT,
@@ -84,14 +83,14 @@ class MemoryVectorRepository:
         )
 
     async def missing(self, kind: Kind, after: MemoryId | None, limit: int) -> tuple[Memory, ...]:
-        """Return memories of all users that have no vector of this kind, by their ids, from behind `after` on."""
+        """Return memories of all users without a vector of this kind, ordered by id, after the id `after`."""
         rows = await self._transactions.fetch(
             _MISSING, model=kind.model, dimensions=kind.dimensions, after=after, limit=limit
         )
         return tuple(read_memory(row) for row in rows)
 
     async def nearest(self, user_id: UserId, model: str, vector: Vector, limit: int) -> tuple[Memory, ...]:
-        """Return the user's memories nearest by cosine, the nearest first, among those with comparable vectors."""
+        """Return the user's nearest memories by cosine distance, nearest first; only comparable vectors count."""
         rows = await self._transactions.fetch(
             _NEAREST,
             user_id=user_id,
@@ -103,7 +102,7 @@ class MemoryVectorRepository:
         return tuple(read_memory(row) for row in rows)
 
     async def delete_others(self, model: str, days: int) -> int:
-        """Delete vectors of other models that are older than `days`; return how many."""
+        """Delete vectors of other models that are older than `days`; return their number."""
         return len(await self._transactions.fetch(_DELETE_OTHERS, model=model, days=days))
 
 

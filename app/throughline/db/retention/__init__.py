@@ -1,1 +1,1 @@
-"""Retention: deleting what has served its time, the only folder that does."""
+"""Retention: deletion of expired rows, all in this folder."""

@@ -1,4 +1,4 @@
-"""Archived sessions that have served their time: finding them, and erasing one as its owner would."""
+"""Expired archived sessions: listing them, and erasing one as its owner would."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,12 +26,12 @@ _LOCK = sql("""
         and not exists (select 1 from runs r where r.session_id = s.id and r.status in ('queued', 'running'))
     for update of s skip locked
 """)
-# An archived session takes no message, so no turn begins between the look and the lock.
+# An archived session accepts no messages, so no turn starts between this check and the lock.
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSession:
-    """An archived session, and when it was last changed or had a turn: it has been archived at least since then."""
+    """An archived session, and the time of its last change or turn, since which it may have been archived."""
 
     id: SessionId
     owner_id: UserId
@@ -45,21 +45,21 @@ class ArchiveRepository:
     """Archived sessions of all owners."""
 
     def __init__(self, transactions: Transactions, loaded: LoadedRows) -> None:
-        """Work through `transactions`; rows of erased sessions are not kept in `loaded` any longer."""
+        """Use `transactions`; remove the rows of erased sessions from the cache `loaded`."""
         self._transactions = transactions
         self._loaded = loaded
 
     async def list_old(self, days: int, after: ArchivedSession) -> tuple[ArchivedSession, ...]:
-        """Return up to SESSIONS_AT_ONCE that were last changed more than `days` ago, the oldest first."""
+        """Return up to SESSIONS_AT_ONCE sessions last changed more than `days` ago, oldest first, after `after`."""
         rows = await self._transactions.fetch(
             _LIST, days=days, after_time=after.updated_at, after_id=after.id, limit=SESSIONS_AT_ONCE
         )
         return tuple(ArchivedSession(SessionId(row["id"]), UserId(row["owner_id"]), row["updated_at"]) for row in rows)
 
     async def erase(self, session: ArchivedSession, days: int) -> bool:
-        """Erase the session if it is as it was listed; False where somebody uses it, or has brought it back.
+        """Erase the session if it is still archived and unused; return False if it is in use or was changed.
 
-        Raises SessionBusy: another session of the owner, which quotes this one, has a turn under way.
+        Raises SessionBusy if another session of the owner that quotes it has an unfinished turn.
         """
         is_erased = await self._transactions.run(lambda tx: _erase(tx, session, days))
         self._loaded.forget(session.id)

@@ -1,6 +1,6 @@
-"""Deleting rows that have served their time, a small batch in a statement.
+"""Deletion of expired rows, a small batch per statement.
 
-Messages, runs and adopted summaries are kept. `worker/retention.py` says how old which rows get.
+Messages, runs and adopted summaries are kept. `worker/retention.py` defines the retention periods.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from throughline.db.jobs.kinds import KINDS
 from throughline.db.statements.sql import sql
 
 FIRST_ID = UUID(int=0)
-"""Where a walk through a table begins, in the order of ids."""
+"""Start of a scan through a table in id order."""
 
 RUNS_AT_ONCE = 50
-"""Runs whose events go in one statement, always all of a run's: a reader finds the whole stream or none of it."""
+"""Runs whose events one statement deletes. A run's events are deleted together: readers find all or none."""
 
 ROWS_AT_ONCE = 500
 
 _MADE_BEFORE = """
     cast(lpad(to_hex(cast(extract(epoch from now() - make_interval(hours => :hours)) * 1000 as bigint)), 12, '0')
         || '00000000000000000000' as uuid)"""
-# Ids are UUIDv7: the first 48 bits are the milliseconds of their making. What is old stands first in the index.
+# Ids are UUIDv7: the first 48 bits are the creation time in milliseconds, so old rows come first in the index.
 
 _DELETE_EVENTS = sql(
     """
@@ -48,14 +48,14 @@ _DELETE_EVENTS = sql(
 """,
     made_before=_MADE_BEFORE,
 )
-# The lock on a run's row stands for all of its events; of an erased run nobody reads any. Rows are looked up by arrays
-# of ids: through the indexes, also before anything is known of how large the tables are.
+# The lock on a run's row covers all its events; events of an erased run have no readers. Rows are looked up by arrays
+# of ids, so that indexes are used even before table statistics exist.
 
 
 def _walk(looked_at: str, free: str, gone: str) -> Statement:
-    """Return the statement of one batch of a walk by id: of what was looked at, what may go, and what then goes.
+    """Return the statement for one batch of a scan by id: rows examined, rows that may be deleted, rows deleted.
 
-    The pieces are queries of ids; `:after` is where the batch before ended, `:rows` the batch's size.
+    The fragments are queries of ids. `:after` is the previous batch's last id, `:rows` the batch size.
     """
     return sql(
         """
@@ -111,7 +111,7 @@ _DELETE_PREPARED = sql("""
 
 
 def _batch(table: str, old: str, *, change: str = "") -> Statement:
-    """Return the statement that deletes a batch of the rows that are `old`, or makes the `change` to them."""
+    """Return the statement that deletes a batch of rows matching `old`, or applies `change` to them."""
     return sql(
         """
         with free as (
@@ -136,11 +136,11 @@ _STATEMENTS = {
     "segments": _DELETE_SEGMENTS,
     "prepared": _DELETE_PREPARED,
     "job_log": _batch("failed_jobs", "failed_at < {before}"),
-    # What this version knows waits on, however long no worker was there.
+    # Jobs of kinds that this version knows are kept, however long they wait.
     "jobs": _batch("jobs", "lease_until is null and kind <> all(cast(:kinds as text[])) and created_at < {before}"),
     "processes": _batch("processes", "heartbeat_at < {before}"),
     "slack_events": _batch("slack_events", "created_at < {before}"),
-    # The text of an edit whose message does not come any more goes; its place is kept.
+    # An edit whose message no longer arrives is cleared; its row is kept.
     "slack_early_edits": _batch(
         "slack_events",
         "early_edit is not null and cast(message_ts as numeric) < extract(epoch from {before})",
@@ -154,24 +154,27 @@ _STATEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What a batch came to; `last` is where to go on, None at the end. Locked rows are looked at and not deleted."""
+    """The result of a batch; `last` is the id to continue after, None at the end.
+
+    Locked rows are examined but not deleted.
+    """
 
     deleted: int
     last: UUID | None
 
 
 class RetentionRepository:
-    """Deletes batch by batch. Rows that others hold are passed over."""
+    """Deletes expired rows in batches; rows locked by other transactions are skipped."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`; each batch is a transaction of its own."""
+        """Use `transactions`; each batch is one transaction."""
         self._transactions = transactions
 
     async def delete(self, kind: str, hours: int, after: UUID) -> Walked:
-        """Delete, or forget, the next batch of what is older than `hours`, behind `after` in a walk by id.
+        """Delete, or clear, the next batch of rows of this kind older than `hours`, after the id `after`.
 
-        Events go by runs, RUNS_AT_ONCE of them. Summary segments go if they are in no version and their session is at
-        rest; prepared versions if they build on one no longer in use.
+        Events are deleted by runs, RUNS_AT_ONCE at a time. Summary segments are deleted if no version uses them and
+        their session has no unfinished run. Prepared versions are deleted if their base version is no longer adopted.
         """
         most = RUNS_AT_ONCE if kind == "run_events" else ROWS_AT_ONCE
         found = (

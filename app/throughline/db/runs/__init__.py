@@ -1,1 +1,1 @@
-"""Runs: from submission to the end, and what their readers are told."""
+"""Runs: submission, claims, events and the end."""

@@ -1,4 +1,4 @@
-"""Holding runs: claimed by the first free worker, fairly between owners, kept by heartbeat, given back."""
+"""Leases on runs: claimed fairly between owners, renewed by heartbeats, and given back."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renewal
@@ -10,8 +10,8 @@ from throughline.domain.events import AnswerReset, NewEvent
 from throughline.domain.run import ClaimedRun, Claimer, Lease
 from throughline.domain.submission import Caps
 
-# Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
-# `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.
+# `waiting` finds owners with queued runs by one index probe each (a loose index scan), without reading all queued runs.
+# `fair` tries these owners in order and stops at the first one with a run to claim, so no further rows are locked.
 _CLAIM = """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and (r.lease_until < now() or r.claim_id = :claim_id)
@@ -74,12 +74,13 @@ _GIVE_BACK = sql(
 
 
 async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun | None:
-    """Take a run whose lease has run out, else one that is first in its session's line, by owners in turn.
+    """Claim a run with an expired lease, else the first queued run of a session, fairly between owners.
 
-    The owner with the fewest running runs comes first; among equals the one of whom none was begun for longest. Of an
-    owner's runs the oldest is taken. An owner with `caps.running_per_owner` running is passed over. A claimer that is
-    `only_for` one owner finds nothing of anybody else's.
-    The first free event number is read after the claim: no earlier holder can write any more by then.
+    The owner with the fewest running runs comes first; among equals the owner whose last run started longest ago.
+    Within an owner the oldest run is taken. Owners with `caps.running_per_owner` running runs are skipped. With
+    `only_for` only this owner's runs are claimed.
+
+    The first unused event number is read after the claim, when no earlier holder can write any more.
     """
     asked: dict[str, object] = {
         "worker": claimer.worker,
@@ -102,9 +103,9 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
 
 
 async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:
-    """Put the run back into the line, as if it had not been tried unless it `counts`; None where the lease is gone.
+    """Put the run back into the queue, without counting the attempt unless `counts`; None if the lease is lost.
 
-    Readers who were shown something of it are told at once to forget it: returns the event that does so.
+    If readers may have seen events of the attempt, store an event that resets them. Return the stored events.
     """
     rows = await tx.fetch(_GIVE_BACK, id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
     if not rows:

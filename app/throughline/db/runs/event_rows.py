@@ -1,4 +1,4 @@
-"""How run events are stored: a name and JSON that points at messages and at the run instead of repeating them."""
+"""The stored form of run events: a type, and JSON that names messages by id instead of repeating them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,14 +28,14 @@ from throughline.domain.message import ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunStatus
 
-Stored = Mapping[str, Any]  # Any: JSON as its own kind of event has it
+Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
 STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted]] = {
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.RESET: AnswerReset,
     EventType.COMPACTION_STARTED: CompactionStarted,
 }
-"""Events that are made of their stored fields alone, each as it is stored."""
+"""Event types whose JSON holds exactly the fields of the event class."""
 
 SHOWN_MESSAGE_ID = """
     case
@@ -43,39 +43,39 @@ SHOWN_MESSAGE_ID = """
         when e.type in ('run.completed', 'run.cancelled') then (
             select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
     end"""
-"""For `run_events e`: the id of the message an event shows."""
+"""SQL expression over `run_events e`: the id of the message that the event contains."""
 
 RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
-"""The types of events that show their run."""
+"""SQL list of the event types that contain their run."""
 
 SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLUMNS, 'r', 'run_')}"
 
 
 NEW_EVENTS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
-"""The parameters of `event_parameters` as rows."""
+"""SQL row source for the parameters that `event_parameters` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as its row has it."""
+    """An event in its stored form."""
 
     type: EventType
     data: JsonObject
 
 
 def as_stored(event: Event) -> StoredEvent:
-    """Return what is stored of an event."""
+    """Return the stored form of an event."""
     return StoredEvent(event.type, _stored(event))
 
 
 def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[StoredEvent, ...]:
-    """Return what is stored of `ending(run, answer)`, before run and answer are."""
+    """Return the stored form of `ending(run, answer)`, for use before the run's end and the answer are stored."""
     ended = StoredEvent(end_type(status), {})
     return (ended,) if answer_id is None else (StoredEvent(EventType.MESSAGE_COMPLETED, _pointing_at(answer_id)), ended)
 
 
 def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict[str, object]:
-    """Return the parameters `seqs`, `types` and `data` of an insert, one item of each per event."""
+    """Return the parameters `seqs`, `types` and `data` for inserting events: lists with one item per event."""
     return {
         "seqs": list(seqs),
         "types": [event.type.value for event in events],
@@ -84,9 +84,9 @@ def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict
 
 
 def event_from(row: Row) -> Event | None:
-    """Return the event of a row with `type`, `data` and SHOWN_COLUMNS.
+    """Return the event in a row with `type`, `data` and SHOWN_COLUMNS.
 
-    None where what it shows is gone, or its outcome is known to a newer version alone.
+    Return None if its message was erased, or if only a newer version knows its compaction outcome.
     """
     kind, data = EventType(row["type"]), row["data"]
     if kind in STORED_FIELD_BY_FIELD:
@@ -142,7 +142,7 @@ def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
 
 
 def _as_started(run: Run, data: Stored) -> Run:
-    """Return the run as it was when the attempt began: the row tells how it stands now."""
+    """Return the run as it was at the start of the attempt, since its row holds the current state."""
     started_at = data["started_at"]
     return replace(
         run,

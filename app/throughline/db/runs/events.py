@@ -1,4 +1,4 @@
-"""Run events: stored in batches by the run's holder, read by whoever follows the run."""
+"""Storage of run events: written in batches by the run's holder, read by readers of the run."""
 
 from collections.abc import Sequence
 
@@ -76,27 +76,28 @@ _NEXT = sql("""
 """)
 
 STRIDE = 100_000
-"""More events than a holder of a run writes: after a loss of all events, numbers go on beyond what readers have seen.
+"""Step between the event numbers of successive fences after a crash; a holder writes fewer events.
 
-That there was a loss is told by the server's statistics: a crash resets them when it empties unlogged tables.
+The event table is unlogged, so a server crash empties it. New numbers then start beyond those that readers have seen.
+The crash is detected by the server's statistics, which it also resets.
 """
 
 PAGE_BYTES = 8_000_000
-"""A page ends with the event that reaches this."""
+"""Size limit of a page of events; the page ends with the event that reaches it."""
 
 
 class EventRepository:
-    """Implements the turn's EventStore."""
+    """Implements the interface EventStore, and reads events."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier) -> None:
-        """Work through `transactions`, wake readers through `notifier`."""
+        """Use `transactions`, and notify readers through `notifier`."""
         self._transactions = transactions
         self._notifier = notifier
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
-        """Store a batch under the lease and wake readers. Raises LeaseLost.
+        """Store a batch of events under the lease and notify readers. Raises LeaseLost.
 
-        The commit does not wait for the disk: events of a running turn may be lost with the machine, its messages not.
+        The commit does not wait for the disk: a machine crash may lose events of a running turn, but not its messages.
         """
         if not events:
             return
@@ -108,7 +109,7 @@ class EventRepository:
         self._notifier.announce_events(lease.run_id, events)
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """Return the stored events after `after_seq`, in order: up to `limit`, fewer where they are large."""
+        """Return the stored events after `after_seq` in order: up to `limit`, fewer if they are large."""
         rows = await self._transactions.fetch(
             _READ, run_id=run_id, after_seq=after_seq, limit=limit, max_bytes=PAGE_BYTES
         )
@@ -117,7 +118,7 @@ class EventRepository:
 
 
 async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
-    """Store events in a transaction that has changed the run's own row, which is guard enough."""
+    """Store events in a transaction that has already locked the run's row, so that no fence check is needed."""
     if events:
         await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
 
@@ -127,6 +128,6 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
 
 
 async def next_event(tx: Statements, run_id: RunId) -> int:
-    """Return the first free event number of the run; 1 where no reader can have been shown anything of it."""
+    """Return the first unused event number of the run; 1 if no reader can have seen any event of it."""
     rows = await tx.fetch(_NEXT, run_id=run_id, stride=STRIDE)
     return int(rows[0]["seq"]) if rows else 1

@@ -1,4 +1,4 @@
-"""Ending runs: with an answer, with an error, or cancelled before they began."""
+"""Ends of runs: with an answer, with an error, or cancelled while queued."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,9 +107,9 @@ _TAKE_BACK = sql("""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ends: under this lease, with this outcome, and with the last of its events.
+    """The end of a run to store: its lease, its outcome, and its last events.
 
-    `unstored` are those of the turn that are not stored yet; those of the end are numbered from `next_seq`.
+    `unstored` are the turn's events that are not stored yet. The closing events are numbered from `next_seq`.
     """
 
     lease: Lease
@@ -120,7 +120,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run as it has ended, the events stored with its end, and whether its owner has runs that wait."""
+    """The ended run, the events stored with its end, and whether its owner has queued runs."""
 
     run: Run
     events: Sequence[NewEvent]
@@ -128,10 +128,10 @@ class Finished:
 
 
 async def finish_without_lock(tx: Statements, end: Ending) -> Finished | None:
-    """Write answer, usage, status, the session's totals and the last events by one statement.
+    """Store answer, usage, status, the session's totals and the last events in one statement.
 
-    None where messages that nobody read come behind the turn: nothing is stored then. An end that an earlier try has
-    written, whose answer was lost, is returned without events. Raises LeaseLost.
+    Return None, and store nothing, if skipped messages have to be appended after the turn. If an earlier try already
+    stored the end but its answer was lost, return that end without events. Raises LeaseLost.
     """
     rows = await _write(tx, end, is_unlocked=True)
     if not rows:
@@ -140,7 +140,7 @@ async def finish_without_lock(tx: Statements, end: Ending) -> Finished | None:
 
 
 async def finish(tx: Statements, end: Ending) -> Finished:
-    """Do as `finish_without_lock`, and append the messages that come behind the turn. Raises LeaseLost."""
+    """Store the end, and append the skipped messages that follow the turn. Raises LeaseLost."""
     rows = await _write(tx, end, is_unlocked=False)
     if not rows:
         return await _ended_before(tx, end.lease)
@@ -172,7 +172,7 @@ def _read(row: Row, end: Ending) -> Finished:
 
 
 async def _ended_before(tx: Statements, lease: Lease) -> Finished:
-    """Return the run as this very holder has ended it: nobody else has its fence. Raises LeaseLost."""
+    """Return the run's stored end if this holder wrote it, as the equal fence proves. Raises LeaseLost."""
     rows = await tx.fetch(_ENDED, run_id=lease.run_id, fence=lease.fence)
     if not rows:
         raise lease_lost(lease)
@@ -180,7 +180,7 @@ async def _ended_before(tx: Statements, lease: Lease) -> Finished:
 
 
 async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
-    """End the run as failed: what keeps `finish` from storing an end can be in any other row. Raises LeaseLost."""
+    """End the run as failed by changing its own row only, since any other row may block `finish`. Raises LeaseLost."""
     rows = await tx.fetch(
         _FAIL, run_id=lease.run_id, fence=lease.fence, error_type=error.type, error_detail=error.detail
     )
@@ -189,9 +189,9 @@ async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
 
 
 async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop.
+    """Cancel a queued run and store its last event, or request a running one to stop; None if it has ended.
 
-    The message of a queued one is kept: it comes to stand in the history where its turn would have been.
+    A queued run's message is kept and appended to the history at the position of its turn.
     """
     run = await _cancel(tx, owner_id, run_id)
     if run is not None and run.status.is_final:
@@ -200,9 +200,9 @@ async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run
 
 
 async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run and take its message back, as somebody does who deletes it before it was read.
+    """Cancel a queued run and delete its message, for a user who deletes the message before it was read.
 
-    Nothing of its text is left. None where there is nothing to stop; a running one is asked to stop and keeps it.
+    The text is not kept. A running run is asked to stop and keeps its message. Return None if the run has ended.
     """
     run = await _cancel(tx, owner_id, run_id)
     if run is None or not run.status.is_final:
@@ -235,7 +235,7 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         "error_type": None if outcome.error is None else outcome.error.type,
         "error_detail": None if outcome.error is None else outcome.error.detail,
         "context": None if outcome.context is None else to_json(outcome.context),
-        # A turn that did not succeed leaves it to the job to see whether a summary is due.
+        # After a failed or cancelled turn the job itself checks whether a summary is due.
         "is_summary_due": outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED,
         "answers": 0 if outcome.answer is None else 1,
         "step": ANSWER_STEP,

@@ -1,7 +1,7 @@
-"""Runs as their readers need them: woken by notifications, and by one poll for all readers of this process.
+"""Runs for their readers, woken by notifications and by one poll for all readers of this process.
 
-The poll finds what no notification announced. However many readers wait, it is one statement a second at most; a reader
-whose run has changed is woken and reads for itself.
+The poll finds changes without a notification. It is at most one statement a second for any number of readers; readers
+of changed runs are woken and read for themselves.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from throughline.domain.run import Run
 from throughline.execution.error_boundary import ErrorBoundary
 
 DEAF_SECONDS = 1.0
-"""Between two looks while no notifications of other processes arrive."""
+"""Seconds between polls while notifications of other processes do not arrive."""
 
 LISTENING_SECONDS = 3.0
-"""The same while they do: only those are found that their sender could not send."""
+"""Seconds between polls while notifications arrive; only changes whose notification was not sent are found so."""
 
 WORKED_ON_SECONDS = 1.0
-"""For so long all readers are told the same of whether some run is worked on."""
+"""Seconds for which the answer of `is_anything_worked_on` is shared by all readers."""
 
 MOST_READING = 4
-"""Readers that look at the same time: when all are woken at once, other requests still get connections."""
+"""Readers that may read at the same time, so that other requests get connections when all readers are woken."""
 
 _NEWER = sql("""
     select w.run_id
@@ -71,10 +71,10 @@ log = structlog.get_logger(__name__)
 
 
 class FollowedRuns:
-    """Implements the port of the same name."""
+    """Implements the interface of the same name."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier, events: EventRepository) -> None:
-        """Read through `transactions` and `events` for the readers that `notifier` knows."""
+        """Read through `transactions` and `events`, for readers that subscribed to `notifier`."""
         self._reading = asyncio.Semaphore(MOST_READING)
         self._events = events
         self._transactions = transactions
@@ -85,31 +85,31 @@ class FollowedRuns:
 
     @asynccontextmanager
     async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
-        """Yield the run's signal; one whose reader says what it has seen is woken for what was not notified, too."""
+        """Yield the run's signal; the poll also wakes readers that expose what they have seen."""
         async with self._notifier.subscribe(run_id, ends_only=ends_only) as signal:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
             yield signal
 
     async def find(self, run_id: RunId) -> Run | None:
-        """Return the run, whoever owns it; None once it is erased."""
+        """Return the run, regardless of its owner; None if it was erased."""
         rows = await self._transactions.fetch(_RUN, run_id=run_id)
         return run_from(rows[0]) if rows else None
 
     async def reload(self, run: Run) -> Run:
-        """Return the run as it stands now: its owner may be another by now. Raises NotFound once it is erased."""
+        """Return the current state of the run, even if its owner has changed. Raises NotFound if it was erased."""
         found = await self.find(run.id)
         if found is None:
             raise run_not_found(run.id)
         return found
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """Return up to `limit` stored events after number `after_seq`, for a few readers at a time."""
+        """Return up to `limit` stored events after number `after_seq`; at most MOST_READING readers read at once."""
         async with self._reading:
             return await self._events.read_events(run_id, after_seq, limit)
 
     async def replay(self, run: Run) -> tuple[RunEvent, ...]:
-        """Return the events of an ended run as replay_events makes them from its stored messages."""
+        """Return the events of an ended run, reconstructed from its stored messages by replay_events."""
         return replay_events(run, await self._messages(run))
 
     async def ending(self, run: Run) -> RunEnded:
@@ -117,10 +117,10 @@ class FollowedRuns:
         return ended_event(run, await self._messages(run))
 
     async def is_anything_worked_on(self) -> bool:
-        """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker.
+        """Whether any worker holds a valid lease on a run; waiting requests then wait for their turn, not for a worker.
 
-        However many ask, it is one statement in WORKED_ON_SECONDS. Raises DatabaseUnavailable, and DatabaseUnusable
-        where the database is closed meanwhile.
+        At most one statement runs per WORKED_ON_SECONDS for all callers. Raises DatabaseUnavailable, or
+        DatabaseUnusable if the database is closed meanwhile.
         """
         asking = self._asking
         if asking is None or (asking.done() and time.monotonic() - self._asked_at >= WORKED_ON_SECONDS):
@@ -133,7 +133,7 @@ class FollowedRuns:
         return asking.result()
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         tasks = [task for task in (self._looking, self._asking) if task is not None]
         for task in tasks:
             task.cancel()
@@ -152,7 +152,7 @@ class FollowedRuns:
             with ErrorBoundary(log.warning, "followed runs could not be looked at") as look:
                 await self._look()
             if look.error is not None:
-                self._notifier.wake_readers()  # each finds out for itself, and can tell whom it reads for
+                self._notifier.wake_readers()  # each reader looks itself, and can report the failure
 
     async def _look(self) -> None:
         seen = self._notifier.seen_by_readers()
@@ -168,6 +168,6 @@ class FollowedRuns:
 
 
 def _notice(asked: asyncio.Task[bool]) -> None:
-    """Those who waited for the answer may all be gone: an error nobody takes is no defect."""
+    """Retrieve the task's error, so that asyncio reports none if all callers are gone."""
     if not asked.cancelled():
         asked.exception()

@@ -1,4 +1,4 @@
-"""The events of an ended run, made from its stored messages for readers who come after its events are deleted."""
+"""Reconstruction of an ended run's events from its stored messages, for readers after the events were deleted."""
 
 from collections.abc import Iterator
 
@@ -17,10 +17,10 @@ from throughline.domain.run import Run
 
 
 def replay_events(run: Run, messages: tuple[Message, ...]) -> tuple[RunEvent, ...]:
-    """Return `reset`, an event for each of the run's messages and their tool calls, and the last event.
+    """Return `reset`, an event for each message and tool call of the run, and the last event.
 
-    Their numbers end with STAND_IN_END and stand for no stored event: a reader that goes on behind one of them, but for
-    the last, gets all of it again.
+    The numbers end with STAND_IN_END and match no stored event. A reader that resumes after any of them except the last
+    gets all events again.
     """
     events = [AnswerReset(run.attempt), *_steps(messages), ended_event(run, messages)]
     first = STAND_IN_END - len(events) + 1
@@ -28,7 +28,7 @@ def replay_events(run: Run, messages: tuple[Message, ...]) -> tuple[RunEvent, ..
 
 
 def ended_event(run: Run, messages: tuple[Message, ...]) -> RunEnded:
-    """Return the last event of an ended run, with its answer if `messages` hold one."""
+    """Return the last event of an ended run, with its answer if it is among `messages`."""
     return RunEnded(run, next((message for message in messages if message.id == run.message_id), None))
 
 

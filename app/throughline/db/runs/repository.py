@@ -1,4 +1,4 @@
-"""Runs by intent: each method is one transaction, and tells the notifier what others are waiting for."""
+"""The run repository: each method is one transaction and notifies waiting workers and readers."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -26,17 +26,17 @@ _GET = sql(
 
 
 class RunRepository:
-    """Implements the turn's RunStore."""
+    """Implements the interface RunStore."""
 
     def __init__(self, transactions: Transactions, leases: Transactions, notifier: Notifier, caps: Caps) -> None:
-        """Work through `transactions`, renew through `leases` alone, wake workers and readers through `notifier`."""
+        """Use `transactions`, but `leases` for renewals; notify workers and readers through `notifier`."""
         self._transactions = transactions
         self._leases = leases
         self._notifier = notifier
         self._caps = caps
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
-        """Store the run; claim it for `claimer` if it is first in line. Raises as run_submit.submit."""
+        """Store the run, and claim it for `claimer` if no earlier run has to go first. Raises as run_submit.submit."""
         new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
         submitted = await run_submit.submit_without_lock(self._transactions, new) or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
@@ -50,51 +50,49 @@ class RunRepository:
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
+        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners."""
         return await run_claim.claim_next(self._transactions, claimer, self._caps)
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
-        """Extend these leases by the database's clock; those no longer ours are not in the answer."""
+        """Extend the leases by the database's clock; the result lacks leases that are lost."""
         return await renew_leases(self._leases, run_claim.RENEW, leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
-        """End the run in one transaction with its answer and its last events. Raises LeaseLost.
+        """Store the run's end in one transaction with its answer and last events. Raises LeaseLost.
 
-        Wakes this process's claim loop where the end may have made room for another run of the same user.
+        Wakes this process's claim loop if the owner may have another run that can start now.
         """
         end, times = Ending(lease, outcome, unstored, next_seq), self._notifier.work.times
         finished = await run_finish.finish_without_lock(self._transactions, end)
         if finished is None:
             finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
         self._notifier.announce_events(finished.run.id, finished.events)
-        if (
-            finished.has_waiting or self._notifier.work.times != times
-        ):  # who was woken meanwhile still saw this run running
+        if finished.has_waiting or self._notifier.work.times != times:  # a claim meanwhile counted this run as running
             self._notifier.work.wake()
         return finished.run
 
     async def fail(self, lease: Lease, error: RunError) -> None:
-        """End the run as failed, by a write to its own row and to nothing else. Raises LeaseLost."""
+        """End the run as failed by changing its own row only. Raises LeaseLost."""
         await run_finish.fail(self._transactions, lease, error)
         self._notifier.announce_events(lease.run_id)
         self._notifier.announce_work()
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
-        """Put the run back into the line; no error if the lease is gone."""
+        """Put the run back into the queue; no error if the lease is lost."""
         events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease, counts=counts))
         if events is not None:
             self._notifier.announce_events(lease.run_id, events)
             self._notifier.announce_work()
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
-        """Return the run. Raises NotFound, also for somebody else's."""
+        """Return the run. Raises NotFound if it is missing or another user's."""
         rows = await self._transactions.fetch(_GET, run_id=run_id, owner_id=owner_id)
         if not rows:
             raise run_not_found(run_id)
         return run_from(rows[0])
 
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
-        """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""
+        """Cancel a queued run at once, request a running one to stop, and return the run; an ended run is unchanged."""
         run = await self._transactions.run(lambda tx: run_finish.request_cancel(tx, owner_id, run_id))
         if run is None:
             return await self.get_run(owner_id, run_id)

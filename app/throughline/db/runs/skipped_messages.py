@@ -1,7 +1,7 @@
-"""Messages of runs that were cancelled in the line: nobody read them, and they are kept all the same.
+"""Skipped messages: the messages of runs that were cancelled while queued. They are kept in the history.
 
-Each gets its place in the history where its turn would have been: behind all turns that were in line before it. Until
-then it stands in its run, and the session counts it, so that the end of a turn sees at no cost that some are due.
+Each is appended at the position of its turn, after all turns queued before it. Until then its text stays in the run.
+The session counts such messages, so that the end of a turn sees without extra cost whether some are due.
 """
 
 import json
@@ -16,9 +16,9 @@ from throughline.domain.run import USER_STEP, Run, user_message
 
 PORTION = 100
 PORTION_BYTES = 4_000_000
-"""Messages that are read and appended together, and their bytes, of which one message may have more.
+"""Limits of one statement that appends skipped messages: PORTION messages, and this many bytes.
 
-A statement with 200 MB takes longer than any may; one with 4 MB takes a third of a second.
+A single message may be larger. A statement with 200 MB exceeds the time limit; one with 4 MB takes a third of a second.
 """
 
 _MARK = sql("""
@@ -72,9 +72,9 @@ _APPEND = sql(
 
 
 async def keep_skipped(tx: Statements, run: Run) -> None:
-    """Keep the message of a run that was cancelled in the line: now, or when the turns before it have ended.
+    """Keep the message of a run that was cancelled while queued; append it now or after the turns before it.
 
-    Counting it takes the session's lock, which the end of a turn takes too: one of both sees the other.
+    Counting it takes the session's lock, as the end of a turn does, so one of the two sees the other.
     """
     marked = await tx.fetch(_MARK, run_id=run.id)
     await tx.fetch(_COUNT, session_id=run.session_id, more=len(marked))
@@ -82,9 +82,10 @@ async def keep_skipped(tx: Statements, run: Run) -> None:
 
 
 async def append_due(tx: Statements, session_id: SessionId) -> None:
-    """Append the messages whose place in the line has come, in its order; the session's row is locked.
+    """Append the session's skipped messages that no earlier turn precedes; the caller has locked the session's row.
 
-    All of them in this transaction, for the next turn's message comes behind them, but a portion in one statement.
+    All are appended in this transaction, because the next turn's message follows them. Each statement appends one
+    portion.
     """
     bounds = {"portion": PORTION, "portion_bytes": PORTION_BYTES}
     while runs := [run_from(row) for row in await tx.fetch(_DUE, session_id=session_id, **bounds)]:

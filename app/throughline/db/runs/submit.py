@@ -1,7 +1,6 @@
-"""Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction.
+"""Submission of a message: the run's row, its position in the queue and its idempotency key, in one transaction.
 
-By one statement where nothing is in the way (`submit_without_lock`), else by several under the session's lock
-(`submit`).
+One statement is enough in the usual case (`submit_without_lock`), else several run under the session's lock (`submit`).
 """
 
 from collections.abc import Sequence
@@ -83,7 +82,7 @@ _SUBMIT = sql(
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A submission, the id of its run, made beforehand, and what it may take: a slot of `claimer`, a place in line."""
+    """A submission, the id made for its run, the worker that may claim it at once, and the queue limits."""
 
     submission: Submission
     run_id: RunId
@@ -92,10 +91,11 @@ class NewRun:
 
 
 async def submit_without_lock(tx: Statements, new: NewRun) -> Submitted | None:
-    """Store the submission by one statement; None where anything is in its way, and nothing is stored then.
+    """Store the submission in one statement; None, with nothing stored, if that is not possible.
 
-    A statement sees what was committed before it began, so the line is looked at by a function, which sees what was
-    committed before the session was locked. A key that was taken at the same moment is a conflict, and tried again.
+    A statement sees only rows committed before it began. So the queue is read by an SQL function, which sees rows
+    committed before the session was locked. An idempotency key inserted concurrently raises a conflict, and the
+    statement is retried.
     """
     if new.submission.on_busy is OnBusy.INTERRUPT:
         return None
@@ -104,20 +104,21 @@ async def submit_without_lock(tx: Statements, new: NewRun) -> Submitted | None:
 
 
 async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
-    """Store the submission under the session's lock; return it and the run that was asked to make way for it.
+    """Store the submission under the session's lock; return it and the running run that was asked to stop, if any.
 
-    It is claimed at once where nothing of its owner's waits that could be taken: of an owner's runs the oldest comes
-    first, here as in `claim_next`. The session row's lock makes places in line and the queue's length exact. A running
-    run is asked to stop before that lock is taken: runs are locked before their sessions, everywhere. A repetition
-    after a lost answer finds the run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused,
-    SessionBusy, QueueFull (also as OwnerQueueFull).
+    The run is claimed at once if no other queued run of its owner could be taken, since an owner's oldest run comes
+    first, as in `claim_next`. The session's lock makes queue positions and the queue's length exact. A running run is
+    asked to stop before that lock is taken, because runs are always locked before their sessions. A retry after a lost
+    answer finds the run by its id.
+
+    Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull (also OwnerQueueFull).
     """
     submission = new.submission
     stopped = await tx.fetch(_INTERRUPT, **_identity(new)) if submission.on_busy is OnBusy.INTERRUPT else ()
     session = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
     if not session:
         raise session_not_found(submission.session_id)
-    if session[0]["skipped_run_count"]:  # due where the turn before could only be failed: nothing else appends them
+    if session[0]["skipped_run_count"]:  # left over if the last turn ended by `fail`, which appends none
         await append_due(tx, submission.session_id)
     row = (await _store(tx, new))[0]
     if row["is_new"] is None:
@@ -137,7 +138,7 @@ async def _store(tx: Statements, new: NewRun) -> Sequence[Row]:
 
 
 def _identity(new: NewRun) -> dict[str, object]:
-    """By what a repetition of the submission is found."""
+    """Return the parameters by which a repeated submission finds the stored run."""
     submission = new.submission
     return {
         "run_id": new.run_id,
@@ -175,13 +176,13 @@ def _read(row: Row, new: NewRun) -> Submitted:
 
 
 def _is_ours(row: Row, claimer: Claimer) -> bool:
-    """Whether the submission itself claimed the run: always its first claim."""
+    """Whether this submission claimed the run itself, which is always the first claim."""
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
 def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
     submission, caps = new.submission, new.caps
-    if row["archived"]:  # what was accepted before is still answered
+    if row["archived"]:  # messages accepted before are still answered
         return InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
         )
@@ -208,5 +209,5 @@ def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
 
 
 def new_run_id() -> RunId:
-    """Return the id for a run about to be submitted."""
+    """Return an id for a run to be submitted."""
     return RunId(new_id())

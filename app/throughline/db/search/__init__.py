@@ -1,1 +1,1 @@
-"""Search over the stored history: an inverted index of our own beside the messages, and queries that rank with it."""
+"""Full-text search over stored messages: the service's own inverted index, and queries that rank with it."""

@@ -1,4 +1,4 @@
-"""Cuts text into the terms that are indexed and looked for: words by their stem, code-like text also as it stands."""
+"""Tokenization of text into search terms: stemmed words, and code-like text also unchanged."""
 
 import re
 import unicodedata
@@ -12,16 +12,16 @@ from throughline.db.search.stop_words import STOP_WORDS
 from throughline.domain.errors import SettingInvalid
 
 ANALYZER_VERSION = 1
-"""Changes with every change of the terms a text gives: what was indexed under another number is indexed anew."""
+"""Must change whenever a text's terms change; text indexed under another version is indexed again."""
 
 MAX_TERM_CHARACTERS = 128
-"""Longer runs are hashes, keys and encoded data: they are found by their beginning."""
+"""Longest term. Longer ones are hashes, keys or encoded data, and are found by their first characters."""
 
 MAX_PARTS = 32
-"""Parts of one code-like run that are looked at; what follows in it is data, not words."""
+"""Most parts that are indexed of one code-like token; what follows is data, not words."""
 
 MAX_TEXT_CHARACTERS = 100_000
-"""Of a longer text the first four fifths and the last fifth of this are indexed."""
+"""Most characters indexed of a text; of a longer text the first four fifths and the last fifth of this length."""
 
 RUN = re.compile(r"\w(?:[\w./:\\@#$%&+=~'’-]*\w)?")
 PART = re.compile(r"[^\W\d_]+|\d+")
@@ -37,7 +37,10 @@ UNSPACED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term and the characters of the text it stands for; a name is code-like, and a part is a part of one."""
+    """A search term and its character range in the text.
+
+    `is_name`: a code-like token as a whole. `is_part`: a part of such a token.
+    """
 
     text: str
     start: int
@@ -47,10 +50,10 @@ class Term:
 
 
 class Analyzer:
-    """Makes terms for one language; text in others is found too, by whole words and by pairs of characters."""
+    """The tokenizer for one language. Text in other languages is found by unstemmed words or pairs of characters."""
 
     def __init__(self, language: str) -> None:
-        """Stem words by the Snowball rules of `language`. Raises SettingInvalid for one without rules."""
+        """Stem words by the Snowball rules of `language`. Raises SettingInvalid for an unsupported language."""
         self.name = f"{language}-{ANALYZER_VERSION}"
         try:
             stemmer = snowballstemmer.stemmer(language)
@@ -61,16 +64,16 @@ class Analyzer:
         self._stop_words = STOP_WORDS.get(language, frozenset())
 
     def terms(self, text: str) -> Iterator[Term]:
-        """Yield the terms of `text`: words, and code-like runs with their last name and their parts."""
+        """Yield the terms of `text`: words, and code-like tokens with their last path component and their parts."""
         for run in RUN.finditer(text):
             yield from self._of_run(run.group(), run.start())
 
     def is_stop_word(self, word: str) -> bool:
-        """Whether the word says nothing about what a text is about."""
+        """Whether the word is too common to tell anything about a text's subject."""
         return word in self._stop_words
 
     def word(self, text: str) -> str:
-        """Return the term of a single word."""
+        """Return the term of a single word: folded, stemmed and limited in length."""
         folded = fold(text)
         stemmed: str = self._stem(folded)
         return stemmed[:MAX_TERM_CHARACTERS]
@@ -90,7 +93,7 @@ class Analyzer:
                 yield replace(term, is_part=True)
 
     def _of_part(self, part: str, start: int) -> Iterator[Term]:
-        """A part between signs, or the words of a name written like `getUserById`."""
+        """Yield the terms of a part between separators, split at case changes as in `getUserById`."""
         for piece in HUMP.split(part):
             yield from self._of_word(piece, start)
             start += len(piece)
@@ -105,7 +108,7 @@ class Analyzer:
 
 @lru_cache(maxsize=100_000)
 def fold(text: str) -> str:
-    """Return `text` as terms are compared: without case, accents and differences of width."""
+    """Return `text` normalised for comparison: without case, accents and width differences."""
     if text.isascii():
         return text.lower()
     taken_apart = unicodedata.normalize("NFKD", text.casefold())
@@ -114,7 +117,7 @@ def fold(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return what is indexed of a text: all of it, or its head and tail."""
+    """Return the part of a text that is indexed: all of it, or its beginning and end."""
     if len(text) <= MAX_TEXT_CHARACTERS:
         return text
     tail = MAX_TEXT_CHARACTERS // 5
@@ -122,13 +125,13 @@ def shortened(text: str) -> str:
 
 
 def _forms(run: str) -> dict[str, None]:
-    """Return the run, without a line number at its end, and of both what stands behind the last slash."""
+    """Return the token with and without a line number at its end, and of each also the part after the last slash."""
     whole = (run, LINE_NUMBER.sub("", run))
     return dict.fromkeys(form for form in (*whole, *(SLASH.split(form)[-1] for form in whole)) if form)
 
 
 def _pairs(run: str, start: int) -> Iterator[Term]:
-    """Overlapping pairs of characters find words where no space tells them apart; one character stands for itself."""
+    """Yield overlapping pairs of characters, the terms of scripts without spaces; a single one if there is only one."""
     if len(run) == 1:
         yield Term(fold(run), start, start + 1)
     for place in range(len(run) - 1):

@@ -1,6 +1,6 @@
-"""Indexing for a bounded time what is not indexed yet: before a search, which says what is left, and by a job.
+"""Time-limited indexing of unindexed messages: before a search, which reports the rest, and by a job.
 
-An owner's searches and job index one block at a time, so that they do no work twice and leave threads to others.
+Searches and the job of one owner index one block at a time, so that no work is done twice and threads stay free.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from throughline.domain.errors import DatabaseBusy
 from throughline.domain.ids import SessionId, UserId
 
 CATCH_UP_SECONDS = 2.0
-"""How long a search indexes before it goes on without the rest. A block that has begun is finished."""
+"""Time a search spends on indexing before it runs without the rest; a started block is finished."""
 
 ROUND_SECONDS = 5.0
-"""How long a job indexes before other jobs have their turns."""
+"""Time of one round of the indexing job, after which other jobs may run."""
 log = structlog.get_logger(__name__)
 
 
 class CatchUp:
-    """Brings an owner's index near to what is stored."""
+    """Indexing of one owner's unindexed messages within a time limit."""
 
     def __init__(self, index: HistoryIndex, now: Callable[[], float]) -> None:
-        """Write to `index`. `now` is a time in seconds that never goes back."""
+        """Write to `index`. `now` returns monotonic seconds."""
         self._index = index
         self._now = now
         self._lines: WeakValueDictionary[UserId, asyncio.Lock] = WeakValueDictionary()
@@ -35,7 +35,11 @@ class CatchUp:
     async def catch_up(
         self, owner_id: UserId, session_id: SessionId | None
     ) -> tuple[tuple[IndexedMessage, ...], tuple[Waiting, ...]]:
-        """Index until little is left; return the messages to take as they are, and the sessions with others besides."""
+        """Index until few messages are left or time is up; return live messages and incomplete sessions.
+
+        The live messages are unindexed, and the search tokenizes them itself. The incomplete sessions have further
+        unindexed messages, which the search misses.
+        """
         deadline = self._now() + CATCH_UP_SECONDS
         is_over = False
         while True:
@@ -47,7 +51,7 @@ class CatchUp:
             is_over = not await self._index_some(owner_id, left, deadline)
 
     async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
-        """Index what is due of the owner's sessions, short ones first; return how many messages, and if more is due."""
+        """Index the owner's due messages, short sessions first; return the number indexed, and whether more is due."""
         deadline, messages = self._now() + ROUND_SECONDS, 0
         for found in sorted(await self._index.due(owner_id), key=lambda found: found.messages):
             while self._now() < deadline:
@@ -58,7 +62,7 @@ class CatchUp:
         return messages, bool(await self._index.due(owner_id))
 
     async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
-        """Index a block of each session until few messages are left; return whether there is time for more."""
+        """Index a block of each session until few messages are left; return whether to continue."""
         messages, done = sum(found.messages for found in left), 0
         for found in left:
             indexed = await self._index_block(owner_id, found.session_id, deadline)
@@ -70,7 +74,7 @@ class CatchUp:
         return done > 0
 
     async def _index_block(self, owner_id: UserId, session_id: SessionId, deadline: float) -> int:
-        """Index the session's next block once nobody else indexes for the owner; return how many messages."""
+        """Index the session's next block under the owner's lock; return the number of messages, 0 after a timeout."""
         line = self._lines.setdefault(owner_id, asyncio.Lock())
         try:
             async with asyncio.timeout(deadline - self._now()):
@@ -79,7 +83,7 @@ class CatchUp:
             return 0
         try:
             return await self._index.index_block(session_id)
-        except DatabaseBusy as error:  # a search without it is better than none
+        except DatabaseBusy as error:  # better to search without this block than not at all
             log.warning("block was not indexed", session_id=str(session_id), cause=error.detail)
             return 0
         finally:
@@ -87,7 +91,7 @@ class CatchUp:
 
 
 def _without(waiting: Sequence[Waiting], live: Sequence[IndexedMessage]) -> tuple[Waiting, ...]:
-    """Return the sessions of which not all waiting messages are live, those with the most messages first."""
+    """Return the sessions with waiting messages that are not in `live`, sessions with the most messages first."""
     taken = Counter(message.session_id for message in live)
     left = (found for found in waiting if taken[found.session_id] < found.messages)
     return tuple(sorted(left, key=lambda found: -found.messages))

@@ -1,8 +1,8 @@
-"""What the index holds of a message: one number for each of its terms, and how that number is put together.
+"""Index entries: one number for each term of a message, and its encoding.
 
-An entry is `offset << 8 | length << 4 | count`: the message's place behind the first of its block; how long the message
-is, as a step on a scale (0 where length says nothing: the name of a file is as telling in a long text); and how often
-the term stands in it (15 for any more).
+An entry is `offset << 8 | length << 4 | count`. `offset` is the message's distance from the first of its block.
+`length` is the message's length on a logarithmic scale; 0 for code-like names, which are as relevant in a long text.
+`count` is how often the term occurs, at most 15.
 """
 
 import math
@@ -15,16 +15,16 @@ from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.domain.ids import SessionId
 
 LENGTH_STEP = 0.9
-"""The logarithm (base 2) of the ratio between two steps of length: 14 of them reach 6,000 terms."""
+"""Step of the length scale, as a base-2 logarithm: 14 steps reach 6,000 terms."""
 
 MOST = 15
 AUTHOR, DAY = "@", "#"
-"""What the terms for a message's author and for the day it was written begin with; no term of a text does."""
+"""Prefixes of the terms for a message's author and for its day; no term of a text begins with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedMessage:
-    """What is indexed of a message: its text with the calls in it, who wrote it, and when."""
+    """The indexed data of a message: its text including tool calls, its author and its time."""
 
     session_id: SessionId
     position: int
@@ -35,7 +35,7 @@ class IndexedMessage:
 
 @dataclass(frozen=True, slots=True)
 class LiveEntry:
-    """One term of one message that is not indexed yet; `entry` is the number of a block that begins with it."""
+    """A term of a message that is not in the index yet; `entry` is encoded as if its block began with the message."""
 
     session_id: SessionId
     position: int
@@ -45,7 +45,7 @@ class LiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class LiveEntries:
-    """The wanted entries of messages that are not indexed yet, and how many messages and terms those have in all."""
+    """The wanted entries of unindexed messages, and the total messages and terms of those."""
 
     items: tuple[LiveEntry, ...] = ()
     message_count: int = 0
@@ -53,13 +53,13 @@ class LiveEntries:
 
 
 class BlockEntries:
-    """The entries of one block, collected message by message, in the form in which they are stored.
+    """The entries of one block in their stored form, collected message by message.
 
-    They are kept as texts: of a long block there are tens of thousands, and the garbage collector walks through lists.
+    They are kept as strings: a long block has tens of thousands, and the garbage collector would visit lists.
     """
 
     def __init__(self, first: int) -> None:
-        """Begin a block with the message at the position `first`."""
+        """Start a block whose first message has the position `first`."""
         self.first = first
         self.term_count = 0
         self._by_term: dict[str, str] = {}
@@ -76,14 +76,14 @@ class BlockEntries:
                 self._by_term[term] = entry if before is None else f"{before},{entry}"
 
     def rows(self, most: int) -> list[tuple[list[str], list[str]]]:
-        """Return the terms in their order with their entries as PostgreSQL's arrays, `most` at a time."""
+        """Return the sorted terms and their entries as PostgreSQL arrays, in batches of up to `most` terms."""
         terms = sorted(self._by_term)
         batches = (terms[start : start + most] for start in range(0, len(terms), most))
         return [(batch, [f"{{{self._by_term[term]}}}" for term in batch]) for batch in batches]
 
 
 def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
-    """Return the entries that the messages have for the wanted terms."""
+    """Return the messages' entries for the wanted terms."""
     items: list[LiveEntry] = []
     term_count = 0
     for message in messages:
@@ -95,7 +95,7 @@ def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], want
 
 
 def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, int], int]:
-    """Return length and count of each term of the message as `length << 4 | count`, and how many terms its text has."""
+    """Return `length << 4 | count` for each term of the message, and the number of terms of its text."""
     counts: Counter[str] = Counter()
     names: set[str] = set()
     for term in analyzer.terms(shortened(message.text)):
@@ -109,12 +109,12 @@ def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, i
 
 
 def length_step(terms: int) -> int:
-    """Return the step on the scale of lengths, 1 to 15."""
+    """Return the position of a text length, in terms, on the length scale: 1 to 15."""
     return min(1 + round(math.log2(max(terms, 1)) / LENGTH_STEP), MOST)
 
 
 def author_terms(analyzer: Analyzer, name: str) -> set[str]:
-    """Return the terms by which an author is found."""
+    """Return the terms by which messages of an author are found."""
     return {f"{AUTHOR}{term.text}" for term in analyzer.terms(name)}
 
 

@@ -1,7 +1,7 @@
-"""Writes the index, a block of messages at a time, beside the turns: nothing a turn stores waits for it.
+"""Indexing of messages in blocks, independent of turns, which never wait for it.
 
-A block begins where the one before it ended, so that two who index at once want to write the same row: one of them
-does. Reading, cutting into terms and writing are apart, and no connection is held while texts are cut.
+A block starts after the previous one, so two concurrent indexers insert the same row and one of them wins. Reading,
+tokenizing and writing are separate steps, and no connection is held during tokenizing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,22 +21,24 @@ from throughline.domain.message import Content, text_of
 from throughline.execution.compute_threads import run_off_loop_if_large
 
 BLOCK_MESSAGES = 256
-"""Messages in a block at most: terms that come often then stand in few rows, and a small change redoes little."""
+"""Most messages in a block. Frequent terms then take few rows, and a small change re-indexes little."""
 
 BLOCK_BYTES = 2_000_000
 BLOCK_CHARACTERS = 200_000
-"""Characters that are cut into terms for one block, but for its first message: half a second of work."""
+"""Most characters tokenized for one block, except for its first message: half a second of work."""
 
 LIVE_MESSAGES = 64
 LIVE_CHARACTERS = 50_000
-"""What a search cuts into terms without keeping them: the few messages that were stored since the last block. It does
-so in each search, so what is longer is indexed first."""
+"""Limits for messages that a search tokenizes itself without storing entries: those since the last block.
+
+Each search repeats that work, so that more text is indexed first.
+"""
 
 WRITTEN_TERMS = 5_000
-"""Terms in one statement: more would keep the event loop over the arguments, and be near the limit of a statement."""
+"""Terms per insert: more would block the event loop with arguments and approach the statement's time limit."""
 
 LARGE_CHARACTERS = 4_000
-"""From this length on texts are cut into terms in a thread: 1,000 characters of words never seen take 5 ms."""
+"""Text length from which tokenizing runs in a thread: 1,000 characters of unseen words take 5 ms."""
 T = TypeVar("T")
 _UNINDEXED = """
     with unindexed as (
@@ -57,7 +59,7 @@ _WAITING = sql(
     unindexed=_UNINDEXED.format(scope=_IN_SCOPE),
 )
 IDLE_MINUTES = 5
-"""Minutes without a message after which the last messages of a session are indexed, however few they are."""
+"""Minutes without a message after which a session's last messages are indexed, however few."""
 
 _DUE = sql(
     """
@@ -130,12 +132,12 @@ _REDACTIONS = sql("select redaction_count from sessions where id = :session_id f
 
 
 class _RedactedMeanwhile(Exception):
-    """A message was redacted since it was read: what was made of it must not be written."""
+    """A message was redacted since it was read, so the block made from it must not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A session with messages that are not indexed yet, and how many."""
+    """A session and the number of its unindexed messages."""
 
     session_id: SessionId
     messages: int
@@ -143,7 +145,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """What is written of messages in a row: `terms` are pairs of terms and their entries, a statement's each."""
+    """A block to store; each pair in `terms` (terms, their entries) is inserted by one statement."""
 
     session_id: SessionId
     first: int
@@ -153,22 +155,26 @@ class _Block:
 
 
 class HistoryIndex:
-    """Brings the index of sessions up to what is stored of them."""
+    """Reads unindexed messages and writes them to the search index."""
 
     def __init__(self, transactions: Transactions, analyzer: Analyzer) -> None:
-        """Work through `transactions`, with the terms that `analyzer` makes."""
+        """Use `transactions`, and tokenize with `analyzer`."""
         self._transactions = transactions
         self.analyzer = analyzer
 
     async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[Waiting, ...]:
-        """Return the owner's sessions (or the one) with messages that are not indexed yet."""
+        """Return the owner's sessions, or the one session, that have unindexed messages."""
         rows = await self._transactions.fetch(
             _WAITING, owner_id=owner_id, session_id=session_id, analyzer=self.analyzer.name
         )
         return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
 
     async def due(self, owner_id: UserId) -> tuple[Waiting, ...]:
-        """Return the owner's sessions that are idle, or have at least LIVE_MESSAGES messages without an index."""
+        """Return the owner's sessions with unindexed messages that are due for indexing.
+
+        Due are idle sessions, sessions without runs (imported ones), and those with at least LIVE_MESSAGES unindexed
+        messages.
+        """
         rows = await self._transactions.fetch(
             _DUE,
             owner_id=owner_id,
@@ -179,7 +185,7 @@ class HistoryIndex:
         return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
 
     async def index_block(self, session_id: SessionId) -> int:
-        """Index the session's next messages, a block at most; return how many, 0 where all are."""
+        """Index the session's next messages, at most a block; return their number, 0 if all are indexed."""
         rows = await self._read(session_id)
         messages = [_message(row) for row in rows]
         if not messages:
@@ -196,7 +202,7 @@ class HistoryIndex:
         return len(messages)
 
     async def read_live(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
-        """Return those of the waiting messages that a search takes as they are, of short sessions first."""
+        """Return the waiting messages that a search tokenizes itself, short sessions first."""
         sessions: list[SessionId] = []
         messages = 0
         for found in sorted(waiting, key=lambda found: found.messages):
@@ -212,7 +218,7 @@ class HistoryIndex:
         return tuple(_message(row) for row in rows)
 
     async def live_entries(self, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
-        """Return what the messages have of the wanted terms; long texts are cut off the event loop."""
+        """Return the messages' entries for the wanted terms; long texts are tokenized in a thread."""
         return await self._cut(messages, lambda: live_entries_of(self.analyzer, messages, wanted))
 
     async def _cut(self, messages: Sequence[IndexedMessage], work: Callable[[], T]) -> T:
@@ -237,9 +243,9 @@ class HistoryIndex:
         )
 
     async def _write(self, tx: Statements, block: _Block, redaction_count: int) -> None:
-        """Nothing is written where another got there first, where the session is gone, or a message was redacted.
+        """Store the block, unless another process stored it, the session is gone, or a message was redacted.
 
-        The session's row is locked at the end only: turns need it.
+        The session's row is locked only at the end, because turns need it.
         """
         place = {"session_id": block.session_id, "first": block.first, "analyzer": self.analyzer.name}
         if block.first == 1:
@@ -255,7 +261,7 @@ class HistoryIndex:
 
 
 def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMessage]]:
-    """Yield the messages in pieces of one long text at most: between them others of the same owner have their turns."""
+    """Yield the messages in groups of limited length, so that other work of the owner can run in between."""
     start = characters = 0
     for number, message in enumerate(messages):
         characters += min(len(message.text), MAX_TEXT_CHARACTERS)
@@ -266,7 +272,10 @@ def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMess
 
 
 def _message(row: Row) -> IndexedMessage:
-    """What a recall tool returned is indexed where it stands; found again, it would only hide it."""
+    """Return the message to index.
+
+    The text of a recall tool's result is not indexed: it would rank above the messages that it quotes.
+    """
     return IndexedMessage(
         session_id=SessionId(row["session_id"]),
         position=row["position"],

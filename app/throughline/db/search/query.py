@@ -1,10 +1,9 @@
-"""Reads what a person or a model wrote into a search box: words, "phrases", and what narrows the search down.
+"""Parsing of search queries: words, "phrases" and filters.
 
-`author:anna`, `role:user`, `tool:grep`, `after:2026-03-01`, `before:2026-04-01` and `on:2026-03-14` narrow it down; a
-word in double quotes must stand in the text as written, whatever is in them. All else is looked for, `error:` and
-`http://…` like any word: names of authors and days, too, and a message by that author or of that day then counts for
-more. One of those six names with a value it cannot take is refused: it was meant to narrow the search down, and would
-find too much or nothing.
+Filters are `author:anna`, `role:user`, `tool:grep`, `after:2026-03-01`, `before:2026-04-01` and `on:2026-03-14`. A text
+in double quotes must occur exactly as written, even if it looks like a filter. All other text, such as `error:` or
+`http://…`, is searched as words. Words also match author names and days, and such messages rank higher. A filter with
+an invalid value raises InvalidInput, since it would otherwise find too much or nothing.
 """
 
 import re
@@ -20,13 +19,13 @@ from throughline.domain.recall import HistoryFilter
 
 MAX_QUERY_CHARACTERS = 1_000
 PART_WEIGHT = 0.5
-"""What the parts of a code-like name count for: it is the name itself that was asked for."""
+"""Weight of the parts of a code-like name, since the query asked for the whole name."""
 
 MAX_TERMS = 32
-"""Of a longer query the first terms count: each is a walk through the index."""
+"""Most terms of a query; further ones are ignored, since each costs an index scan."""
 
 SHOWN_VALUE = 40
-"""Characters of a wrong value that its error repeats."""
+"""Most characters of an invalid filter value that its error text repeats."""
 
 PIECE = re.compile(
     r'(?<!\S)(?P<name>author|role|tool|after|before|on):(?P<value>"[^"]*"|\S*)|"(?P<phrase>[^"]+)"', re.IGNORECASE
@@ -44,7 +43,7 @@ ISO_DAY = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """A query as the index takes it: terms with their weights, the words alone, and which messages may be found."""
+    """A parsed query: weighted terms, the words without weights, and the filter."""
 
     terms: Mapping[str, float]
     words: frozenset[str]
@@ -52,7 +51,7 @@ class ReadQuery:
 
 
 def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
-    """Return what `text` asks for; what it narrows down comes on top of `only`. Raises InvalidInput."""
+    """Parse `text`; its filters are added to `only`. Raises InvalidInput."""
     text = text[:MAX_QUERY_CHARACTERS]
     pieces = tuple(PIECE.finditer(text))
     for found in pieces:
@@ -70,7 +69,7 @@ def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def _as_it_stands(text: str) -> tuple[str, ...]:
-    """Return what no word is found in, signs for example, as one phrase."""
+    """Return a text without words, such as punctuation, as one phrase."""
     signs = text.strip(' "')
     return (signs,) if signs else ()
 
@@ -90,7 +89,7 @@ def _words(analyzer: Analyzer, text: str) -> dict[str, float]:
 
 
 def _narrowed(found: re.Match[str], only: HistoryFilter) -> HistoryFilter:
-    """Return the filter with what was found in it. Raises InvalidInput for a value that its name cannot take."""
+    """Return the filter with the matched condition added. Raises InvalidInput for an invalid value."""
     name, value = found["name"].lower(), found["value"].strip('" ')
     if not value:
         raise _refused(found, "has no value")
@@ -106,7 +105,7 @@ def _narrowed(found: re.Match[str], only: HistoryFilter) -> HistoryFilter:
 
 
 def _dated(name: str, day: datetime, only: HistoryFilter) -> HistoryFilter:
-    """`after` and `on` begin with the day, `before` ends before it."""
+    """Return the filter with a date bound: `after` and `on` include the day, `before` excludes it."""
     match name:
         case "after":
             return replace(only, since=day)
@@ -133,7 +132,7 @@ def _day(found: re.Match[str], value: str) -> datetime:
 
 
 def _refused(found: re.Match[str], what: str) -> InvalidInput:
-    """The value is repeated on one line and cut: it is the caller's own."""
+    """Return the error for an invalid filter value; the value, which is the caller's own, is shortened to one line."""
     name = found["name"].lower()
     shown = " ".join(found.group().split())
     shown = shown if len(shown) <= SHOWN_VALUE else f"{shown[:SHOWN_VALUE]}…"

@@ -1,8 +1,8 @@
-"""The query that ranks: BM25 over the terms, and then what stands around the messages they were found in.
+"""The ranking query: BM25 over the terms, extended by the terms of neighbouring messages.
 
-A message counts for each term it has itself, or, for less and the less the further off, for one that a neighbour has:
-an answer often stands a turn beside the words of the question. Of each term only the nearest and best counts, so that
-a place where all that was asked for comes together stands above one that repeats a single word.
+A message scores for each query term it contains, and less for a term that only a neighbour contains, decreasing with
+the distance. The reason: an answer is often a turn away from the words of the question. Each term counts once, with its
+best score. So a part of the conversation with all query words ranks above one that repeats a single word.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,22 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.domain.recall import HistoryFilter
 
 CANDIDATES = 100
-"""Messages whose surroundings are looked at, at least; four times the limit where that is more."""
+"""Fewest messages whose neighbours are examined; four times the limit if that is more."""
 
 MOST_ENTRIES = 20_000
-"""Entries that are weighed for one query: of the rarest terms first, of the rarest all. What is left out stands almost
-everywhere and says next to nothing, and so a search in a very long session takes little longer than in a long one."""
+"""Most index entries that one query scores, rarest terms first; all entries of the rarest term are scored.
+
+The terms left out occur almost everywhere and matter little, so that very long sessions take little longer to search.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The numbers of the ranking, as found by benchmarks/retrieval.py on one half of its meetings.
+    """Parameters of the ranking, tuned by benchmarks/retrieval.py on one half of its data.
 
-    `saturation` and `length_share` are BM25's k1 and b. A term that a neighbour has counts for `nearby` of what it
-    counts there, less in proportion to the distance, and for nothing beyond `reach`. A matching author counts for
-    `author` of a matching word.
+    `saturation` and `length_share` are BM25's k1 and b. A term in a neighbouring message counts `nearby` times its
+    score there, decreasing linearly with the distance, and nothing beyond `reach` messages. A matching author counts
+    `author` times a matching word.
     """
 
     saturation: float = 1.2
@@ -43,7 +45,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to look for: terms with their weights, in whose sessions (or in which one), and how many messages."""
+    """A search request: weighted terms, the owner, optionally one session, a filter, and the most results."""
 
     owner_id: UserId
     session_id: SessionId | None
@@ -190,7 +192,7 @@ _LAST_POSITION = 2**31 - 1
 async def find(
     tx: Statements, asked: Asked, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
 ) -> Sequence[Row]:
-    """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` is what the index does not have yet."""
+    """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index."""
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking)
     if _is_positional(asked.only):
         return await tx.fetch(_FIND_ANY, **parameters, recall_tools=list(hidden_tools))
@@ -198,13 +200,13 @@ async def find(
 
 
 async def find_newest(tx: Statements, asked: Asked, hidden_tools: Sequence[str]) -> Sequence[Row]:
-    """Return the newest messages that pass the filter, where there are no terms to rank by."""
+    """Return the newest messages that pass the filter, for a query without terms."""
     parameters = _asked(asked) | _conditions(asked.only)
     return await tx.fetch(_FIND_NEWEST, **parameters, recall_tools=list(hidden_tools))
 
 
 def _is_positional(only: HistoryFilter) -> bool:
-    """Whether positions alone decide which messages may be found, so that none has to be read for it."""
+    """Whether the filter uses only positions, so that it can be applied without reading the messages."""
     return only == HistoryFilter(after=only.after, before=only.before, before_run=only.before_run)
 
 

@@ -1,4 +1,4 @@
-"""Searching the stored history, always in the name of its owner, and keeping up the index it is searched with."""
+"""Search of stored messages on behalf of their owner, and maintenance of the search index."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,12 +26,12 @@ from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.error_boundary import ErrorBoundary
 
 MOST_BLOCKS = 40
-"""Blocks of one session that are indexed in a row by the clock: the next time goes on."""
+"""Most blocks of one session indexed per scheduled run."""
 
 RANKING = Ranking()
 log = structlog.get_logger(__name__)
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
-# Ids of runs are UUIDv7: the first 48 bits are the milliseconds of their making.
+# Run ids are UUIDv7: the first 48 bits are the creation time in milliseconds.
 _IDLE = sql("""
     with recent as (
         select distinct r.session_id from runs r
@@ -47,7 +47,7 @@ _IDLE = sql("""
 
 
 class SearchRepository:
-    """Implements the turn's History."""
+    """Implements the interface History, and indexes messages."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class SearchRepository:
         language: str,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Work through `transactions`; stem words by the rules of `language`. Raises SettingInvalid.
+        """Use `transactions`; stem words by the rules of `language`. Raises SettingInvalid.
 
-        `now` is a time in seconds that never goes back.
+        `now` returns monotonic seconds.
         """
         self._transactions = transactions
         self._messages = messages
@@ -69,10 +69,10 @@ class SearchRepository:
     async def search(
         self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
     ) -> Found:
-        """Return the owner's messages that match best, of one session or of all.
+        """Return the owner's best matching messages, from one session or from all.
 
-        A query without any word to look for returns the newest messages that pass its filter. Raises NotFound, and
-        InvalidInput for a `before:` and the like whose value narrows nothing down.
+        A query without words returns the newest messages that pass its filter. Raises NotFound, and InvalidInput for a
+        filter such as `before:` with an invalid value.
         """
         read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
         asked = Asked(owner_id, session_id, read.terms, read.only, query.limit)
@@ -91,12 +91,12 @@ class SearchRepository:
         return Found(await self._hits(rows, read), tuple(found.session_id for found in left))
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
-        """Return messages by position, as many as one page of the history holds. Raises NotFound."""
+        """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
         query = MessageQuery(after=first - 1, before=last + 1, limit=200)
         return (await self._messages.list_messages(owner_id, session_id, query)).items
 
     async def index_session(self, session_id: SessionId, most_blocks: int = MOST_BLOCKS) -> int:
-        """Index what of the session is not indexed yet, `most_blocks` at most; return how many messages."""
+        """Index up to `most_blocks` blocks of the session's unindexed messages; return the number of messages."""
         done = 0
         for _ in range(most_blocks):
             messages = await self._index.index_block(session_id)
@@ -106,11 +106,11 @@ class SearchRepository:
         return done
 
     async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
-        """Index sessions of the owner for some seconds; return how many messages, and whether more is due."""
+        """Index the owner's due messages for some seconds; return the number indexed, and whether more is due."""
         return await self._catch_up.index_owner(owner_id)
 
     async def sessions_to_index(self, minutes: int) -> tuple[SessionId, ...]:
-        """Return the sessions with runs of the last minutes that have a good deal to index, or have fallen idle."""
+        """Return sessions with runs in the last `minutes` that have many unindexed messages or are idle."""
         rows = await self._transactions.fetch(
             _IDLE,
             minutes=minutes,

@@ -1,4 +1,4 @@
-"""Shows where a message matches: the piece of its text that has most of what was asked for, and the places in it."""
+"""Snippets: the part of a message's text with the most query words, and the matching ranges in it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,29 +8,31 @@ from throughline.db.search.analyzer import Analyzer, Term
 
 SNIPPET_CHARACTERS = 240
 LEAD_CHARACTERS = 40
-"""Shown before the first match, so that it does not stand alone."""
+"""Characters shown before the first match, as context."""
 
 READ_CHARACTERS = 20_000
-"""Of a longer text only the surroundings of places that look like a match are cut into terms: cutting 20,000
-characters of words never seen takes 50 ms, and a search shows up to 50 messages."""
+"""Text length up to which a whole text is tokenized; of a longer one only the text around likely matches.
+
+Tokenizing 20,000 characters of unseen words takes 50 ms, and a search shows up to 50 messages.
+"""
 
 SHORT_STEM = 4
 MOST_PLACES = 10
-"""Places for each word of the query, the first ones."""
+"""Most likely matches examined for each query word, from the beginning of the text."""
 
 ELLIPSIS = "…"
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A piece of text on one line, and the places (from, to) in it that match."""
+    """A one-line excerpt of a text, and the ranges (from, to) in it that match."""
 
     text: str
     highlights: tuple[tuple[int, int], ...] = ()
 
 
 def snippet_of(analyzer: Analyzer, text: str, words: Collection[str]) -> Snippet:
-    """Return the best piece of `text`; its beginning where no word of the query stands in it."""
+    """Return the best excerpt of `text`, its beginning if no query word occurs in it."""
     matches = list(_matches(analyzer, text, words))
     start = _start(text, _best_place(matches))
     end = min(len(text), start + SNIPPET_CHARACTERS)
@@ -43,7 +45,7 @@ def snippet_of(analyzer: Analyzer, text: str, words: Collection[str]) -> Snippet
 
 
 def _matches(analyzer: Analyzer, text: str, words: Collection[str]) -> Iterator[Term]:
-    """Yield the terms of the text that are among the words, in their order."""
+    """Yield the text's terms that are among the words, in order."""
     for start, end in _pieces(text, words):
         for term in analyzer.terms(text[start:end]):
             found = replace(term, start=term.start + start, end=term.end + start)
@@ -53,18 +55,18 @@ def _matches(analyzer: Analyzer, text: str, words: Collection[str]) -> Iterator[
 
 
 def _pieces(text: str, words: Collection[str]) -> list[tuple[int, int]]:
-    """Return the pieces to read; the beginning of a long text in which no word stands as it is written."""
+    """Return the ranges to tokenize; for a long text without a literal match, its beginning."""
     if len(text) <= READ_CHARACTERS:
         return [(0, len(text))]
     lowered = text.lower()
-    if len(lowered) != len(text):  # a letter became two: places in the one are not places in the other
+    if len(lowered) != len(text):  # lower() changed the length, so positions would not match
         lowered = text
     places = sorted(place for word in words for place in islice(_places(lowered, word), MOST_PLACES))
     return _around(places, len(text)) or [(0, READ_CHARACTERS)]
 
 
 def _around(places: Sequence[int], length: int) -> list[tuple[int, int]]:
-    """Return the pieces around places of a text of that length; those that touch are one."""
+    """Return ranges around the positions in a text of this length; overlapping ranges are merged."""
     pieces: list[tuple[int, int]] = []
     for place in places:
         start, end = max(place - SNIPPET_CHARACTERS, 0), min(place + 2 * SNIPPET_CHARACTERS, length)
@@ -75,7 +77,7 @@ def _around(places: Sequence[int], length: int) -> list[tuple[int, int]]:
 
 
 def _places(lowered: str, word: str) -> Iterator[int]:
-    """Yield where the word may stand: a stem may end in another letter than the words it is made from."""
+    """Yield positions where the word may occur, ignoring its last letter, in which a stem can differ from its words."""
     stem = word if len(word) < SHORT_STEM else word[:-1]
     place = lowered.find(stem)
     while place >= 0:
@@ -84,7 +86,7 @@ def _places(lowered: str, word: str) -> Iterator[int]:
 
 
 def _best_place(matches: list[Term]) -> int:
-    """Return where the piece with the most different terms begins; of several the first."""
+    """Return the start of the excerpt with the most different terms; among equals the first."""
     best, place, first = 0, 0, 0
     for last, term in enumerate(matches):
         while term.end - matches[first].start > SNIPPET_CHARACTERS - LEAD_CHARACTERS:
@@ -98,7 +100,7 @@ def _best_place(matches: list[Term]) -> int:
 
 
 def _start(text: str, place: int) -> int:
-    """Begin a little before the place, at a word."""
+    """Return an excerpt start shortly before the position, at a word boundary."""
     if place <= LEAD_CHARACTERS:
         return 0
     space = text.find(" ", place - LEAD_CHARACTERS, place)
@@ -106,12 +108,12 @@ def _start(text: str, place: int) -> int:
 
 
 def _on_one_line(text: str) -> str:
-    """Line breaks and tabs become spaces, one for one, so that places stay where they are."""
+    """Replace each whitespace character by a space, so that ranges stay valid."""
     return "".join(" " if character.isspace() else character for character in text)
 
 
 def _joined(places: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Places that overlap become one."""
+    """Return the ranges with overlapping ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in places:
         if joined and start <= joined[-1][1]:

@@ -1,6 +1,7 @@
-"""Words that are neither indexed nor looked for: they stand everywhere and say nothing about what a text is about.
+"""Stop words, neither indexed nor searched: words so common that they say nothing about a text's subject.
 
-Only the emptiest: words like `how` and `about` weigh little by being frequent, and still find what nothing else finds.
+The lists are short. Words such as `how` and `about` get a low weight by their frequency, but may be a query's only
+match.
 """
 
 LISTS = {
@@ -21,4 +22,4 @@ LISTS = {
 }
 
 STOP_WORDS = {language: frozenset(words.split()) for language, words in LISTS.items()}
-"""By language; one that is missing here has none, which costs room in the index and nothing else."""
+"""Stop words by language. A language without a list has none, which only makes the index larger."""

@@ -1,1 +1,1 @@
-"""Sessions and their messages: the log, what a turn loads of it, pins, imports, redaction, erasure."""
+"""Sessions and their messages: the log, loading for turns, pins, imports, redaction and erasure."""

@@ -1,4 +1,4 @@
-"""Appending a message: position, row and fence check in one statement."""
+"""Appending a message: fence check, position and row in one statement."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.new_ids import new_id
@@ -37,12 +37,12 @@ _APPEND = sql(
 
 
 async def append_message(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
-    """Append the message under the lease, or return what (run, step) stored before. Raises LeaseLost.
+    """Append the message under the lease, or return the one stored for (run, step). Raises LeaseLost.
 
-    The position is given out under the session row's lock and rolls back with the row, so there are no gaps. Two
-    attempts at the same step at once end in a unique violation for the later one, which then finds the row.
-    Each commit waits for the disk, that of the user's message too, though its run holds it: the turn outlives a crash
-    of the server, and would go on without it.
+    The position is assigned under the session's row lock and rolls back with the row, so there are no gaps. Two
+    concurrent attempts at one step cause a unique violation for the later one, which then finds the row. Each commit
+    waits for the disk, even for the user's message, which the run also holds: the turn continues after a server crash
+    and needs it.
     """
     rows = await tx.fetch(
         _APPEND,

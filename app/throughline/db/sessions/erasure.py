@@ -1,4 +1,4 @@
-"""Erasing a session: the only way a message ever leaves the database."""
+"""Erasure of a session: the only way in which messages are deleted from the database."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.quotations import hold_history
@@ -8,7 +8,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.ids import RunId, SessionId, UserId
 
 POSITIONS_AT_ONCE = 20_000
-"""Messages deleted by one statement, so that none runs into the statement timeout."""
+"""Messages deleted per statement, so that no statement reaches its time limit."""
 
 _LOCK_RUNS = sql("""
     select id from runs where session_id = :id and owner_id = :owner_id and status in ('queued', 'running') for update
@@ -27,7 +27,7 @@ _BEFORE_MESSAGES = (
     sql("delete from search_blocks where session_id = :id"),
 )
 _AFTER_MESSAGES = (
-    # Whoever deletes a run's events holds the run's row first: retention does it at the same time.
+    # The run's row is locked before its events are deleted, because retention may delete them concurrently.
     sql("""
         with held as materialized (select id from runs where session_id = :id for update)
         delete from run_events e using held where e.run_id = held.id
@@ -38,10 +38,10 @@ _AFTER_MESSAGES = (
 
 
 async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> tuple[RunId, ...]:
-    """Delete every row of the session; return the runs that were waiting or running. Raises NotFound, SessionBusy.
+    """Delete all rows of the session; return its queued and running runs. Raises NotFound, SessionBusy.
 
-    Runs are locked before their session, as everywhere; a worker that still writes then finds its lease lost. What
-    recall tools quoted of it in the user's other sessions is redacted; a turn under way in one of those is SessionBusy.
+    Runs are locked before their session, as everywhere; a worker that still writes finds its lease lost. Quotations of
+    the session in the user's other sessions are redacted. Raises SessionBusy if one of those has an unfinished turn.
     """
     await hold_history(tx, owner_id)
     runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)

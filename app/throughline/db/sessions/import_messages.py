@@ -1,4 +1,4 @@
-"""Storing a conversation that was held elsewhere: a new session and its messages, all of it or nothing."""
+"""Import of a conversation held elsewhere: a new session with its messages, in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ _GET = sql("select {columns} from sessions s where s.id = :id", columns=SESSION_
 
 @dataclass(frozen=True, slots=True)
 class DatedMessage:
-    """A message of another conversation, and when it was written; without a time it is written now.
+    """A message of an imported conversation with its original time; without a time the import's time is used.
 
-    `counts` is False for one whose tokens are not counted: the marker of a message that was redacted.
+    `counts` is False if its tokens are not counted, because it is the marker of a redacted message.
     """
 
     message: NewMessage
@@ -50,7 +50,7 @@ class DatedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation as it was handed in."""
+    """An imported conversation as it was submitted."""
 
     agent: str
     title: str
@@ -60,7 +60,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The session that an imported conversation becomes."""
+    """The session to create for an imported conversation."""
 
     owner_id: UserId
     agent: str
@@ -72,9 +72,9 @@ class Imported:
 async def import_session(
     tx: Statements, session_id: SessionId, new: Imported, messages: Sequence[DatedMessage]
 ) -> Session:
-    """Store the session under `session_id` with its messages; run again, it finds its own work and is content.
+    """Store the session under `session_id` with its messages; a repeated call finds them stored and adds nothing.
 
-    Jobs prepare its summary and index it, so that neither a turn nor a search waits for that.
+    Queues jobs that prepare the session's summary and index it, so that no turn or search has to wait for that.
     """
     if not await tx.fetch(_EXISTS, id=session_id):
         await tx.fetch(

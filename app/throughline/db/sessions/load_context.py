@@ -1,4 +1,4 @@
-"""Loading what a turn needs of its session in one query whose cost depends only on what stands after the cursor."""
+"""Loading of a session for a turn, in one query whose cost depends only on the messages after the cursor."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from throughline.domain.ids import MessageId, SummaryId
 from throughline.domain.summary import AdoptedSummary, Prepared
 
 STEP = 64
-"""Positions looked at per step backwards: so many rows at most are read for nothing."""
+"""Positions read per step of the backward scan; at most this many rows are read needlessly."""
 
 _PREPARED_NAMES = ("id", "base_version", "text", "token_count", "through_position", "created_at", "model")
 _ADOPTED_NAMES = ("version", "token_count", "through_id", "through_position", "model", "created_at")
@@ -40,9 +40,10 @@ SUMMARY_PIECES = {
     from numbered full join s on s.line = numbered.line left join waiting on waiting.line = s.line
         left join adopted on adopted.line = s.line""",
 }
-"""For statements with a session `s`, whose `line` is 1, and messages `numbered` by line: what stands beside the first.
+"""SQL fragments that add the prepared and the adopted summary to the first row of a result.
 
-Read by `prepared_from` and `adopted_from`.
+For statements with a session `s`, whose `line` is 1, and messages `numbered` by line. `prepared_from` and
+`adopted_from` read the columns.
 """
 
 LOAD_CONTEXT = sql(
@@ -125,14 +126,16 @@ LOAD_CONTEXT = sql(
 
 
 async def load_context(tx: Statements, wanted: Wanted) -> Conversation:
-    """Load the session, its newest messages after the cursor, the run's own, all pins and what is prepared.
+    """Load the session, its newest messages after the cursor, the run's own, all pins and the prepared summary.
 
-    History ends with the message that reaches `max_tokens`, so that even one huge message is there to be shortened;
-    one message counts at most an eighth of them. Where it would begin with a tool result, it begins with the call
-    instead, if that stands after the cursor and within REACH: results without their call are not shown.
-    Every range of positions is closed and its rows are limited: the planner takes an open range for a third of the
-    session and would read all of it. Pins are looked up one by one for the same reason. The session's columns stand
-    in one row only, so that its summary is not sent once for every message. Raises NotFound.
+    History starts with the message that reaches `max_tokens`, so that even one huge message is loaded and can be
+    shortened. One message counts at most an eighth of `max_tokens`. If history would start with a tool result, it
+    starts with the call instead, if that is after the cursor and within REACH: results without their call are not
+    shown.
+
+    Every range of positions is closed and limited: for an open range the planner assumes a third of the session and
+    would read all of it. Pins are looked up one by one for the same reason. The session's columns are sent in one row
+    only. Raises NotFound.
     """
     rows = await tx.fetch(
         LOAD_CONTEXT,
@@ -159,7 +162,7 @@ def _read(rows: Sequence[Row]) -> Conversation:
 
 
 def adopted_from(row: Row) -> AdoptedSummary | None:
-    """Return the summary in use of a row with SUMMARY_PIECES, None where there is none."""
+    """Return the adopted summary in a row with SUMMARY_PIECES, None if there is none."""
     if row["of_adopted_version"] is None:
         return None
     through = row["of_adopted_through_id"]
@@ -174,7 +177,7 @@ def adopted_from(row: Row) -> AdoptedSummary | None:
 
 
 def prepared_from(row: Row) -> Prepared | None:
-    """Return the prepared summary of a row with SUMMARY_PIECES, None where there is none."""
+    """Return the prepared summary in a row with SUMMARY_PIECES, None if there is none."""
     if row["of_prepared_id"] is None:
         return None
     return Prepared(

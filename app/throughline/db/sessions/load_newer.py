@@ -1,4 +1,4 @@
-"""Loading what a turn needs of its session where this process has the older rows: only what is new comes along."""
+"""Loading of a session for a turn if this process has cached its older rows: only newer rows are read."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.ids import MessageId
 
 MOST_NEW = 256
-"""Where more rows than this are new, all is loaded: some of them may be too many to be shown."""
+"""New rows up to which only these are read. With more, everything is loaded, since not all may be shown."""
 
 _LOAD_NEWER = sql(
     """
@@ -61,12 +61,14 @@ _LOAD_NEWER = sql(
     **SUMMARY_PIECES,
     most_new=str(MOST_NEW),
 )
-"""What is kept is known by the redactions counted and by the newest row's id: a database that was set back, or a
-session stored anew under the same id, has another row in that place."""
+"""The cached rows are valid if the redaction count and the newest row's id are unchanged.
+
+After a database restore, or for a session stored anew under the same id, that position has another row.
+"""
 
 
 async def load_known_context(tx: Statements, loaded: LoadedRows, wanted: Wanted) -> Conversation:
-    """Do what `load_context` does, with the rows that are kept of the session, and keep what was loaded.
+    """Load like `load_context`, but reuse the session's cached rows, and cache the loaded ones.
 
     Raises NotFound.
     """
@@ -84,7 +86,7 @@ async def load_known_context(tx: Statements, loaded: LoadedRows, wanted: Wanted)
 
 
 async def _load_newer(tx: Statements, loaded: LoadedRows, kept: KeptRows, wanted: Wanted) -> Conversation | None:
-    """Return the conversation, None where what is kept is out of date or not enough. Raises NotFound."""
+    """Return the conversation, None if the cached rows are outdated or insufficient. Raises NotFound."""
     rows = await tx.fetch(
         _LOAD_NEWER,
         session_id=wanted.session_id,

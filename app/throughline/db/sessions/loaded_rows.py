@@ -1,14 +1,14 @@
-"""Rows that this process has loaded, kept for the next turn of their session: within a bound of bytes.
+"""Cache of loaded message rows for the next turn of their session, limited in bytes.
 
-A stored message never changes but by a redaction, which the session counts; so a row is good for as long as the count
-is the same. Positions are given out under the lock of the session's row, in the transaction that stores the message:
-when one can be seen, so can all before it, and none before it comes later.
+Stored messages change only by redaction, which the session counts, so rows stay valid while that count is unchanged.
+Positions are assigned under the session's row lock in the storing transaction. So if a message is visible, all earlier
+ones are, and none is added before it later.
 
-Rows of sessions that were not used lately are packed into bytes. The garbage collector does not walk bytes; it would
-walk about eleven objects for each row in every full pass, and the whole process would wait for it.
+Rows of sessions not used lately are pickled to bytes, which the garbage collector skips. Otherwise it would visit about
+eleven objects per row in every full collection and block the process.
 """
 
-import pickle  # only for what this process packed itself
+import pickle  # only for data that this process pickled itself
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -21,17 +21,17 @@ from throughline.domain.ids import SessionId
 from throughline.domain.message import ImageBlock, Message, TextBlock
 
 ROW_BYTES = 4_000
-"""A row without its texts: its ids, times and fields, and what is made of it for prompts (on OpenAI's wire: 1,800)."""
+"""Estimated bytes of a row without its texts: ids, times, fields and derived prompt data (1,800 on OpenAI's wire)."""
 
 UNPACKED_ROWS = 2_500
-"""Rows that stay as they are: a full pass over them takes some 20 ms, unpacking a session's takes 8 µs a row."""
+"""Rows kept unpickled. A full collection over them takes about 20 ms; unpickling takes 8 µs per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows of one session, without a gap and at least one, as they were while it had counted so many redactions.
+    """Cached rows of one session, at least one and without a gap, valid for this `redaction_count`.
 
-    `max_tokens` is the most that was asked for while they were kept. Whether a row is pinned is not kept.
+    `max_tokens` is the largest amount requested while they were cached. Pins are not cached.
     """
 
     rows: tuple[Message, ...]
@@ -41,20 +41,20 @@ class KeptRows:
 
     @property
     def first(self) -> int:
-        """The position they begin at."""
+        """The position of the oldest cached row."""
         return self.rows[0].position
 
     @property
     def last(self) -> Message:
-        """The newest of them."""
+        """The newest cached row."""
         return self.rows[-1]
 
 
 class LoadedRows:
-    """Rows of the sessions that were loaded last; the one not loaded for longest is forgotten first."""
+    """The cached rows of the most recently loaded sessions; the least recently loaded session is evicted first."""
 
     def __init__(self, max_bytes: int, max_unpacked_rows: int = UNPACKED_ROWS) -> None:
-        """Keep rows of at most so many bytes together, with 0 none; pack what is beyond `max_unpacked_rows`."""
+        """Cache at most `max_bytes` in all (0: nothing), and pickle rows beyond `max_unpacked_rows`."""
         self._max_bytes = max_bytes
         self._max_unpacked_rows = max_unpacked_rows
         self._sessions: OrderedDict[SessionId, KeptRows | bytes] = OrderedDict()
@@ -64,11 +64,11 @@ class LoadedRows:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept now."""
+        """The current size of the cache."""
         return self._bytes
 
     def get(self, session_id: SessionId) -> KeptRows | None:
-        """Return what is kept of the session."""
+        """Return the session's cached rows, None if there are none."""
         found = self._sessions.get(session_id)
         if found is None:
             return None
@@ -78,7 +78,7 @@ class LoadedRows:
         return kept
 
     def keep(self, session_id: SessionId, kept: KeptRows) -> None:
-        """Keep these rows in the place of what is kept of the session; rows beyond the bound are not kept at all."""
+        """Replace the session's cached rows; rows larger than the whole cache are not cached."""
         self.forget(session_id)
         if kept.size_bytes > self._max_bytes:
             return
@@ -91,7 +91,7 @@ class LoadedRows:
             self.forget(next(iter(self._sessions)))
 
     def forget(self, session_id: SessionId) -> None:
-        """Keep nothing of the session."""
+        """Remove the session from the cache."""
         dropped = self._sessions.pop(session_id, None)
         if dropped is not None:
             self._bytes -= _size_of_kept(dropped)
@@ -111,7 +111,7 @@ def _size_of_kept(kept: KeptRows | bytes) -> int:
 
 
 def kept_of(loaded: Conversation, max_tokens: int) -> KeptRows | None:
-    """Return what may be kept of a conversation that was loaded whole, None where that is nothing."""
+    """Return the rows to cache of a fully loaded conversation, None if there are none to cache."""
     rows = _without_gap(sorted((*loaded.history, *loaded.own), key=lambda row: row.position))
     session = loaded.session
     if not rows or rows[-1].position != session.message_count:
@@ -121,9 +121,9 @@ def kept_of(loaded: Conversation, max_tokens: int) -> KeptRows | None:
 
 
 def with_newer(kept: KeptRows, newer: tuple[Message, ...], cursor: int, wanted: Wanted) -> KeptRows:
-    """Return what is kept with `newer` rows behind it, without those that nobody will ask for again.
+    """Return the cached rows with `newer` rows appended, without rows that no turn will load again.
 
-    Those are rows up to the cursor and, by the largest question so far, before what a turn loads of the rest.
+    Those are rows up to the cursor, and rows before the history that the largest request so far loads.
     """
     rows, max_tokens = (*kept.rows, *newer), max(kept.max_tokens, wanted.max_tokens)
     first = first_of_history(rows, cursor, replace(wanted, max_tokens=max_tokens))
@@ -133,7 +133,7 @@ def with_newer(kept: KeptRows, newer: tuple[Message, ...], cursor: int, wanted: 
 
 
 def size_of(rows: Iterable[Message]) -> int:
-    """Return about how many bytes of memory the rows take."""
+    """Return the approximate bytes of memory that the rows take."""
     return sum(ROW_BYTES + _size(row.content) + _size(row.metadata) + _size_of_calls(row) for row in rows)
 
 
@@ -145,7 +145,7 @@ def _size_of_calls(row: Message) -> int:
 
 
 def _size(value: object) -> int:
-    """Return the bytes of a content or of JSON, all that is in it included."""
+    """Return the bytes of a content or JSON value, including everything in it."""
     match value:
         case dict():
             return sys.getsizeof(value) + sum(_size(key) + _size(item) for key, item in value.items())
@@ -160,7 +160,7 @@ def _size(value: object) -> int:
 
 
 def _without_gap(rows: list[Message]) -> list[Message]:
-    """Return the newest of the rows, as many as follow each other."""
+    """Return the newest rows that have consecutive positions."""
     start = len(rows) - 1
     while start > 0 and rows[start - 1].position == rows[start].position - 1:
         start -= 1

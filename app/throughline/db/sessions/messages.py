@@ -1,4 +1,4 @@
-"""The message log: appending, loading for a turn, and reading the whole history page by page."""
+"""The message log: appending, loading for a turn, and listing the history page by page."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -75,13 +75,13 @@ _PAGES = {
     order: sql(_PAGE, message_columns=MESSAGE_COLUMNS, pinned=PINNED, direction=order) for order in ("asc", "desc")
 }
 PAGE_BYTES = 8_000_000
-"""A page ends with the message that reaches this, so that no answer is larger than that and one message."""
+"""Size limit of a page; the page ends with the message that reaches it."""
 _LAST_POSITION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """Which messages to list: positions after and before the given ones, in order of position or against it."""
+    """The messages to list: exclusive position bounds, limit, and order by position."""
 
     after: int | None = None
     before: int | None = None
@@ -90,31 +90,32 @@ class MessageQuery:
 
 
 class MessageRepository:
-    """Implements the turn's MessageStore, and what doors read of the log."""
+    """Implements the interface MessageStore, and reads the log for the interfaces."""
 
     def __init__(self, transactions: Transactions, loaded: LoadedRows) -> None:
-        """Work through `transactions`; rows of conversations are kept in `loaded`."""
+        """Use `transactions`, and cache loaded rows in `loaded`."""
         self._transactions = transactions
         self._loaded = loaded
 
     async def find_owner(self, session_id: SessionId) -> UserId:
-        """Return whose session it is. Raises NotFound."""
+        """Return the session's owner. Raises NotFound."""
         rows = await self._transactions.fetch(_OWNER, id=session_id)
         if not rows:
             raise session_not_found(session_id)
         return UserId(rows[0]["owner_id"])
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
-        """Load session and newest messages after the cursor: of those that are kept only what is new.
+        """Load the session and its newest messages after the cursor; rows that are cached are not read again.
 
         Raises NotFound.
         """
         return await load_known_context(self._transactions, self._loaded, Wanted(session_id, run_id, max_tokens))
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
-        """Append under the lease, once for each (run, step). Raises LeaseLost.
+        """Append the message under the lease, once for each (run, step). Raises LeaseLost.
 
-        A result that quotes what was redacted or erased in another session meanwhile is stored as an error.
+        A recall tool's result is stored as an error if a message it quotes from another session was redacted or erased
+        meanwhile.
         """
         if not quotes_elsewhere(lease, message):
             return await append_message(self._transactions, lease, step, message)
@@ -128,7 +129,7 @@ class MessageRepository:
         return tuple(message_from(row) for row in rows)
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
-        """Return what a summary reads of the messages `first` to `last`: of the newest that lie within the limits."""
+        """Measure the newest messages between `first` and `last` that a summary can read within the limits."""
         rows = await self._transactions.fetch(
             _MEASURE,
             session_id=session_id,
@@ -143,7 +144,7 @@ class MessageRepository:
         return MeasuredMessages(row["first_position"], row["messages"], int(row["tokens"]))
 
     async def list_messages(self, owner_id: UserId, session_id: SessionId, query: MessageQuery) -> Page[Message]:
-        """Return one page of the history; `next_cursor` is the position to go on from. Raises NotFound."""
+        """Return one page of the history; `next_cursor` is the position after which to continue. Raises NotFound."""
         rows = await self._transactions.fetch(
             _PAGES[query.order],
             owner_id=owner_id,
@@ -160,13 +161,13 @@ class MessageRepository:
         return Page(messages, str(messages[-1].position) if has_more else None)
 
     async def redact(self, wanted: Redaction) -> Message:
-        """Put a marker in the place of a message's text, and take away what was made from it.
+        """Replace a message's text by a marker, and delete data derived from the text.
 
         Raises NotFound, SessionBusy.
         """
         try:
             return await self._transactions.run(lambda tx: redact_message(tx, wanted))
-        finally:  # the old text is shown to nobody, and need not wait here for the next turn
+        finally:  # do not keep the old text in memory until the next turn
             self._loaded.forget(wanted.session_id)
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
@@ -182,5 +183,5 @@ async def _append_quotation(tx: Statements, lease: Lease, step: str, message: Ne
 
 
 def _bounded(position: int | None, default: int) -> int:
-    """Return a position that fits its column; none lies beyond."""
+    """Return the position limited to the range of its column."""
     return default if position is None else min(max(position, 0), _LAST_POSITION)

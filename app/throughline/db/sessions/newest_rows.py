@@ -1,4 +1,4 @@
-"""Which of a session's rows a turn is given, where they are in memory: the same ones that LOAD_CONTEXT chooses."""
+"""Selection of a session's rows for a turn from rows in memory; selects the same rows as LOAD_CONTEXT."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -12,13 +12,16 @@ from throughline.domain.session import Session
 from throughline.domain.summary import AdoptedSummary, Prepared
 
 SHARE_EACH, LEAST_EACH = 8, 64
-"""A message counts at most an eighth of what is loaded (a quarter of the window, as two windows are), or so many
-tokens: no prompt shows more of one for long, and one huge tool output must not keep away all that stands before it."""
+"""A message counts at most this fraction of the tokens to load, but at least LEAST_EACH tokens.
+
+Two windows are loaded, so an eighth is a quarter of the window. No prompt shows more of one message for long, and one
+huge tool output must not displace all messages before it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be loaded: of which session, for which run (None: for none), and how many tokens of messages."""
+    """The rows to load: the session, the run (None: no run), and the most tokens of messages."""
 
     session_id: SessionId
     run_id: RunId | None
@@ -26,19 +29,19 @@ class Wanted:
 
     @property
     def most_each(self) -> int:
-        """What one message counts at most."""
+        """The most tokens that one message counts."""
         return max(self.max_tokens // SHARE_EACH, LEAST_EACH)
 
     def is_own(self, row: Message) -> bool:
-        """Whether the row is the run's."""
+        """Whether the row belongs to the run."""
         return self.run_id is not None and row.run_id == self.run_id
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A session with rows of it. `rows` are all from some position to the last, without a gap, and at least one.
+    """A session with some of its rows. `rows` are all rows from a position to the last, at least one, without a gap.
 
-    `early` are those before them that are pinned or the run's own, in order; `pins` the ids of all that are pinned.
+    `early` are earlier rows that are pinned or the run's own, in order; `pins` are the ids of all pinned messages.
     """
 
     session: Session
@@ -50,7 +53,7 @@ class Found:
 
 
 def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
-    """Return what LOAD_CONTEXT would return, None where that takes rows which were not found."""
+    """Return the conversation that LOAD_CONTEXT would return, None if it needs rows that are not in `found`."""
     first = first_of_history(found.rows, found.session.summary_through_position, wanted)
     if first is None:
         return None
@@ -73,9 +76,10 @@ def _with_pins(rows: tuple[Message, ...], pins: AbstractSet[MessageId]) -> tuple
 
 
 def first_of_history(rows: Sequence[Message], cursor: int, wanted: Wanted) -> int | None:
-    """Return the position that the history begins with, None where `rows`, which have no gap, begin too late.
+    """Return the first position of the history, None if that needs messages older than `rows`.
 
-    It is that of the message which reaches `max_tokens`, or of the call whose result that message is.
+    `rows` have no gap. The position is that of the message that reaches `max_tokens`, or of its tool call if that
+    message is a tool result.
     """
     others = [row for row in rows if row.position > cursor and not wanted.is_own(row)]
     left, edge, most_each = wanted.max_tokens, None, wanted.most_each
@@ -91,7 +95,10 @@ def first_of_history(rows: Sequence[Message], cursor: int, wanted: Wanted) -> in
 
 
 def _call_of(edge: Message, others: Sequence[Message], least: int, known_from: int) -> int | None:
-    """Return the position of the call from `least` on whose result `edge` is, that of `edge` where there is none."""
+    """Return the position of the call that `edge` answers, if it is at least `least`; else the position of `edge`.
+
+    Return None if the call may be older than `known_from`, the first loaded position.
+    """
     if edge.role is not Role.TOOL:
         return edge.position
     for row in reversed(others):

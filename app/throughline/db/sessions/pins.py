@@ -1,4 +1,4 @@
-"""Pins: set and taken off beside the messages, which never change, always in the name of the session's owner."""
+"""Pins, stored separately because messages never change; set and removed on behalf of the session's owner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,10 @@ from throughline.domain.message import Message, Role
 from throughline.ports.pins import CheckRoom, PinGroup
 
 REACH = 256
-"""Positions looked at on each side of a message for the rest of its group: some five times as many as the largest
-answers call tools at once. What lies further away does not belong to it."""
+"""Positions searched on each side of a message for the rest of its group of calls and results.
+
+The largest answers call about a fifth as many tools. Messages further away do not belong to the group.
+"""
 
 _KEEP = sql("select s.id from sessions s where s.id = :session_id and s.owner_id = :owner_id for key share")
 _GET = sql(
@@ -37,7 +39,7 @@ _OUTLINE = sql("""
     where s.id = :session_id and s.owner_id = :owner_id and m.position >= :low and m.position <= :high
     order by m.position
 """)
-"""Messages without what is large in them: enough to tell which belong together."""
+"""Messages without their large columns, sufficient to group calls with their results."""
 
 _ELSEWHERE = sql("""
     select coalesce(sum(m.token_count), 0) as tokens
@@ -59,23 +61,22 @@ _UNPIN = sql("""
 
 
 class PinRepository:
-    """Implements the turn's PinStore."""
+    """Implements the interface PinStore."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
-        """Return the group of the message as it is stored now. Raises NotFound."""
+        """Return the message's pin group as it is stored now. Raises NotFound."""
         whose = _Whose(owner_id, session_id)
         return await self._transactions.run(lambda tx: _find_group(tx, whose, message_id))
 
     async def pin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...], check: CheckRoom
     ) -> tuple[Message, ...]:
-        """Pin the messages and return them by position; those already pinned stay so.
+        """Pin the messages and return them by position; already pinned messages stay pinned.
 
-        `check` is asked while no other pin of the session can be made. Raises NotFound, and what `check` raises.
+        `check` runs while the session is locked against other pins. Raises NotFound, and the errors of `check`.
         """
         whose = _Whose(owner_id, session_id)
         return await self._transactions.run(lambda tx: _pin(tx, whose, message_ids, check))
@@ -83,14 +84,14 @@ class PinRepository:
     async def unpin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
     ) -> tuple[Message, ...]:
-        """Take the pins off the messages and return them by position. Raises NotFound."""
+        """Unpin the messages and return them by position. Raises NotFound."""
         whose = _Whose(owner_id, session_id)
         return await self._transactions.run(lambda tx: _unpin(tx, whose, message_ids))
 
 
 @dataclass(frozen=True, slots=True)
 class _Whose:
-    """A session in the name of its owner."""
+    """A session and its owner, the parameters of all pin statements."""
 
     owner_id: UserId
     session_id: SessionId
@@ -100,7 +101,7 @@ class _Whose:
         return await tx.fetch(statement, owner_id=self.owner_id, session_id=self.session_id, **parameters)
 
     async def messages(self, tx: Statements, ids: Sequence[MessageId]) -> tuple[Message, ...]:
-        """Return the messages by position. Raises NotFound where one is missing."""
+        """Return the messages by position. Raises NotFound if one is missing."""
         found = tuple(message_from(row) for row in await self.fetch(tx, _GET, ids=list(ids)))
         missing = set(ids) - {message.id for message in found}
         if missing:
@@ -116,7 +117,7 @@ async def _pin(tx: Statements, whose: _Whose, ids: Sequence[MessageId], check: C
 
 
 async def _unpin(tx: Statements, whose: _Whose, ids: Sequence[MessageId]) -> tuple[Message, ...]:
-    """The session's row is kept first, so that an erasure of the session comes before or after the whole of this."""
+    """Lock the session's row first, so that a concurrent erasure happens entirely before or after."""
     if not await whose.fetch(tx, _KEEP):
         raise session_not_found(whose.session_id)
     await whose.fetch(tx, _UNPIN, ids=list(ids))
@@ -135,7 +136,7 @@ async def _find_group(tx: Statements, whose: _Whose, message_id: MessageId) -> P
 
 
 async def _outline(tx: Statements, whose: _Whose, message: Message) -> Group[Message]:
-    """The message's group, from outlines of the rows around it; a message that has nothing to do with tools is one."""
+    """Return the message's group, from outlines of the rows around it; a message without tools is its own group."""
     if message.role is not Role.TOOL and not message.tool_calls:
         return Group(message)
     low, high = message.position - REACH, message.position + REACH

@@ -1,8 +1,8 @@
-"""What recall tools quoted of other messages: finding it where it is stored, and telling what may be stored no more.
+"""Quotations of stored messages in results of recall tools: finding them, and checking them before storage.
 
-A quotation names position and session of each message in its head: `[#12, ` in the message's own session,
-`[#12 in session 0198…, ` in another one of the same user. What redacts or erases holds the user's row against those
-who store a quotation from another session: each of them sees all of the other, or comes before it.
+A quotation's head names position and session of the quoted message: `[#12, ` in the same session, `[#12 in session
+0198…, ` in another session of the user. Redaction and erasure lock the user's row against transactions that store
+quotations from other sessions. So each transaction sees the other's result or precedes it.
 """
 
 import re
@@ -58,11 +58,14 @@ _IS_STALE = sql("""
         where not exists (select 1 from sessions s where s.id = q.session_id)
     )
 """)
-"""A text may only look like a quotation: it is refused in turns around the redaction, and not for ever. The hour is far
-more than a redaction takes from its beginning, which its time is, to its end."""
+"""Whether a quoted message was redacted after the run started or its session was erased.
+
+A text may only look like a quotation, so a redaction blocks it only in turns around that time. The hour exceeds the
+duration of any redaction, whose recorded time is its start.
+"""
 
 _LONGEST_REST = 1000
-"""Characters of what a head says behind the session: role, names and time."""
+"""Most characters of a quotation head after the session id: role, names and time."""
 
 _HEAD = re.compile(r"\[#(\d{1,9}) in session ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}), ")
 _OWN_HEAD = re.compile(r"\[#(\d{1,9}), (?=user|assistant|tool)")
@@ -71,7 +74,7 @@ _OPENED, _CLOSED = f"&lt;{TAG}>", f"&lt;/{TAG}>"
 
 @dataclass(frozen=True, slots=True)
 class _Quoted:
-    """A head in a recall tool's result. `is_inner`: of a quotation inside what was quoted."""
+    """The head of a quotation in a recall tool's result. `is_inner`: it is part of a quoted text."""
 
     position: int
     session_id: str
@@ -80,12 +83,15 @@ class _Quoted:
 
 
 async def hold_history(tx: Statements, owner_id: UserId) -> None:
-    """Let nobody store a quotation from another session of the user until the transaction ends; locked before runs."""
+    """Prevent storage of quotations from the user's other sessions until the transaction ends.
+
+    Callers take this lock before locks of runs.
+    """
     await tx.fetch(_HOLD, owner_id=owner_id)
 
 
 async def find_quoting(tx: Statements, owner_id: UserId, quoted: Sequence[Row]) -> Sequence[Row]:
-    """Return the results of recall tools, in any session of the user, that quote one of the messages."""
+    """Return the recall tool results, in any session of the user, that quote one of the messages."""
     return await tx.fetch(
         _QUOTING,
         owner_id=owner_id,
@@ -97,20 +103,20 @@ async def find_quoting(tx: Statements, owner_id: UserId, quoted: Sequence[Row]) 
 
 
 async def find_quoting_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> Sequence[Row]:
-    """Return the results of recall tools, in other sessions of the user, that quote any message of the session."""
+    """Return the recall tool results in the user's other sessions that quote any message of the session."""
     return await tx.fetch(_QUOTING_SESSION, owner_id=owner_id, session_id=session_id, recall_tools=list(RECALL_TOOLS))
 
 
 def quotes_elsewhere(lease: Lease, message: NewMessage) -> bool:
-    """Whether it is a recall tool's result with messages of other sessions in it.
+    """Whether the message is a recall tool's result that quotes messages of other sessions.
 
-    A redaction in the run's own session is refused while the run goes on, so nothing is to be checked for that.
+    Messages of the run's own session need no check, because they cannot be redacted while the run is unfinished.
     """
     return bool(_quoted(lease, message))
 
 
 async def still_quotable(tx: Statements, lease: Lease, message: NewMessage) -> NewMessage:
-    """Return the message, or an error in its place where what it quotes was redacted or erased since it was read."""
+    """Return the message, or an error message if something it quotes was redacted or erased since it was read."""
     quoted = _quoted(lease, message)
     await tx.fetch(_KEEP_HISTORY, run_id=lease.run_id)
     shown = [head for head in quoted if not head.is_marker]
@@ -127,9 +133,9 @@ async def still_quotable(tx: Statements, lease: Lease, message: NewMessage) -> N
 
 
 def renumber_quotations(message: NewMessage, positions: Mapping[int, int]) -> NewMessage:
-    """Return an imported message whose quotations of its own session name `positions[old]` in place of each old one.
+    """Return an imported message with the positions in its quotations of its own session replaced by `positions[old]`.
 
-    What is quoted of a message that was not imported names no position: that may be another message's now.
+    A quoted message that was not imported gets no position, since another message may have that position now.
     """
 
     def head(found: re.Match[str]) -> str:
@@ -149,7 +155,7 @@ def _quoted(lease: Lease, message: NewMessage) -> tuple[_Quoted, ...]:
     for number, head in enumerate(_HEAD.finditer(said)):
         depth += said.count(_OPENED, counted, head.start()) - said.count(_CLOSED, counted, head.start())
         counted = head.start()
-        is_part = message.name == OUTPUT and number > 0  # it quotes one message
+        is_part = message.name == OUTPUT and number > 0  # this tool quotes one message; further heads are part of it
         quoted = _Quoted(
             position=int(head.group(1)),
             session_id=head.group(2),
@@ -161,6 +167,6 @@ def _quoted(lease: Lease, message: NewMessage) -> tuple[_Quoted, ...]:
 
 
 def _is_marker(said: str, start: int) -> bool:
-    """Whether the head whose rest begins at `start` stands before the words that took a redacted message's place."""
+    """Whether the head that continues at `start` precedes the marker text of a redacted message."""
     end = said.find("]", start, start + _LONGEST_REST)
     return end >= 0 and said.startswith(f"] {MARKER}", end) and "\n" not in said[start:end]

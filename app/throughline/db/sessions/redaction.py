@@ -1,9 +1,10 @@
-"""Redacting a message: a marker takes the place of its text, and all that was made from the text goes.
+"""Redaction of a message: a marker replaces its text, and all data derived from the text is deleted.
 
-What was made from it are segments and versions of the summary, the index, the run's input and events, the title, and
-the results of recall tools that quoted it, or quoted such a result. The summary goes back to the newest version that
-does not reach the message; what lies behind its cursor is summarised again, from what remains. A pin stays: it holds a
-group of messages together, and keeps the marker in the prompt.
+Derived data are segments and versions of the summary, the search index, the run's input and events, and the title.
+Results of recall tools that quoted the message, directly or through another result, are redacted too.
+
+The summary returns to the newest version that does not cover the message. Messages after that version's cursor are
+summarised again. A pin stays: it keeps a group of messages together, and keeps the marker in the prompt.
 """
 
 from collections import defaultdict
@@ -55,7 +56,7 @@ _RECORD = sql("""
     on conflict (message_id) do nothing
 """)
 _CLEAN = (
-    # Whoever deletes a run's events holds the run's row first: retention does it at the same time.
+    # The run's row is locked before its events are deleted, because retention may delete them concurrently.
     sql("""
         with held as materialized (select id from runs where id = any(:runs) for no key update)
         delete from run_events e using held where e.run_id = held.id
@@ -76,7 +77,10 @@ _CLEAN = (
             where p.position between t.from_position and t.through_position)
     """),
 )
-"""Versions that reach the message may hold its words in any of their parts; segments only where they cover it."""
+"""Statements that delete derived data.
+
+Versions that reach the message may contain its words anywhere, segments only if they cover its position.
+"""
 
 _KEPT = sql("""
     select v.id from summary_versions v join sessions s on s.id = v.session_id
@@ -103,7 +107,7 @@ _MOVE = sql("""
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """Which message of whose session, and who asked for it where that was not the owner."""
+    """The message to redact, its session and owner, and the actor if it was not the owner."""
 
     owner_id: UserId
     session_id: SessionId
@@ -112,9 +116,10 @@ class Redaction:
 
 
 async def redact_message(tx: Statements, wanted: Redaction) -> Message:
-    """Redact the message and what quotes it; return it as it is now. Raises NotFound, SessionBusy.
+    """Redact the message and all quotations of it; return the redacted message. Raises NotFound, SessionBusy.
 
-    A session with a waiting or running turn is refused: the turn holds the text, and would write it down again.
+    A session with a queued or running turn raises SessionBusy, because the turn holds the text and would store it
+    again.
     """
     await hold_history(tx, wanted.owner_id)
     session = await _lock(tx, wanted.session_id, wanted.owner_id)
@@ -128,7 +133,7 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Message:
 
 
 async def redact_quotations(tx: Statements, owner_id: UserId, session_id: SessionId) -> None:
-    """Redact what the user's other sessions quote of the session, which is about to be erased. Raises SessionBusy."""
+    """Redact quotations of the session, which will be erased, in the user's other sessions. Raises SessionBusy."""
     await _Taking(tx, owner_id, {}).take(
         await find_quoting_session(tx, owner_id, session_id), _Words("", None), without=session_id
     )
@@ -136,7 +141,7 @@ async def redact_quotations(tx: Statements, owner_id: UserId, session_id: Sessio
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What is taken away, and for whom."""
+    """The removed text and the actor who asked for its removal."""
 
     said: str
     actor: str | None
@@ -144,16 +149,16 @@ class _Words:
 
 @dataclass(frozen=True, slots=True)
 class _Taking:
-    """Messages being redacted with all that quotes them; `sessions` are those that are locked already."""
+    """The redaction of messages and everything that quotes them; `sessions` are the sessions locked so far."""
 
     tx: Statements
     owner_id: UserId
     sessions: dict[SessionId, Session]
 
     async def take(self, rows: Sequence[Row], words: _Words, *, without: SessionId | None = None) -> None:
-        """Redact the messages, and what quotes them, and what quotes that, but nothing in the session `without`.
+        """Redact the messages, and transitively all quotations of them, except in the session `without`.
 
-        A session is locked before it is asked what quotes its messages: nothing can be added to it meanwhile.
+        Each session is locked before its messages' quotations are searched, so that none can be added meanwhile.
         """
         of_session: dict[SessionId, list[Row]] = defaultdict(list)
         known: list[Row] = []
@@ -170,7 +175,7 @@ class _Taking:
 
 
 async def _lock(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
-    """Runs are locked before their session, as everywhere; what was submitted meanwhile is seen under its lock."""
+    """Lock the session's runs, then the session, as everywhere; then check for runs submitted meanwhile."""
     busy = await tx.fetch(_BUSY, session_id=session_id, owner_id=owner_id)
     session = await lock_session(tx, session_id, owner_id)
     busy = busy or await tx.fetch(_BUSY_NOW, session_id=session_id, owner_id=owner_id)
@@ -210,7 +215,7 @@ async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: 
 
 
 async def _step_back(tx: Statements, session: Session, tokens: int, said: str) -> None:
-    """Adopt the newest version that is left, as a new one; without any, nothing is summarised."""
+    """Adopt the newest remaining version again, as a new version; without any, the session has no summary."""
     version_id = new_id()
     await discard_prepared(tx, session.id)
     kept = await tx.fetch(_KEPT, session_id=session.id)

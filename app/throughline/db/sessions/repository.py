@@ -1,4 +1,4 @@
-"""Sessions: made, read, listed, changed and erased, always in the name of their owner."""
+"""The session repository: create, read, list, change and erase, always on behalf of the owner."""
 
 import re
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ _UPDATE = sql(
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to be made. `fingerprint` is a hash of the request, for the idempotency key."""
+    """A session to create. `fingerprint` is a hash of the request, to detect a reused idempotency key."""
 
     owner_id: UserId
     agent: str
@@ -84,7 +84,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionQuery:
-    """Which sessions to list; `q` is looked for in titles, whatever the case."""
+    """The sessions to list; `q` is searched in titles, case-insensitively."""
 
     limit: int = 50
     cursor: str | None = None
@@ -95,7 +95,7 @@ class SessionQuery:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """What to change; None leaves a value as it is."""
+    """Changes of a session; None leaves a value unchanged."""
 
     title: str | None = None
     metadata: JsonObject | None = None
@@ -104,7 +104,7 @@ class SessionChange:
 
 
 class Announcements(Protocol):
-    """Tells workers and readers, here and elsewhere, to look at runs at once."""
+    """Notifications to workers and readers of runs, in this process and others."""
 
     def announce_cancel(self, run_id: RunId) -> None:
         """Announce that the run is to stop."""
@@ -113,23 +113,26 @@ class Announcements(Protocol):
         """Announce that the run has changed."""
 
     def announce_work(self) -> None:
-        """Announce that runs may be taken."""
+        """Announce that runs may be claimed."""
 
 
 class SessionRepository:
-    """Sessions by intent. Missing and foreign sessions are the same NotFound."""
+    """Storage of sessions. Missing sessions and other users' sessions raise the same NotFound."""
 
     def __init__(self, transactions: Transactions, announcements: Announcements, loaded: LoadedRows) -> None:
-        """Work through `transactions`; end turns and readers of erased sessions through `announcements`.
+        """Use `transactions`; notify turns and readers of erased sessions through `announcements`.
 
-        Their rows are not kept in `loaded` any longer.
+        The rows of erased sessions are removed from the cache `loaded`.
         """
         self._transactions = transactions
         self._announcements = announcements
         self._loaded = loaded
 
     async def create(self, new: NewSession) -> tuple[Session, bool]:
-        """Store the session; True where the idempotency key had already made it. Raises IdempotencyKeyReused."""
+        """Store the session; return it and whether the idempotency key had created it before.
+
+        Raises IdempotencyKeyReused.
+        """
         session_id = new_id()
         rows = await self._transactions.fetch(
             _CREATE,
@@ -148,7 +151,7 @@ class SessionRepository:
         return session, session.id != session_id
 
     async def import_conversation(self, new: Imported, messages: Sequence[DatedMessage]) -> Session:
-        """Store a conversation that was held elsewhere as a new session; its messages are counted already."""
+        """Store a conversation held elsewhere as a new session; its messages' tokens are counted already."""
         session_id = SessionId(new_id())
         return await self._transactions.run(lambda tx: import_session(tx, session_id, new, messages))
 
@@ -157,7 +160,7 @@ class SessionRepository:
         return _one(await self._transactions.fetch(_GET, id=session_id, owner_id=owner_id), session_id)
 
     async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
-        """Return the owner's sessions, the last used first. Raises InvalidInput for a cursor that is not ours."""
+        """Return the owner's sessions, most recently used first. Raises InvalidInput for an invalid cursor."""
         before_time, before_id = (None, None) if query.cursor is None else decode_cursor(query.cursor)
         rows = await self._transactions.fetch(
             _LIST,
@@ -174,9 +177,9 @@ class SessionRepository:
         return Page(sessions, encode_cursor(sessions[-1].updated_at, sessions[-1].id) if has_more else None)
 
     async def update(self, owner_id: UserId, session_id: SessionId, change: SessionChange) -> Session:
-        """Change what `change` names and return the session. Raises NotFound.
+        """Apply the change and return the session. Raises NotFound.
 
-        A summary that was prepared without further instructions is forgotten: it would be used without them.
+        New summary instructions discard a prepared summary, because it was written without them.
         """
         key = {"id": session_id, "owner_id": owner_id}
         values = {
@@ -197,14 +200,14 @@ class SessionRepository:
         return await self._transactions.run(with_instructions)
 
     async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
-        """Erase the session and everything of it: messages, runs, events, summaries. Raises NotFound."""
+        """Erase the session with its messages, runs, events and summaries. Raises NotFound."""
         stopped = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
         self._loaded.forget(session_id)
         for run_id in stopped:
             self._announcements.announce_cancel(run_id)
             self._announcements.announce_events(run_id)
         if stopped:
-            self._announcements.announce_work()  # others of the user's may begin now
+            self._announcements.announce_work()  # the user's other runs may start now
 
 
 def _one(rows: Sequence[Row], session_id: SessionId) -> Session:
@@ -214,6 +217,6 @@ def _one(rows: Sequence[Row], session_id: SessionId) -> Session:
 
 
 def _pattern(words: str | None) -> str | None:
-    """Return an ILIKE pattern that takes every character of `words` for itself."""
+    """Return an ILIKE pattern in which all characters of `words` are literal."""
     escaped = _WILDCARDS.sub(r"\\\1", words or "")
     return f"%{escaped}%" if words else None

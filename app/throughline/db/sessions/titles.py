@@ -1,4 +1,4 @@
-"""The title a session is given by its first message, and what becomes of it when that message is taken back."""
+"""Session titles: made from the first message, and made again if that message is withdrawn or edited."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.quotations import MARKER
@@ -18,7 +18,7 @@ _SET = sql("update sessions set title = :title where id = :session_id")
 
 
 def title_of(content: Content) -> str:
-    """Return the first line of the text, cut at a word where that is possible."""
+    """Return the first line of the text, cut at a word boundary if it is too long."""
     line = next((line.strip() for line in text_of(content).splitlines() if line.strip()), "")
     if len(line) <= TITLE_LENGTH:
         return line
@@ -27,9 +27,9 @@ def title_of(content: Content) -> str:
 
 
 async def retitle(tx: Statements, session_id: SessionId, taken: Content) -> None:
-    """Take the title anew, from the first message there is, if it was made of `taken`, which is there no more.
+    """Make the title again from the first remaining message, if it was made from the removed text `taken`.
 
-    It is '' where no message is left, and the next one makes it. A title that somebody wrote stays.
+    The title is '' if no message is left; the next message then sets it. A title that a user wrote stays.
     """
     title = (await tx.fetch(_LOOK, session_id=session_id))[0]["title"]
     if not title or title != title_of(taken):

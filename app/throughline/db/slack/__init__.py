@@ -1,1 +1,1 @@
-"""Slack's inbox and outbox, people and conversations."""
+"""Storage for Slack: inbox, outbox, people and conversations."""

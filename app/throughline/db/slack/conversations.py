@@ -1,4 +1,4 @@
-"""Looking up what a command or a reaction in Slack is about: the session of a thread, the run of a message."""
+"""Lookup of a command's or reaction's subject in Slack: a thread's session, or a message's run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _LAST_USED = sql(
 """,
     thread=_THREAD.format(may=_MAY),
 )
-"""In a direct conversation, where nobody else writes."""
+"""The most recently used thread of a direct conversation, in which only one person writes."""
 
 _LAST_USED_BY_ANY = sql("""
     with mine as (
@@ -51,7 +51,7 @@ _LAST_USED_BY_ANY = sql("""
     where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
     order by c.updated_at desc limit 1
 """)
-"""Of those the asker takes part in, whoever wrote there last."""
+"""The most recently used conversation the asking user takes part in, whoever wrote last."""
 
 _IS_KNOWN = sql("""
     select exists (select 1 from slack_conversations c
@@ -82,12 +82,15 @@ _RUN_AT = sql("""
         where u.slack_user_id = :slack_user_id) = 1
     limit 1
 """)
-"""An id names one person of a workspace; where two users of one session have the same, nobody is meant by it."""
+"""The run that a Slack message started or answers.
+
+Slack user ids are unique only per workspace. If two users of one session share an id, no run is returned.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A thread's session, in whose name it may be used by somebody who takes part in it."""
+    """A thread's session, and its owner, on whose behalf participants may use it."""
 
     thread_ts: str
     session_id: SessionId
@@ -97,14 +100,14 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """A thread that has no session by now: its next message opens one."""
+    """A thread that has no session at present; its next message opens a new one."""
 
     thread_ts: str
 
 
 @dataclass(frozen=True, slots=True)
 class LastUsed:
-    """A conversation in which somebody takes part, but perhaps not the one they mean: others may have written since."""
+    """The most recently used conversation of a participant, which may not be the one they mean."""
 
     conversation: Conversation
 
@@ -114,7 +117,7 @@ Found: TypeAlias = Conversation | LastUsed | Parted | None
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Somebody who asks about a conversation: as Slack knows them, and the user they are here."""
+    """The person who asks about a conversation: their Slack identity and their user."""
 
     slack_id: SlackId
     user_id: UserId
@@ -129,17 +132,16 @@ class OpenRun:
 
 
 class SlackConversations:
-    """Answers only about sessions of which the asking user is the owner or a participant."""
+    """Lookups limited to sessions that the asking user owns or takes part in."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def latest(self, team_id: str, channel_id: str, asker: Asker) -> Found:
-        """Return the thread of the asker's own newest message in the channel; None where they take no part in it.
+        """Return the thread of the asker's newest message in the channel; None if they take part in none.
 
-        Where all they wrote is older than what is kept of deliveries, it is the last used one: theirs in a direct
-        conversation, and in a channel the LastUsed of those they take part in.
+        If the records of all their messages have expired, use the most recently used thread: in a direct conversation
+        theirs, in a channel the LastUsed of the threads they take part in.
         """
         where = {"team_id": team_id, "channel_id": channel_id, "user_id": asker.user_id}
         is_direct = is_direct_channel(channel_id)
@@ -151,31 +153,31 @@ class SlackConversations:
         return _found(rows[0], is_direct=is_direct) if rows else None
 
     async def is_known(self, team_id: str, channel_id: str) -> bool:
-        """Whether somebody wrote to the bot in this channel or direct conversation."""
+        """Whether anybody has written to the bot in this channel or direct conversation."""
         return bool((await self._transactions.fetch(_IS_KNOWN, team_id=team_id, channel_id=channel_id))[0]["is_known"])
 
     async def leave(self, team_id: str, channel_id: str, thread_ts: str) -> None:
-        """Part the thread from its session: its next message opens a new one. The old one is kept."""
+        """Detach the thread from its session, which is kept; the thread's next message opens a new session."""
         await self._transactions.fetch(_PART, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts)
 
     async def resume(self, team_id: str, channel_id: str, session_id: SessionId, user_id: UserId) -> str | None:
-        """Have the next new thread of a direct conversation go on with a session of the user's; return its title.
+        """Let the next new thread of a direct conversation continue this session; return the session's title.
 
-        None where there is no such session, it is another's, or archived. It replaces the one named before.
+        Replaces an earlier choice. Return None if the session is missing, archived or another user's.
         """
         return await bind(
             self._transactions, team_id=team_id, channel_id=channel_id, session_id=session_id, user_id=user_id
         )
 
     async def open_runs(self, session_id: SessionId) -> tuple[RunId, ...]:
-        """Return the runs that wait or are at work, in their order."""
+        """Return the session's queued and running runs, in order."""
         rows = await self._transactions.fetch(_OPEN_RUNS, session_id=session_id)
         return tuple(RunId(row["id"]) for row in rows)
 
     async def run_at(self, place: SlackLocation, slack_user_id: str) -> OpenRun | None:
-        """Return the run that a message asked for or answers, if somebody with this id takes part in its session.
+        """Return the run that a Slack message started or answers, if a person with this id takes part in its session.
 
-        Of whichever workspace they are; None where two users with this id take part.
+        The person's workspace does not matter. Return None if two users with this id take part.
         """
         rows = await self._transactions.fetch(
             _RUN_AT,
@@ -188,7 +190,7 @@ class SlackConversations:
 
 
 def is_direct_channel(channel_id: str) -> bool:
-    """Whether it is a conversation of one person with the bot; what their ids begin with is Slack's word for it."""
+    """Whether the channel is a direct conversation with the bot; Slack's ids of those begin with D."""
     return channel_id.startswith("D")
 
 
@@ -197,7 +199,7 @@ def _last_used(rows: Sequence[Row]) -> LastUsed | None:
 
 
 def _found(row: Row, *, is_direct: bool) -> Found:
-    """In a direct conversation, a session that is another user's by now is left by the next message, too."""
+    """Return the result for a thread's row. A direct thread whose session has another owner now counts as detached."""
     if row["session_id"] is None or (row["may"] and row["archived"]) or (is_direct and not row["may"]):
         return Parted(row["thread_ts"])
     if not row["may"]:

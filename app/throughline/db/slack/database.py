@@ -1,4 +1,4 @@
-"""What the Slack door asks of the database, in one place."""
+"""All repositories of the Slack interface in one object."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from throughline.db.slack.people_links import PeopleLinks
 
 @dataclass(frozen=True, slots=True)
 class SlackDatabase:
-    """The repositories of the Slack door."""
+    """The repositories of the Slack interface."""
 
     inbox: SlackInbox
     outbox: SlackOutbox
@@ -28,7 +28,7 @@ class SlackDatabase:
 def slack_database(
     transactions: Transactions, leases: Transactions, notifier: Notifier, config: InboxConfig
 ) -> SlackDatabase:
-    """Return the repositories; what comes in wakes what goes out, whose leases are renewed through `leases`."""
+    """Return the repositories. Accepted messages wake the outbox; its leases are renewed through `leases`."""
     outgoing = Signal()
     return SlackDatabase(
         inbox=SlackInbox(transactions, notifier, outgoing, config),

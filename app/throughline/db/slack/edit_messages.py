@@ -1,6 +1,7 @@
-"""A message and what changes it, in whichever order Slack delivers them: `slack_events` holds each place once.
+"""Slack messages, edits and deletions in any order of arrival; `slack_events` has one row per message.
 
-An edit that comes before its message waits there for it. A deletion that does takes its place.
+An edit that arrives before its message is stored in that row. A deletion that arrives first occupies the row, so that
+the message is not accepted.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ _KEEP_EARLY_EDIT = sql("""
         and coalesce(c.engaged_ts, extract(epoch from c.created_at)) < cast(cast(:message_ts as text) as numeric))
     on conflict do nothing returning 1 as kept
 """)
-"""What was written in a thread before somebody called the bot into it was never for the bot."""
+"""Messages written in a thread before the bot was called into it are not for the bot, so their edits are ignored."""
 
 _KEEP_LATER_EDIT = sql("""
     update slack_events e set early_edit = cast(:early_edit as jsonb)
@@ -70,13 +71,13 @@ _RUN_OF = sql("""
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
 """)
 LATE_SECONDS = 24 * 3600.0
-"""For so long after a message an edit may be the first to come: Slack repeats for minutes, or hourly for a day."""
+"""Time after a message in which an edit may arrive before it: Slack redelivers for minutes, or hourly for a day."""
 
 
 async def take_event(tx: Statements, message: SlackMessage) -> SlackMessage | None:
-    """Return the message as it reads now, None where it is not new: taken before, or deleted.
+    """Return the message with its newest text, None if it was accepted before or deleted.
 
-    A transaction that took the same message first is waited for.
+    Waits for a concurrent transaction that accepts the same message.
     """
     place = location_parameters(message.place)
     if await tx.fetch(_TAKE_EVENT, event_id=message.event_id, **place):
@@ -86,16 +87,16 @@ async def take_event(tx: Statements, message: SlackMessage) -> SlackMessage | No
 
 
 def _as_edited(message: SlackMessage, edit: Mapping[str, JsonValue]) -> SlackMessage:
-    """Only its writer changes a message."""
+    """Return the message as edited; an edit by another person is ignored."""
     if (edit["user"], edit["team"]) != (message.who.user_id, message.who.team_id):
         return message
     return replace(message, text=str(edit["text"]), edited_ts=str(edit["edited"]))
 
 
 async def edit_message(tx: Statements, edited: Edited) -> EditOutcome:
-    """Change the message if it waits, or keep the edit for one that may still come.
+    """Change the message if its run is queued, or store the edit for a message that may still arrive.
 
-    Nothing of the text before the edit is kept: the title was made of it, if it was the session's first.
+    The old text is not kept anywhere: a title made from it is made again.
     """
     if await _keep_early(tx, edited):
         return EditOutcome.KEPT
@@ -113,7 +114,10 @@ async def edit_message(tx: Statements, edited: Edited) -> EditOutcome:
 
 
 async def _keep_early(tx: Statements, edited: Edited) -> bool:
-    """Keep the newest edit of a message that may still come; first of all, for it waits for one just being taken."""
+    """Store the newest edit of a message that may still arrive; return whether it was stored.
+
+    This runs first, because it waits for a transaction that is just accepting the message.
+    """
     place = location_parameters(edited.place)
     if float(edited.edited_ts) - float(edited.place.message_ts) > LATE_SECONDS:
         return False
@@ -131,7 +135,7 @@ async def _keep_early(tx: Statements, edited: Edited) -> bool:
 
 
 async def withdraw_message(tx: Statements, deleted: Deleted) -> Run | None:
-    """Cancel the message's run if it waits, and return it. What comes late to the place is not answered."""
+    """Cancel the message's run if it is queued, and return it. The message is not accepted if it arrives later."""
     place = location_parameters(deleted.place)
     if not await tx.fetch(_TAKE_EVENT, event_id=deleted.event_id, **place):
         await tx.fetch(_DROP_EARLY_EDIT, **place)
@@ -142,10 +146,10 @@ async def withdraw_message(tx: Statements, deleted: Deleted) -> Run | None:
 
 
 def spoken(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:
-    """Return what the model reads: in a channel with the speaker's name, for several may speak in one session."""
+    """Return the text for the model; in a channel with the speaker's name, since several people share a session."""
     return said if is_direct else f"{person.display_name or who.user_id}: {said}"
 
 
 def location_parameters(place: SlackLocation) -> dict[str, object]:
-    """Return the place as the statements about `slack_events` name it."""
+    """Return a message's location as parameters of statements on `slack_events`."""
     return {"team_id": place.team_id, "channel_id": place.channel_id, "message_ts": place.message_ts}

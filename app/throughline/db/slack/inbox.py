@@ -1,4 +1,4 @@
-"""Taking messages from Slack: the event, its run and its place in the outbox are stored in one transaction."""
+"""Acceptance of Slack messages: event, run and delivery are stored in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ _TAKE_PART = sql("""
             and d.left_ts > cast(cast(:message_ts as text) as numeric))
     on conflict (session_id, team_id, slack_user_id) do nothing
 """)
-"""Whoever sent the message before they left the channel takes no part by it."""
+"""A person who left the channel after sending the message does not become a participant."""
 
 _PUT_OUT = sql("""
     with noted as (
@@ -67,7 +67,7 @@ _PUT_OUT = sql("""
 
 
 class Taken(StrEnum):
-    """What became of a message. One that was deleted before it came is a duplicate too."""
+    """The result of accepting a message. A message that was deleted before it arrived is also a duplicate."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -76,10 +76,10 @@ class Taken(StrEnum):
 
 
 class Announcements(Protocol):
-    """Tells workers and readers, here and elsewhere, to look at once."""
+    """Notifications to workers and readers of runs, in this process and others."""
 
     def announce_work(self) -> None:
-        """Announce that a run waits."""
+        """Announce that a run waits for a worker."""
 
     def announce_events(self, run_id: RunId) -> None:
         """Announce that the run has changed."""
@@ -87,7 +87,7 @@ class Announcements(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InboxConfig:
-    """Which agent answers in Slack, how many messages may wait, and what is said to one too many."""
+    """The agent for Slack, the queue limits, and the reply to a message that exceeds them."""
 
     agent: str = "assistant"
     caps: Caps = field(default_factory=Caps)
@@ -95,19 +95,19 @@ class InboxConfig:
 
 
 class SlackInbox:
-    """Takes, changes and withdraws messages."""
+    """Accepts, edits and withdraws Slack messages."""
 
     def __init__(
         self, transactions: Transactions, announcements: Announcements, outgoing: Signal, config: InboxConfig
     ) -> None:
-        """Work through `transactions`; wake `outgoing` for whoever delivers."""
+        """Use `transactions`; wake the outbox through `outgoing`."""
         self._transactions = transactions
         self._announcements = announcements
         self._outgoing = outgoing
         self._config = config
 
     async def accept(self, message: SlackMessage) -> Taken:
-        """Store the message with its run, once, however often and as whichever event it arrives."""
+        """Store the message with its run exactly once, however often and as whichever event it arrives."""
         seen = (await self._transactions.fetch(_LOOK, event_id=message.event_id, **_parameters(message)))[0]
         if seen["is_taken"]:
             return Taken.DUPLICATE
@@ -125,16 +125,16 @@ class SlackInbox:
         return taken
 
     async def edit(self, edited: Edited) -> EditOutcome:
-        """Change a message that still waits; it is LEFT where it is being answered, is answered, or is not known.
+        """Change a message whose run is queued. Return LEFT if its turn has started or it is unknown.
 
-        So it is where a later edit was taken before: Slack may send an earlier one once more. The writer is known by
-        the Slack user: the user they are here may have become another, by linking. An edit that comes before the
-        message, where that will be for us, is kept for it.
+        LEFT also if a later edit was stored before, since Slack may redeliver an earlier one. The author is identified
+        by their Slack id, because linking may have changed their user. An edit that arrives before its message is
+        stored, if the message will be for the bot.
         """
         return await self._transactions.run(lambda tx: edit_message(tx, edited))
 
     async def withdraw(self, deleted: Deleted) -> WithdrawalOutcome:
-        """Cancel a message that still waits. One that comes later is not taken."""
+        """Cancel a message whose run is queued. A message that arrives after its deletion is not accepted."""
         run = await self._transactions.run(lambda tx: withdraw_message(tx, deleted))
         if run is None:
             return WithdrawalOutcome.LEFT
@@ -158,7 +158,7 @@ async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: 
 
 
 async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
-    """Tell the writer, once, that the message was not taken. In its thread they need not call the bot again."""
+    """Queue one notice to the author that the message was not accepted, and engage the bot in its thread."""
     if await take_event(tx, message) is None:
         return Taken.DUPLICATE
     if not message.is_direct:
@@ -170,11 +170,10 @@ async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
 async def _session(
     tx: Statements, message: SlackMessage, person: Person, config: InboxConfig
 ) -> tuple[SessionId, UserId]:
-    """Return the thread's session and its owner; opened where there is none, or only one that was archived.
+    """Return the session and owner for the message's thread; open a session if there is none or it is archived.
 
-    A new thread of a direct conversation may instead go on with a session that its person named before.
-
-    So it is in a direct conversation with somebody who is another user by now: the session is the former one's.
+    A new thread of a direct conversation may continue a session that the person chose before. A direct conversation
+    whose session belongs to the person's former user gets a new session.
     """
     known = (await _engage(tx, message))[0]
     is_anothers = message.is_direct and known["owner_id"] != person.user_id
@@ -193,7 +192,7 @@ async def _engage(tx: Statements, message: SlackMessage) -> Sequence[Row]:
 
 
 async def _resumed(tx: Statements, message: SlackMessage, person: Person) -> tuple[SessionId, UserId] | None:
-    """Return the session that its owner wanted to go on with in this direct conversation's next new thread."""
+    """Return the session chosen to continue in this direct conversation's next new thread, None if there is none."""
     if not message.is_direct:
         return None
     session_id = await take_bound(tx, user_id=person.user_id, **_thread_parameters(message))
@@ -218,7 +217,10 @@ async def _opened(
 
 
 async def _owner(tx: Statements, message: SlackMessage, person: Person) -> UserId:
-    """A direct conversation is the person's; a channel's belongs to the channel, so that it reaches nobody's own."""
+    """Return a new session's owner: the person in a direct conversation, else a user for the channel itself.
+
+    So a channel's session is not part of any person's own history.
+    """
     if message.is_direct:
         return person.user_id
     return await ensure_user(tx, guest_name(SlackId(message.place.team_id, message.place.channel_id)))

@@ -1,4 +1,4 @@
-"""The outbox of answers to Slack: who delivers one holds its lease, and every note carries the fence."""
+"""The outbox of answers to Slack. A process delivers under a lease, and each write checks the lease's fence."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ _TEXTS = sql("""
 
 
 class PartStatus(StrEnum):
-    """Where a posted message stands: about to be posted, posted and growing, done."""
+    """The state of a posted message: about to be posted, posted and growing, or complete."""
 
     SENDING = "sending"
     OPEN = "open"
@@ -107,7 +107,7 @@ class PartStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message of a delivery. `ts` is Slack's name for it, '' until known; `begun` is in seconds since 1970."""
+    """One Slack message of a delivery. `ts` is Slack's id of it, '' until known; `begun` is in Unix seconds."""
 
     number: int
     ts: str
@@ -118,9 +118,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What is to stand in a thread: the answer of a run, or a notice. `reader` is who asked.
+    """A delivery to a thread: a run's answer, or a notice. `reader` is the person who asked.
 
-    `ready_seconds` is for how long it could have been delivered when it was taken, 0 while its run was unfinished.
+    `ready_seconds` is how long it could have been delivered before it was claimed, 0 while its run was unfinished.
     """
 
     lease: RowLease
@@ -138,9 +138,9 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryClaim:
-    """Who claims, how many at most, and for how long; with `only_ready` notices and answers that are whole alone.
+    """A claim of deliveries: worker, limit and lease; with `only_ready` only notices and finished answers.
 
-    `held` are deliveries the claimer is at: their leases may have run out while the database was away.
+    `held` are deliveries the claimer is working on; their leases may have expired during a database outage.
     """
 
     worker: str
@@ -151,73 +151,73 @@ class DeliveryClaim:
 
 
 class SlackOutbox:
-    """Hands out deliveries in each thread's order and keeps what became of them.
+    """Claims of deliveries in each thread's order, and records of their results.
 
-    `waiting` is woken in this process when there is something to deliver.
+    `waiting` is woken in this process when a delivery is queued.
     """
 
     def __init__(self, transactions: Transactions, leases: Transactions, waiting: Signal) -> None:
-        """Work through `transactions`, renew through `leases` alone."""
+        """Use `transactions`, but `leases` for renewals."""
         self._transactions = transactions
         self._leases = leases
         self.waiting = waiting
 
     async def claim(self, claim: DeliveryClaim) -> tuple[Delivery, ...]:
-        """Take deliveries, each the first of its thread: notices and answers that are whole, then others.
+        """Claim deliveries that are first in their threads: notices and finished answers, then unfinished answers.
 
-        Within either sort the oldest come first.
+        Within each group the oldest come first.
         """
         claim_id = new_id()
         rows = await self._transactions.run(lambda tx: _claim(tx, claim, claim_id))
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
-        """Extend these leases; those no longer ours are not in the answer."""
+        """Extend the leases; the result lacks leases that are lost."""
         return await renew_leases(self._leases, _RENEW, leases, lease_seconds)
 
     async def finish(self, lease: RowLease, *, error: str = "") -> None:
-        """End the delivery, as failed where there is an error. Raises LeaseLost."""
+        """End the delivery, as failed if `error` is not empty. Raises LeaseLost."""
         status = "failed" if error else "delivered"
         _check(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
         self.waiting.wake()
 
     async def put_back(self, lease: RowLease, *, delay_seconds: float, error: str = "") -> None:
-        """Let it be tried again after a while; without an error it counts as never tried. Raises LeaseLost."""
+        """Schedule the delivery's next try; without an error this try is not counted. Raises LeaseLost."""
         parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
         _check(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
 
     async def parts(self, delivery_id: UUID) -> tuple[Part, ...]:
-        """Return the messages begun so far, in order."""
+        """Return the delivery's Slack messages recorded so far, in order."""
         return tuple(_part_from(row) for row in await self._transactions.fetch(_PARTS, id=delivery_id))
 
     async def begin_part(self, lease: RowLease, number: int, *, starts: int) -> None:
-        """Note that a message is about to be posted. Raises LeaseLost."""
+        """Record that a Slack message is about to be posted. Raises LeaseLost."""
         _check(
             await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
         )
 
     async def note_part(self, lease: RowLease, number: int, ts: str, status: PartStatus) -> None:
-        """Note under which `ts` a message was posted, and whether it is done. Raises LeaseLost."""
+        """Record the `ts` of a posted message and its status. Raises LeaseLost."""
         parameters = {"number": number, "ts": ts, "status": status.value}
         _check(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
 
     async def drop_parts(self, lease: RowLease, number: int) -> None:
-        """Forget the notes of part `number` and all behind it: they were never posted."""
+        """Delete the records of part `number` and all later ones, which were never posted."""
         await self._transactions.fetch(_DROP_PARTS, id=lease.id, fence=lease.fence, number=number)
 
     async def known_messages(self, delivery: Delivery) -> frozenset[str]:
-        """Return the `ts` of every message noted for the delivery's thread."""
+        """Return the `ts` of every message recorded for the delivery's thread."""
         rows = await self._transactions.fetch(
             _KNOWN, team_id=delivery.team_id, channel_id=delivery.channel_id, thread_ts=delivery.thread_ts
         )
         return frozenset(str(row["ts"]) for row in rows)
 
     async def is_over(self, lease: RowLease) -> bool:
-        """Whether nobody is to deliver any more: the delivery has ended, or was erased with its session."""
+        """Whether the delivery needs no more work: it has ended, or was erased with its session."""
         return not await self._transactions.fetch(_IS_OPEN, id=lease.id)
 
     async def texts_of(self, run_id: RunId) -> tuple[str, ...]:
-        """Return the assistant texts of a run as stored, in order; steps that only call tools have none."""
+        """Return a run's stored assistant texts in order; steps with tool calls only are left out."""
         rows = await self._transactions.fetch(_TEXTS, run_id=run_id)
         return tuple(said for row in rows if (said := _text_from(row)).strip())
 
@@ -237,7 +237,10 @@ def _part_from(row: Row) -> Part:
 
 
 async def _claim(tx: Statements, claim: DeliveryClaim, claim_id: UUID) -> list[Row]:
-    """Claim in two statements: each ends at its limit, where one that orders by two things reads all that waits."""
+    """Claim deliveries in two statements, ready ones first.
+
+    Each statement stops at its limit. A single one, ordered by readiness and age, would read all waiting deliveries.
+    """
     held = list(claim.held)
     kept = {"worker": claim.worker, "lease_seconds": claim.lease_seconds, "claim_id": claim_id}
     rows = list(await tx.fetch(_CLAIM, limit=claim.limit, only_ready=True, held=held, **kept))

@@ -1,6 +1,6 @@
-"""Who may read a session, and write to it, beside its owner: those who took part in it in a Slack channel.
+"""Participants: people besides the owner who may read a session and write to it, because they did so in Slack.
 
-They take part as the person Slack knows: the user they are has their part, and a user they no longer are has not.
+They are stored by Slack identity. Whichever user that identity is linked to has access, and a former user has not.
 """
 
 from throughline.db.connection.transactions import Statements, Transactions
@@ -33,10 +33,9 @@ _END_PARTS = sql("""
 
 
 class ParticipantRepository:
-    """Looks participants up, and takes them out; they come into being with the messages they write."""
+    """Looks up and removes participants. They are added when a message of theirs is accepted."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Read through `transactions`."""
         self._transactions = transactions
 
     async def any_exists(self) -> bool:
@@ -46,15 +45,15 @@ class ParticipantRepository:
     async def owner_for(
         self, user_id: UserId, *, session_id: SessionId | None = None, run_id: RunId | None = None
     ) -> UserId | None:
-        """Return the owner in whose name a participant may reach the session, None for everybody else."""
+        """Return the owner on whose behalf a participant may access the session, None if the user is no participant."""
         rows = await self._transactions.fetch(_OWNER_FOR, user_id=user_id, session_id=session_id, run_id=run_id)
         return UserId(rows[0]["owner_id"]) if rows else None
 
     async def leave(self, left: Left) -> int:
-        """Take whoever left a channel out of all its sessions; return of how many.
+        """Remove a person who left a channel from all its sessions; return the number of sessions.
 
-        Somebody with several Slack ids stays by the others they wrote by. A message of theirs that is being taken is
-        waited for; one that Slack delivers later, but was sent before they left, makes them no participant.
+        A person with several Slack ids keeps access by the others. A message of theirs that is being accepted is waited
+        for. A message sent before they left but delivered later does not make them a participant.
         """
         return await self._transactions.run(lambda tx: _leave(tx, left))
 

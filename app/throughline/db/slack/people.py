@@ -1,4 +1,4 @@
-"""Who the people of a Slack workspace are here: guests with a history of their own until they are linked to a user."""
+"""People of Slack workspaces: guest users with a history of their own until they are linked to a user."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from throughline.domain.ids import UserId
 
 LOOK_UP_AGAIN_MINUTES = 24 * 60
 LOOK_UP_FAILED_MINUTES = 5
-"""After so long somebody is asked for again whose look-up came to no end: it failed, or its process died over it."""
+"""Minutes after which a profile lookup that failed, or whose process died, is repeated."""
 
 _FIND = sql("""
     select p.user_id, p.display_name, u.name as user_name from slack_users p join users u on u.id = p.user_id
@@ -28,7 +28,7 @@ _HOLD_PERSON = sql("""
 _HOLD_NEWCOMER = sql("""
     select pg_advisory_xact_lock(hashtextextended(cast(:team_id as text) || ':' || cast(:slack_user_id as text), 0))
 """)
-"""In place of a row that is not there yet."""
+"""An advisory lock, for a person whose row does not exist yet."""
 
 _CLAIM_LOOK_UPS = sql("""
     with due as (
@@ -55,7 +55,7 @@ LOCK_PERSON = sql("""
 
 @dataclass(frozen=True, slots=True)
 class SlackId:
-    """A person as Slack knows them: ids are unique in their own workspace only."""
+    """A person's Slack identity; user ids are unique only within their workspace."""
 
     team_id: str
     user_id: str
@@ -63,7 +63,7 @@ class SlackId:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The user a Slack user is here. `display_name` is '' until it was looked up."""
+    """The user of a Slack person. `display_name` is '' until it was looked up."""
 
     user_id: UserId
     user_name: str
@@ -71,17 +71,17 @@ class Person:
 
 
 def guest_name(who: SlackId) -> str:
-    """Return the name of the user a Slack user is until linked. Channels are named alike; their ids differ."""
+    """Return the name of a Slack person's user before linking. Users for channels are named the same way."""
     return f"slack:{who.team_id}:{who.user_id}"
 
 
 async def ensure_user(tx: Statements, name: str) -> UserId:
-    """Return the id of the user with this name, made if new."""
+    """Return the id of the user with this name, created if missing."""
     return UserId((await tx.fetch(_ENSURE_USER, id=new_id(), name=name))[0]["id"])
 
 
 async def find_person(tx: Statements, who: SlackId) -> Person | None:
-    """Return who the Slack user is, None where they never wrote to us."""
+    """Return the Slack person's user, None if they have never written to the bot."""
     rows = await tx.fetch(_FIND, team_id=who.team_id, slack_user_id=who.user_id)
     if not rows:
         return None
@@ -89,7 +89,7 @@ async def find_person(tx: Statements, who: SlackId) -> Person | None:
 
 
 async def ensure_person(tx: Statements, who: SlackId) -> Person:
-    """Return who the Slack user is, a new guest where they never wrote to us."""
+    """Return the Slack person's user; create a guest if they have never written to the bot."""
     found = await find_person(tx, who)
     while found is None:
         user_id = await ensure_user(tx, guest_name(who))
@@ -99,9 +99,9 @@ async def ensure_person(tx: Statements, who: SlackId) -> Person:
 
 
 async def hold_person(tx: Statements, who: SlackId) -> Person:
-    """Return who the Slack user is, as ensure_person; who links them waits for the transaction to end.
+    """Return the person as ensure_person does, and lock out linking until the transaction ends.
 
-    It waits for a link that was begun before, and reads only then whom it made of them.
+    Waits for a link that is under way, and reads the person's user afterwards.
     """
     if not await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id):
         await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
@@ -111,35 +111,34 @@ async def hold_person(tx: Statements, who: SlackId) -> Person:
 
 
 async def lock_person(tx: Statements, who: SlackId) -> None:
-    """Wait for whoever takes a message of the Slack user, also their first; who begins later waits for this one."""
+    """Wait for transactions that accept a message of this person, even their first, and block later ones."""
     await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
     await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
 
 
 class SlackPeople:
-    """Looks people up."""
+    """Lookups of Slack people and their profiles."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def find(self, who: SlackId) -> Person | None:
-        """Return who the Slack user is, None where they never wrote to us."""
+        """Return the Slack person's user, None if they have never written to the bot."""
         return await find_person(self._transactions, who)
 
     async def claim_look_ups(self, limit: int) -> tuple[SlackId, ...]:
-        """Return people whose profile is to be asked for; nobody else is given them for LOOK_UP_FAILED_MINUTES."""
+        """Return people whose profile is due for a lookup; others do not get them for LOOK_UP_FAILED_MINUTES."""
         rows = await self._transactions.fetch(
             _CLAIM_LOOK_UPS, minutes=LOOK_UP_AGAIN_MINUTES, failed_minutes=LOOK_UP_FAILED_MINUTES, limit=limit
         )
         return tuple(SlackId(row["team_id"], row["slack_user_id"]) for row in rows)
 
     async def end_look_up(self, who: SlackId) -> None:
-        """Note that all is known of the person that can be known today."""
+        """Record that the person's profile lookup is complete for today."""
         await self._transactions.fetch(_END_LOOK_UP, team_id=who.team_id, slack_user_id=who.user_id)
 
     async def set_display_name(self, who: SlackId, display_name: str) -> None:
-        """Keep what the person is called."""
+        """Store the person's display name."""
         await self._transactions.fetch(
             _SET_NAME, team_id=who.team_id, slack_user_id=who.user_id, display_name=display_name
         )

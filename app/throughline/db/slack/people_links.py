@@ -1,4 +1,4 @@
-"""Links between the people of a Slack workspace and users: by e-mail, by a code, and their end."""
+"""Links between Slack people and users: made by e-mail address or by code, and ended."""
 
 import hashlib
 import secrets
@@ -41,7 +41,7 @@ _HAND_OVER = (
     sql("update sessions set owner_id = :user_id where owner_id = :guest_id"),
     sql("update memories set user_id = :user_id where user_id = :guest_id"),
 )
-"""A key is one owner's word for one message or session: where both used it, it goes on naming the user's."""
+"""If guest and user have used the same idempotency key, the user keeps it and the guest's is cleared."""
 
 _ADD_CODE = sql("""
     insert into slack_link_codes (code_hash, user_id, expires_at)
@@ -58,14 +58,14 @@ GUESTS = frozenset({"guest", "unlinked"})
 
 @dataclass(frozen=True, slots=True)
 class CodeLink:
-    """Whom a code made of a Slack user; what they wrote goes along where they were a guest."""
+    """The user that a code linked a Slack person to; a guest's history moves to that user."""
 
     user_name: str
     was_guest: bool
 
 
 class EmailLink(StrEnum):
-    """What became of a link by e-mail. `MOVED`: to the user of another address."""
+    """The result of linking by e-mail. `MOVED`: to the user of another address."""
 
     AS_IT_WAS = "as_it_was"
     MADE = "made"
@@ -74,43 +74,42 @@ class EmailLink(StrEnum):
 
 
 class PeopleLinks:
-    """Makes and ends links."""
+    """Creates and ends links."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def follow_email(self, who: SlackId, email: str) -> EmailLink:
-        """Have the link by e-mail be what it should be: `email` is the confirmed address, '' for none.
+        """Update the person's link by e-mail; `email` is their confirmed address, '' for none.
 
-        A guest becomes the user it names. One linked by another address becomes the user of this one, or a guest where
-        there is none: what they wrote until then stays with the user they were. One linked by a code, or unlinked by
-        hand, stays as they are.
+        A guest becomes the user with this address. If a person was linked by another address, they become the new
+        address's user, or a guest without an address; their history stays with the former user. A person linked by a
+        code or unlinked by hand is unchanged.
         """
         return await self._transactions.run(lambda tx: _follow_email(tx, who, email))
 
     async def new_code(self, user_id: UserId) -> str:
-        """Return a code with which a Slack user becomes this user; it works once, for CODE_MINUTES."""
+        """Return a one-time code that links a Slack person to this user; it is valid for CODE_MINUTES."""
         code = secrets.token_urlsafe(CODE_BYTES)
         await self._transactions.fetch(_ADD_CODE, code_hash=_hash(code), user_id=user_id, minutes=CODE_MINUTES)
         return code
 
     async def link_by_code(self, who: SlackId, code: str) -> CodeLink:
-        """Make the Slack user the one the code was made for. Raises NotFound for an unknown or old code."""
+        """Link the Slack person to the code's user. Raises NotFound for an unknown or expired code."""
         return await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
 
     async def unlink(self, slack_user_id: str, team_id: str = "") -> SlackId:
-        """End the link of a Slack user, of this team if named: a guest with an empty history, whom only a code links.
+        """End a Slack person's link; they become a guest with an empty history, whom only a code can link again.
 
-        No code that was made for the user they were works any more. Raises NotFound for one who is not linked,
-        InvalidInput where several teams have the id.
+        With `team_id` only that workspace's person is meant. All codes of their former user become invalid. Raises
+        NotFound if the person is not linked, and InvalidInput if several workspaces have the id.
         """
         return await self._transactions.run(lambda tx: _unlink(tx, slack_user_id, team_id))
 
     async def unlink_all(self, user_name: str) -> tuple[SlackId, ...]:
-        """End the links of all Slack users who are this user, as `unlink` does; return whose they were.
+        """End the links of all Slack people linked to this user, as `unlink` does; return them.
 
-        Raises NotFound where there is no such user, or nobody is linked to them; their codes work no more even so.
+        Raises NotFound if there is no such user or nobody is linked to them; their codes become invalid even then.
         """
         linked = await self._transactions.run(lambda tx: _unlink_all(tx, user_name))
         if not linked:
@@ -138,7 +137,7 @@ async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
 
 
 async def _link_by_code(tx: Statements, who: SlackId, code: str) -> CodeLink:
-    """The person is locked before the code, here and where links are ended."""
+    """Link by a code. The person is locked before the code, as wherever links are ended."""
     await ensure_person(tx, who)
     rows = await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
     taken = await tx.fetch(_TAKE_CODE, code_hash=_hash(code))
@@ -150,7 +149,7 @@ async def _link_by_code(tx: Statements, who: SlackId, code: str) -> CodeLink:
 
 
 async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple[UserId, str]) -> None:
-    """Point the person at the user; what they wrote as a guest was theirs alone and goes with them."""
+    """Link the person to the user; a guest's sessions, runs and memories move to the user."""
     user_id, linked_by = to
     await tx.fetch(_LINK, team_id=who.team_id, slack_user_id=who.user_id, user_id=user_id, linked_by=linked_by)
     if guest_id is None or guest_id == user_id:
@@ -181,7 +180,7 @@ async def _unlink_all(tx: Statements, user_name: str) -> tuple[SlackId, ...]:
     user_id = UserId(users[0]["id"])
     linked = await _end_links(tx, user_id)
     await tx.fetch(_DROP_CODES, user_id=user_id)
-    return linked + await _end_links(tx, user_id)  # of one whose code was just being taken
+    return linked + await _end_links(tx, user_id)  # again, for a code that was being used meanwhile
 
 
 async def _end_links(tx: Statements, user_id: UserId) -> tuple[SlackId, ...]:
@@ -193,7 +192,7 @@ async def _end_links(tx: Statements, user_id: UserId) -> tuple[SlackId, ...]:
 
 
 async def _end_link(tx: Statements, who: SlackId, linked_by: str) -> None:
-    """Make the person a guest again. What they had as one was handed over, so they begin with nothing."""
+    """Make the person a guest again, with an empty history, since a guest's history was handed over at linking."""
     await _link(tx, who, None, (await ensure_user(tx, guest_name(who)), linked_by))
 
 

@@ -1,6 +1,6 @@
-"""Going on in Slack with a session begun elsewhere: bound to a direct conversation, taken by its next new thread.
+"""Continuing a session in Slack: it is reserved for the next new thread of a direct conversation.
 
-Until then it is the session of a thread that Slack cannot have, whose name is ''.
+Until then it is stored under the empty thread id '', which Slack never uses.
 """
 
 from throughline.db.connection.transactions import Statements
@@ -27,11 +27,11 @@ _TAKE = sql("""
     where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts = :thread_ts
     returning c.session_id
 """)
-"""A thread is new if this very transaction has made its row: both have the time at which it began."""
+"""A thread is new if this transaction inserted its row: `created_at` then equals the transaction's start, now()."""
 
 
 async def bind(tx: Statements, *, team_id: str, channel_id: str, session_id: SessionId, user_id: UserId) -> str | None:
-    """Have the conversation's next new thread go on with the session; return its title, None where it is not theirs."""
+    """Reserve the session for the conversation's next new thread; return its title, None if it is not the user's."""
     rows = await tx.fetch(_BIND, team_id=team_id, channel_id=channel_id, session_id=session_id, user_id=user_id)
     return str(rows[0]["title"]) if rows else None
 
@@ -39,6 +39,6 @@ async def bind(tx: Statements, *, team_id: str, channel_id: str, session_id: Ses
 async def take_bound(
     tx: Statements, *, team_id: str, channel_id: str, thread_ts: str, user_id: UserId
 ) -> SessionId | None:
-    """Give a new thread the session that waits for it, if it is still the user's; it waits no more either way."""
+    """Assign the reserved session to a new thread if it is still the user's; the reservation ends in any case."""
     rows = await tx.fetch(_TAKE, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts, user_id=user_id)
     return SessionId(rows[0]["session_id"]) if rows else None

@@ -1,4 +1,4 @@
-"""What comes in from Slack: messages, their edits and their deletions, each known by its place."""
+"""Incoming Slack events: messages, their edits and deletions, and departures from channels."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,10 @@ from throughline.db.slack.people import SlackId
 
 @dataclass(frozen=True, slots=True)
 class SlackLocation:
-    """A message's place in Slack. `team_id` is the enterprise's id where the app is installed for all of it."""
+    """The location of a message in Slack.
+
+    `team_id` is the enterprise's id if the app is installed organisation-wide.
+    """
 
     team_id: str
     channel_id: str
@@ -17,7 +20,10 @@ class SlackLocation:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """Somebody changed a message of theirs, at `edited_ts` (Slack's, decimal seconds). The rest as in SlackMessage."""
+    """An author's edit of a Slack message at `edited_ts` (Slack's decimal seconds).
+
+    The other fields are as in SlackMessage.
+    """
 
     event_id: str
     place: SlackLocation
@@ -30,7 +36,7 @@ class Edited:
 
 
 class EditOutcome(StrEnum):
-    """What became of an edit. `KEPT`: for a message that has not come yet. `LEFT`: it changes nothing here."""
+    """The result of an edit. `KEPT`: stored for a message that has not arrived yet. `LEFT`: ignored."""
 
     CHANGED = "changed"
     KEPT = "kept"
@@ -38,18 +44,18 @@ class EditOutcome(StrEnum):
 
 
 class WithdrawalOutcome(StrEnum):
-    """What became of a deletion. `LEFT`: no message waits there; one that comes later is not taken."""
+    """The result of a deletion. `LEFT`: no message waits there; one that arrives later is not accepted."""
 
     WITHDRAWN = "withdrawn"
     STOPPING = "stopping"
-    """It began to be answered at this moment, and is asked to stop; its text stays."""
+    """The message's turn has just started and is asked to stop; the message's text stays."""
 
     LEFT = "left"
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A message was deleted."""
+    """The deletion of a Slack message."""
 
     event_id: str
     place: SlackLocation
@@ -57,7 +63,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Somebody left a channel, or was removed from it, at `left_ts` (Slack's, decimal seconds; '' if not told)."""
+    """A person's departure or removal from a channel at `left_ts` (Slack's decimal seconds, '' if unknown)."""
 
     team_id: str
     channel_id: str
@@ -67,11 +73,11 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class SlackMessage:
-    """A message from Slack, its text as a person reads it.
+    """A message from Slack, with its text as people read it.
 
-    `thread_ts` is the message's own where it stands outside a thread; `is_direct` is a conversation of one person
-    with the bot; `is_addressed` says that the bot is meant, whether or not it takes part in the thread already.
-    `edited_ts` is when its text was changed, '' for never.
+    `thread_ts` is the message's own timestamp outside a thread. `is_direct`: it is in a direct conversation with the
+    bot. `is_addressed`: it addresses the bot, whether or not the bot already takes part in the thread. `edited_ts` is
+    the time of the last edit, '' if it was not edited.
     """
 
     event_id: str

@@ -1,1 +1,1 @@
-"""What statements are made of: pieces of SQL, columns read into values, locks, ids, pages."""
+"""Building blocks of SQL statements: templates, conversion of rows, locks, ids and pages."""

@@ -1,7 +1,7 @@
-"""Locks that a change of a summary takes first, always in this order: the run's row, then the session's.
+"""Row locks for changes of summaries, always taken in this order: the run's row, then the session's.
 
-The statements after them see all that was committed before the lock was ours, which one statement with its single
-snapshot would not.
+Statements after the locks see everything that was committed before the lock was granted. A single statement would use
+its one earlier snapshot.
 """
 
 from throughline.db.connection.transactions import Statements
@@ -26,7 +26,7 @@ _LOCK = sql(
 
 
 async def hold_lease(tx: Statements, session_id: SessionId, lease: Lease | None) -> None:
-    """Keep the run from changing hands until the transaction ends; nothing where no turn asks. Raises LeaseLost."""
+    """Lock the leased run until the transaction ends; do nothing without a lease. Raises LeaseLost."""
     if lease is None:
         return
     if not await tx.fetch(_HOLD, run_id=lease.run_id, session_id=session_id, fence=lease.fence):
@@ -34,9 +34,9 @@ async def hold_lease(tx: Statements, session_id: SessionId, lease: Lease | None)
 
 
 async def lock_session(tx: Statements, session_id: SessionId, owner_id: UserId | None = None) -> Session:
-    """Keep everybody else from changing the session until the transaction ends.
+    """Lock the session's row until the transaction ends, and return the session.
 
-    Raises NotFound, also for a session of somebody other than `owner_id` (None: whoever's it is).
+    Raises NotFound, also if it belongs to another user than `owner_id` (None: any owner).
     """
     rows = await tx.fetch(_LOCK, session_id=session_id, owner_id=owner_id)
     if not rows:
@@ -45,7 +45,7 @@ async def lock_session(tx: Statements, session_id: SessionId, owner_id: UserId |
 
 
 def summary_moved(session: Session, expected_version: int) -> SummaryConflict:
-    """Return the error for a session whose summary somebody else has changed."""
+    """Return the error for a session whose summary another writer has changed."""
     return SummaryConflict(
         f"The summary of session {session.id} is no longer at version {expected_version} but at "
         f"{session.summary_version}. Load the session again and start from what it says."

@@ -1,4 +1,4 @@
-"""The one place where ids are made: UUIDv7, so that new rows stand together in their indexes."""
+"""Creation of all ids: UUIDv7, so that new rows are close together in indexes."""
 
 from uuid import UUID
 
@@ -6,5 +6,5 @@ from uuid_utils.compat import uuid7
 
 
 def new_id() -> UUID:
-    """Return a fresh id. Ids grow with time but are never compared: order comes from positions."""
+    """Return a new id. Ids grow with time but are never used for ordering; positions are."""
     return uuid7()

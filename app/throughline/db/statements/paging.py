@@ -1,4 +1,4 @@
-"""Opaque cursors for keyset paging: where the last page ended, as base64 that callers hand back untouched."""
+"""Opaque cursors for keyset paging: the end of the last page, encoded as base64."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ def encode_cursor(time: datetime, row_id: UUID) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
-    """Return what `encode_cursor` was given. Raises InvalidInput for anything it did not make."""
+    """Return the time and id that `encode_cursor` encoded. Raises InvalidInput for any other text."""
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         time, row_id = json.loads(text)

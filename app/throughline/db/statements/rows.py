@@ -1,4 +1,4 @@
-"""Reads rows into domain values and writes values into parameters: the only place that knows the column layout."""
+"""Conversion between rows and domain values: the only module that knows the column layout of the main tables."""
 
 import json
 
@@ -32,7 +32,7 @@ MESSAGE_COLUMNS = """
     m.tool_call_id, m.name, m.run_id, m.author, m.token_count, m.counter, m.metadata"""
 
 PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = :session_id) as pinned"
-"""For statements with the parameter `session_id`: the session's pins are looked up once, not for every row."""
+"""Column `pinned` for statements with the parameter `session_id`; reads the session's pins once, not per row."""
 
 RUN_COLUMNS = """
     r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.actor,
@@ -43,27 +43,27 @@ ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'an
 
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-"""As `json.dumps`, which makes such an encoder for every call."""
+"""A reusable JSON encoder; `json.dumps` would create one per call."""
 
 
 def to_json(value: "JsonObject | JsonValue") -> str:
-    """Return the text for a json or jsonb parameter."""
+    """Return the JSON text of a value, for a json or jsonb parameter."""
     return _encode(value)
 
 
 def prefixed(columns: str, alias: str, prefix: str) -> str:
-    """Return a list of columns, such as MESSAGE_COLUMNS, of the table `alias`, each to be named behind `prefix`."""
+    """Return a column list such as MESSAGE_COLUMNS for the table `alias`, each column renamed with `prefix`."""
     names = (column.strip().partition(".")[2] for column in columns.split(","))
     return ", ".join(f"{alias}.{name} as {prefix}{name}" for name in names)
 
 
 def content_data(content: Content) -> JsonValue:
-    """Return what is stored of a content: text as it is, several blocks as a list of `{type: text | image, …}`."""
+    """Return the stored form of a content: text unchanged, blocks as a list of `{type: text | image, …}`."""
     return content if isinstance(content, str) else [_block_data(block) for block in content]
 
 
 def content_from(stored: JsonValue) -> Content:
-    """Return the content that `content_data` stored. Raises ValueError for anything else."""
+    """Return the content from the form that `content_data` returns. Raises ValueError for anything else."""
     match stored:
         case str():
             return stored
@@ -74,7 +74,7 @@ def content_from(stored: JsonValue) -> Content:
 
 
 def session_from(row: Row, prefix: str = "") -> Session:
-    """Return the session of a row with SESSION_COLUMNS, each name behind `prefix`."""
+    """Return the session in a row with SESSION_COLUMNS, each column name preceded by `prefix`."""
     through = row[f"{prefix}summary_through_id"]
     return Session(
         id=SessionId(row[f"{prefix}id"]),
@@ -101,7 +101,7 @@ def session_from(row: Row, prefix: str = "") -> Session:
 
 
 def message_from(row: Row, prefix: str = "") -> Message:
-    """Return the message of a row with MESSAGE_COLUMNS and, where asked for, PINNED."""
+    """Return the message in a row with MESSAGE_COLUMNS and optionally PINNED."""
     content, run_id = row[f"{prefix}content"], row[f"{prefix}run_id"]
     return Message(
         id=MessageId(row[f"{prefix}id"]),
@@ -124,7 +124,7 @@ def message_from(row: Row, prefix: str = "") -> Message:
 
 
 def message_parameters(message: NewMessage) -> dict[str, object]:
-    """Return the parameters an insert into `messages` takes. Text is stored as it is, blocks as JSON."""
+    """Return the parameters for inserting a message. Text content is stored as text, blocks as JSON."""
     is_text = isinstance(message.content, str)
     return {
         "role": message.role.value,
@@ -142,7 +142,7 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
 
 
 def run_from(row: Row, prefix: str = "") -> Run:
-    """Return the run of a row with RUN_COLUMNS and `message_id`, each name behind `prefix`."""
+    """Return the run in a row with RUN_COLUMNS and `message_id`, each column name preceded by `prefix`."""
     stored = row[f"{prefix}input"]
     context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
     error_type, error_detail = row[f"{prefix}error_type"], row[f"{prefix}error_detail"] or ""
@@ -170,7 +170,7 @@ def run_from(row: Row, prefix: str = "") -> Run:
 
 
 def input_json(run_input: RunInput) -> str:
-    """Return what the column `runs.input` stores."""
+    """Return the JSON text for the column `runs.input`."""
     return to_json({"content": content_data(run_input.content), "metadata": dict(run_input.metadata)})
 
 
@@ -197,15 +197,15 @@ def _call_data(call: ToolCall) -> JsonValue:
 
 
 def session_not_found(session_id: SessionId) -> NotFound:
-    """Return the error for a session that is missing or somebody else's."""
+    """Return the error for a session that is missing or another user's."""
     return NotFound(f"There is no session {session_id}.")
 
 
 def run_not_found(run_id: RunId) -> NotFound:
-    """Return the error for a run that is missing or somebody else's."""
+    """Return the error for a run that is missing or another user's."""
     return NotFound(f"There is no run {run_id}.")
 
 
 def lease_lost(lease: Lease) -> LeaseLost:
-    """Return the error for a lease that is over."""
+    """Return the error for a lease that is lost."""
     return LeaseLost(f"The run {lease.run_id} is no longer held with fence {lease.fence}: write nothing more for it.")

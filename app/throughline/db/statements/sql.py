@@ -1,11 +1,11 @@
-"""Puts statements together from pieces of our own, such as column lists; values always travel as parameters."""
+"""Assembly of statements from the service's own SQL fragments, such as column lists; values are always parameters."""
 
 from throughline.db.connection.statement import Statement, statement
 
 
 def sql(template: str, **pieces: str) -> Statement:
-    """Return the statement in which each `{name}` is replaced by the piece of that name; `{{}}` is a plain `{}`.
+    """Return the statement with each `{name}` replaced by the fragment of that name; `{{}}` stands for `{}`.
 
-    Without pieces the template is taken as it stands.
+    Without fragments the template is used unchanged.
     """
     return statement(template.format_map(pieces) if pieces else template)

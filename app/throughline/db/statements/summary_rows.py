@@ -1,4 +1,4 @@
-"""Reads and writes the rows of summaries, their segments and their kept facts."""
+"""Conversion between rows and values for summary versions, segments and kept facts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
@@ -21,7 +21,7 @@ SEGMENT_COLUMNS = """
 
 
 _KINDS = {kind.value: kind for kind in FactKind} | {
-    # Kinds of versions that were written before models named facts.
+    # Kinds in versions from before models named facts.
     "path": FactKind.IDENTIFIER,
     "url": FactKind.IDENTIFIER,
     "number": FactKind.VALUE,
@@ -32,7 +32,7 @@ _ROLES = {role.value: role for role in Role}
 
 
 def version_from(row: Row) -> SummaryVersion:
-    """Return the summary version of a row with VERSION_COLUMNS."""
+    """Return the summary version in a row with VERSION_COLUMNS."""
     return SummaryVersion(
         id=SummaryId(row["id"]),
         session_id=SessionId(row["session_id"]),
@@ -50,7 +50,7 @@ def version_from(row: Row) -> SummaryVersion:
 
 
 def segment_from(row: Row) -> Segment:
-    """Return the segment of a row with SEGMENT_COLUMNS."""
+    """Return the segment in a row with SEGMENT_COLUMNS."""
     return Segment(
         id=SegmentId(row["id"]),
         from_position=row["from_position"],
@@ -66,14 +66,14 @@ def segment_from(row: Row) -> Segment:
 
 
 def kept_facts_json(facts: Sequence[KeptFact]) -> str:
-    """Return what the columns `kept_facts` store: for each fact a list of its fields, in their order."""
+    """Return the JSON text for the columns `kept_facts`: a list of each fact's fields in their order."""
     return to_json([list(astuple(fact)) for fact in facts])
 
 
 def _kept_facts_from(stored: Sequence[Sequence[Any]]) -> tuple[KeptFact, ...]:
-    """Read stored facts, also those of three fields, whose kind names who said them (`path tool`).
+    """Read stored facts, including the old form of three fields whose kind ends with the role (`path tool`).
 
-    Kinds and fields that a newer version wrote and this one does not know are left aside.
+    Kinds and fields that only newer versions know are ignored.
     """
     return tuple(fact for one in stored for fact in _kept_fact(*one))
 

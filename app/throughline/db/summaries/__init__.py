@@ -1,1 +1,1 @@
-"""Summaries: segments, versions, the cursor, and what was learned of each model's counting."""
+"""Summaries: segments, versions, the cursor, and calibrations of token counts per model."""

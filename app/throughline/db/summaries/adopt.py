@@ -1,4 +1,4 @@
-"""Adopting a summary: version, text and cursor change together, or not at all."""
+"""Adoption of a summary: version, text and cursor change in one transaction."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
@@ -36,10 +36,10 @@ _IS_ADOPTED = sql("select 1 as found from summary_versions where id = :version_i
 
 
 async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryId, lease: Lease | None) -> Session:
-    """Store the version under `version_id` and move the session to it, if the session's version is the expected one.
+    """Store the version as `version_id` and move the session to it, if the session's version is the expected one.
 
-    A transaction that is run again because the answer to its commit was lost finds its own version and is content.
-    Raises SummaryConflict, NotFound, LeaseLost, and ValueError for segments that are not what the summary stands for.
+    If the transaction is repeated after a lost answer, it finds its own version and returns. Raises SummaryConflict,
+    NotFound, LeaseLost, and ValueError if the segments do not match what the summary covers.
     """
     await hold_lease(tx, adoption.session_id, lease)
     session = await lock_session(tx, adoption.session_id)
@@ -57,7 +57,7 @@ async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryI
 
 
 def check_forward(session: Session, through_position: int) -> None:
-    """Raise SummaryConflict unless the summary stands for more than the adopted one."""
+    """Raise SummaryConflict unless the summary covers more messages than the adopted one."""
     if through_position <= session.summary_through_position:
         raise SummaryConflict(
             f"The summary of session {session.id} already reaches position {session.summary_through_position}, this "
@@ -66,27 +66,27 @@ def check_forward(session: Session, through_position: int) -> None:
 
 
 async def is_adopted(tx: Statements, version_id: SummaryId) -> bool:
-    """Return whether a version of this id is the one in use."""
+    """Return whether this version is the adopted one."""
     return bool(await tx.fetch(_IS_ADOPTED, version_id=version_id))
 
 
 async def discard_prepared(tx: Statements, session_id: SessionId) -> bool:
-    """Forget what was prepared: it builds on a summary that is about to be replaced. Return whether there was one."""
+    """Delete the session's prepared version, whose base is about to change. Return whether there was one."""
     return bool(await tx.fetch(_DISCARD, session_id=session_id))
 
 
 async def supersede(tx: Statements, session_id: SessionId) -> None:
-    """Make the adopted version step back: at most one may be adopted at any moment."""
+    """Mark the adopted version as superseded, since at most one may be adopted at any moment."""
     await tx.fetch(_SUPERSEDE, session_id=session_id)
 
 
 async def move_session(tx: Statements, version_id: SummaryId) -> Session:
-    """Give the session text, cursor and number of an adopted version."""
+    """Copy text, cursor and number of an adopted version to its session, and return the session."""
     return session_from((await tx.fetch(_MOVE, version_id=version_id))[0])
 
 
 def version_parameters(adoption: Adoption) -> dict[str, object]:
-    """Return the parameters of INSERT_VERSION that come with the adoption."""
+    """Return the parameters of INSERT_VERSION that an adoption contains."""
     return {
         "session_id": adoption.session_id,
         "segment_ids": list(adoption.segment_ids),

@@ -1,4 +1,4 @@
-"""What was learned of how each model's provider counts tokens."""
+"""Storage of token count calibrations, one per model."""
 
 from throughline.context.calibration import Calibration
 from throughline.db.connection.transactions import Transactions
@@ -14,19 +14,18 @@ _SAVE = sql("""
 
 
 class CalibrationRepository:
-    """Implements the turn's CalibrationStore."""
+    """Implements the interface CalibrationStore."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def load(self, model: str) -> Calibration | None:
-        """Return what is known of the model, None for one never called."""
+        """Return the model's calibration, None if the model was never called."""
         rows = await self._transactions.fetch(_LOAD, model=model)
         return Calibration(**rows[0]) if rows else None
 
     async def save(self, model: str, calibration: Calibration) -> None:
-        """Keep what was learned; the last writer wins."""
+        """Store the model's calibration; the last writer wins."""
         await self._transactions.fetch(
             _SAVE,
             model=model,

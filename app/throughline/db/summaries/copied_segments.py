@@ -1,4 +1,4 @@
-"""Segments that another session of the same owner has paid for, taken over by a session that would ask the same."""
+"""Copies of summary segments from another session of the same owner that would make the same model request."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.new_ids import new_id
@@ -32,21 +32,21 @@ _COPY = sql(
     of_others=_OF_OTHERS,
     segment_columns=SEGMENT_COLUMNS,
 )
-"""A segment that is being deleted, with its session or for a redaction, is passed over: nobody waits for the other."""
+"""A segment that is being deleted, with its session or by a redaction, is skipped, so neither side waits."""
 
 
 async def is_with_others(tx: Statements, session_id: SessionId, wanted: WantedSegment) -> bool:
-    """Whether another session of the owner has the segment: one look into an index, without a lock."""
+    """Whether another session of the owner has the segment: one index lookup, without a lock."""
     return bool(await tx.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)))
 
 
 async def copy_segment(
     tx: Statements, session_id: SessionId, wanted: WantedSegment, lease: Lease | None
 ) -> Segment | None:
-    """Store the segment of another session of the owner as one of this session too; None where there is none (left).
+    """Copy the segment from another session of the owner; return it, or None if there is none (any more).
 
-    The copy cost nothing, and says so. Raises LeaseLost, SummaryConflict where a message of this session was redacted
-    since it was read, NotFound.
+    The copy's recorded cost is zero. Raises LeaseLost, NotFound, and SummaryConflict if a message of this session was
+    redacted since it was read.
     """
     await hold_unredacted(tx, session_id, wanted.redaction_count, lease)
     rows = await tx.fetch(_COPY, id=new_id(), session_id=session_id, **_parameters(wanted))

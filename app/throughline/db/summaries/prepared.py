@@ -1,4 +1,4 @@
-"""Prepared summaries: written ahead on the adopted one, used once it is time, gone once another one is adopted."""
+"""Prepared summaries: written in advance on top of the adopted one, adopted later, or discarded with their base."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
@@ -35,9 +35,9 @@ _ADOPT = sql("""
 
 
 async def prepare_summary(tx: Statements, adoption: Adoption, version_id: SummaryId) -> SummaryVersion:
-    """Store the version as prepared, in place of an earlier one that reaches less far; the session stays as it is.
+    """Store the version as prepared, replacing an earlier one that covers less; the session is unchanged.
 
-    Raises SummaryConflict, NotFound, and ValueError for segments that are not what the summary stands for.
+    Raises SummaryConflict, NotFound, and ValueError if the segments do not match what the summary covers.
     """
     session = await lock_session(tx, adoption.session_id)
     if session.summary_version != adoption.expected_version:
@@ -64,7 +64,7 @@ async def prepare_summary(tx: Statements, adoption: Adoption, version_id: Summar
 async def adopt_prepared(
     tx: Statements, session_id: SessionId, version_id: SummaryId, expected_version: int, lease: Lease | None
 ) -> Session:
-    """Give the prepared version a number and move the session to it. Raises SummaryConflict, NotFound, LeaseLost."""
+    """Number the prepared version and move the session to it. Raises SummaryConflict, NotFound, LeaseLost."""
     await hold_lease(tx, session_id, lease)
     session = await lock_session(tx, session_id)
     if session.summary_version != expected_version:

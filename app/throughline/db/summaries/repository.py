@@ -1,4 +1,4 @@
-"""Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
+"""The summary repository: writes by turns (the interface SummaryStore), and reads and restores by users."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -100,33 +100,32 @@ _OF_STATE: Mapping[SummaryState, Statement] = {SummaryState.ADOPTED: _LATEST, Su
 
 
 class SummaryRepository:
-    """Segments and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
+    """Storage of segments and versions; each change of a cursor is a compare-and-set on `summary_version`."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
-        """Return the segment that was made from exactly this, None where it was never made."""
+        """Return the segment made from the input with this hash, None if there is none."""
         return await find_segment(self._transactions, session_id, read_hash)
 
     async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
-        """Store a segment once for its `read_hash`. Raises LeaseLost, NotFound."""
+        """Store a segment, once per `read_hash`. Raises LeaseLost, NotFound."""
         return await self._transactions.run(lambda tx: save_segment(tx, session_id, segment, lease))
 
     async def usual_seconds(self, session_id: SessionId) -> float | None:
-        """Return what the newest texts of the session's summaries took on average, None where there are none."""
+        """Return the average seconds that the session's newest summary texts took to write, None if it has none."""
         seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
         return None if seconds is None else float(seconds)
 
     async def chain_of_segments(self, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
-        """Return segments that follow each other from `first` on and end before the position `before`."""
+        """Return consecutive segments from position `first`, all ending before the position `before`."""
         return await chain_of_segments(self._transactions, session_id, first, before)
 
     async def copy_segment(
         self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
     ) -> Segment | None:
-        """Take over what another session of the owner was answered. Raises LeaseLost, SummaryConflict, NotFound."""
+        """Copy the segment from another session of the owner. Raises LeaseLost, SummaryConflict, NotFound."""
         if not await is_with_others(self._transactions, session_id, wanted):
             return None
         return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
@@ -134,7 +133,7 @@ class SummaryRepository:
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
         """Return the adopted version, or the prepared one that builds on it, with its segments, oldest first.
 
-        Two statements, since neither a version nor its segments ever change. Raises ValueError for another state.
+        Two statements are safe, since versions and segments never change. Raises ValueError for another state.
         """
         if state not in _OF_STATE:
             raise ValueError(f"a session has many versions that are {state.value}: there are no parts of the one")
@@ -150,16 +149,16 @@ class SummaryRepository:
         return await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
 
     async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
-        """Store a version for later, in place of an earlier prepared one. Raises SummaryConflict, NotFound."""
+        """Store a version as prepared, replacing an earlier prepared one. Raises SummaryConflict, NotFound."""
         version_id = SummaryId(new_id())
         return await self._transactions.run(lambda tx: prepare_summary(tx, adoption, version_id))
 
     async def adopt_prepared(
         self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
     ) -> Session:
-        """Make the prepared version the session's summary. Raises SummaryConflict, NotFound, LeaseLost.
+        """Adopt the prepared version. Raises SummaryConflict, NotFound, LeaseLost.
 
-        Once the transaction is run again, an adopted version may be our own work whose answer was lost: that is then
+        If the transaction is repeated, an adopted version may be this call's own result whose answer was lost; that is
         no conflict.
         """
         is_repeated = False
@@ -176,7 +175,7 @@ class SummaryRepository:
     async def save_view(
         self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
     ) -> bool:
-        """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
+        """Store the view state; return False if the summary changed meanwhile. Raises LeaseLost."""
         rows = await self._transactions.fetch(
             _SAVE_VIEW,
             run_id=None if lease is None else lease.run_id,
@@ -191,49 +190,48 @@ class SummaryRepository:
         return bool(rows[0]["saved"])
 
     async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
-        """Note that a summary up to there was not worth it; nothing where the summary changed meanwhile.
+        """Record that a summary through this position was not worth writing; do nothing if the summary changed.
 
-        A turn that runs may be changing the rest of the view state.
+        Only this key is changed, since a running turn may be changing the rest of the view state.
         """
         await self._transactions.fetch(
             _SAVE_SKIPPED, session_id=session_id, through_position=through_position, expected_version=expected_version
         )
 
     async def save_failure(self, session: Session, reason: str) -> Session:
-        """Keep why no summary could be written, until one is; return the session with it."""
+        """Store why no summary could be written, until one is written; return the session with the reason."""
         rows = await self._transactions.fetch(_SAVE_FAILURE, session_id=session.id, reason=reason)
         return replace(session, summary_failure=reason, summary_failed_at=rows[0]["failed_at"]) if rows else session
 
     async def ask_for_next(self, session_id: SessionId) -> None:
-        """Put the job in line that prepares the session's next summary; nothing where it is there already."""
+        """Queue the job that prepares the session's next summary; nothing changes if it is queued already."""
         await self._transactions.fetch(_ASK_FOR_NEXT, session_id=session_id)
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
-        """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
+        """Reserve on-demand summaries of the session for `seconds`. Raises SummaryInProgress, NotFound."""
         lease_id = new_id()
         return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
 
     async def renew_leases(
         self, leases: Collection[SummaryLease], seconds: float
     ) -> Mapping[SummaryLease, LeaseRenewal]:
-        """Let the lease last for so long from now."""
+        """Extend the leases to `seconds` from now; the result lacks leases that others have taken."""
         return {lease: HELD for lease in leases if await renew_lease(self._transactions, lease, seconds)}
 
     async def release_lease(self, lease: SummaryLease) -> None:
-        """End the lease."""
         await release_lease(self._transactions, lease)
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
-        """Return the adopted version, None where nothing is summarised."""
+        """Return the adopted version, None if the session has no summary."""
         return await self._find(_LATEST, session_id)
 
     async def list(
         self, owner_id: UserId, session_id: SessionId, *, limit: int = 50, newest: int | None = None
     ) -> Page[SummaryVersion]:
-        """Return a page of the versions: a prepared one first, then the newest. Raises NotFound.
+        """Return a page of the versions: the prepared one first, then the newest first. Raises NotFound.
 
-        `newest` is the `next_cursor` of the page before: the number of the first version wanted. At most one version is
-        prepared and has no number, and it is the first of all, so that each page after the first begins with a number.
+        `newest` is the previous page's `next_cursor`: the number of the first version to return. Only the prepared
+        version has no number, and it is always first, so every later page begins with a numbered version.
         """
         rows = await self._transactions.fetch(
             _LIST, session_id=session_id, owner_id=owner_id, newest=newest, limit=limit + 1
@@ -256,11 +254,10 @@ class SummaryRepository:
         return version_from(rows[0])
 
     async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId | None) -> Session:
-        """Adopt an earlier version again, as a new version; the cursor may go back. None: no summary at all.
+        """Adopt an earlier version again, as a new version; the cursor may move back. None removes the summary.
 
-        Raises NotFound, InvalidInput.
-
-        A turn that summarises meanwhile finds another `summary_version` than it expected and stores nothing.
+        Raises NotFound, InvalidInput. A turn that summarises at the same time finds another `summary_version` than
+        expected and stores nothing.
         """
         if summary_id is None:
             return await self._transactions.run(lambda tx: restore_none(tx, owner_id, session_id))

@@ -1,4 +1,4 @@
-"""Going back to an earlier version of a session's summary, as a new version: the only way a cursor ever goes back."""
+"""Return to an earlier version of a session's summary, as a new version; only this and redaction move cursors back."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import lock_session
@@ -49,13 +49,14 @@ _BEGIN_VIEW = sql(
 async def restore(
     tx: Statements, owner_id: UserId, session_id: SessionId, summary_id: SummaryId, version_id: SummaryId
 ) -> Session:
-    """Adopt the version `summary_id` again, as the new version `version_id`; prepared ones are discarded.
+    """Adopt the version `summary_id` again, as the new version `version_id`; prepared versions are discarded.
 
-    The view starts afresh: what was done to it belongs to a summary that reached elsewhere. Messages and tokens are
-    counted anew from here, and above the threshold too nothing is summarised before the conversation has grown, so
-    that the next message does not undo what the user asked for; what does not fit meanwhile is left out of the view.
-    Where what it says is in use already, nothing changes.
-    Raises NotFound, and InvalidInput for a version that was never in use.
+    The view state is reset, since it belongs to a summary with another cursor. Growth is measured from now on, and no
+    summary is written before the conversation has grown, even above the threshold. So the next message does not undo
+    the user's restore. Messages that do not fit meanwhile are left out of the view. Nothing changes if the same content
+    is adopted already.
+
+    Raises NotFound, and InvalidInput for a version that was never adopted.
     """
     session = await lock_session(tx, session_id, owner_id)
     if await is_adopted(tx, version_id):
@@ -71,9 +72,9 @@ async def restore(
 
 
 async def restore_none(tx: Statements, owner_id: UserId, session_id: SessionId) -> Session:
-    """Go back to no summary at all, as `restore` goes back to a version; its number goes up, its versions stay.
+    """Remove the session's summary, as `restore` returns to a version; the number grows, versions stay.
 
-    What was prepared is discarded. Where there is neither that nor a summary in use nothing changes. Raises NotFound.
+    A prepared version is discarded. Nothing changes if the session has neither summary. Raises NotFound.
     """
     session = await lock_session(tx, session_id, owner_id)
     was_prepared = await discard_prepared(tx, session_id)

@@ -1,4 +1,4 @@
-"""Segments: stored once for what was read, found again, and checked before a version is made of them."""
+"""Summary segments: stored once per input, found again by hash, and checked before a version uses them."""
 
 from collections.abc import Sequence
 
@@ -67,16 +67,16 @@ _RANGES = sql("""
 
 
 async def find_segment(tx: Statements, session_id: SessionId, read_hash: str) -> Segment | None:
-    """Return the segment that was made from exactly this, None where it was never made."""
+    """Return the segment made from the input with this hash, None if there is none."""
     rows = await tx.fetch(_FIND, session_id=session_id, read_hash=read_hash)
     return segment_from(rows[0]) if rows else None
 
 
 async def save_segment(tx: Statements, session_id: SessionId, segment: NewSegment, lease: Lease | None) -> Segment:
-    """Store the segment, or return the one with its `read_hash`, also one that was being stored at the same time.
+    """Store the segment, or return the one with its `read_hash`, even if that is being stored concurrently.
 
-    Raises LeaseLost, SummaryConflict where a message was redacted since it was read, and NotFound where session or last
-    message are missing.
+    Raises LeaseLost, SummaryConflict if a message was redacted since it was read, and NotFound if the session or the
+    segment's last message is missing.
     """
     await hold_unredacted(tx, session_id, segment.redaction_count, lease)
     rows = await tx.fetch(_SAVE, id=new_id(), session_id=session_id, **_parameters(segment))
@@ -91,9 +91,9 @@ async def save_segment(tx: Statements, session_id: SessionId, segment: NewSegmen
 
 
 async def hold_unredacted(tx: Statements, session_id: SessionId, redaction_count: int, lease: Lease | None) -> None:
-    """Keep the session's messages from being redacted until the transaction ends.
+    """Prevent redactions in the session until the transaction ends.
 
-    Raises LeaseLost, NotFound, and SummaryConflict where `redaction_count` has changed.
+    Raises LeaseLost, NotFound, and SummaryConflict if `redaction_count` has changed.
     """
     await hold_lease(tx, session_id, lease)
     kept = await tx.fetch(_KEEP_SESSION, session_id=session_id)
@@ -104,24 +104,24 @@ async def hold_unredacted(tx: Statements, session_id: SessionId, redaction_count
 
 
 async def load_segments(tx: Statements, session_id: SessionId, ids: Sequence[SegmentId]) -> tuple[Segment, ...]:
-    """Return the segments in the order of `ids`; those that are missing, or another session's, are left out."""
+    """Return the segments in the order of `ids`; missing ones and those of other sessions are left out."""
     rows = await tx.fetch(_IN_ORDER, session_id=session_id, ids=list(ids))
     return tuple(segment_from(row) for row in rows)
 
 
 async def chain_of_segments(tx: Statements, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
-    """Return stored segments that follow each other from the position `first` on and end before `before`.
+    """Return consecutive stored segments from position `first`, all ending before `before`.
 
-    The longest one is taken at each step, of equal ones the newest; merged ones and those they were made of are there.
+    At each step the longest segment is taken, among equals the newest. Merged segments and their parts are both stored.
     """
     rows = await tx.fetch(_CHAIN, session_id=session_id, first=first, before=before)
     return tuple(segment_from(row) for row in rows)
 
 
 async def check_segments(tx: Statements, adoption: Adoption) -> None:
-    """Raise ValueError unless the segments are the session's and cover 1..through without gap or overlap.
+    """Raise ValueError unless the segments belong to the session and cover 1..through without gap or overlap.
 
-    A mistake of the caller: no race can bring it about, since segments never change.
+    This is always a caller's mistake; no race can cause it, since segments never change.
     """
     rows = await tx.fetch(_RANGES, session_id=adoption.session_id, ids=list(adoption.segment_ids))
     reached, last_id = 0, None

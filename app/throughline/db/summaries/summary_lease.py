@@ -1,7 +1,7 @@
-"""Who writes a summary on demand for a session: one at a time, whichever process is asked.
+"""The lease for summaries on demand: at most one is written per session, across all processes.
 
-A lease is two columns of the session and no lock, so that no connection is held while the model is asked. It lasts for
-a while by the database's clock and is renewed: that of a process that died runs out.
+The lease is stored in columns of the session, so that no lock and no connection is held during the model call. It
+expires by the database's clock unless renewed, as after a crash.
 """
 
 from uuid import UUID
@@ -33,7 +33,7 @@ _RELEASE = sql("""
 
 
 async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seconds: float) -> SummaryLease:
-    """Take the session's lease, free or run out; the same one again is ours. Raises SummaryInProgress, NotFound."""
+    """Take the session's lease if it is free, expired or this one. Raises SummaryInProgress, NotFound."""
     await lock_session(tx, session_id)
     holders = await tx.fetch(_HOLDER, session_id=session_id, lease_id=lease_id)
     if holders:
@@ -48,10 +48,10 @@ async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seco
 
 
 async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> bool:
-    """Let the lease last longer; False if it has passed to somebody else, whose it stays."""
+    """Extend the lease; return False if another request has taken it."""
     return bool(await tx.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds))
 
 
 async def release_lease(tx: Statements, lease: SummaryLease) -> None:
-    """Free the session for the next one."""
+    """Release the lease, so that the next request can take it."""
     await tx.fetch(_RELEASE, session_id=lease.session_id, lease_id=lease.id)

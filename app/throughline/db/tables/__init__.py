@@ -1,8 +1,8 @@
-"""The tables, as migrations make them."""
+"""The tables as SQLAlchemy models, the source for migrations."""
 
 from throughline.db.tables import jobs, processes, runs, search, sessions, slack, summaries
 from throughline.db.tables.columns import Base
 
 TABLES = (jobs, processes, runs, search, sessions, slack, summaries)
 METADATA = Base.metadata
-"""What the tables of all these modules together describe."""
+"""The combined SQLAlchemy metadata of all table modules."""

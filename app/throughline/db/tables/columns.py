@@ -1,4 +1,4 @@
-"""What all tables have in common: the metadata that migrations are compared with, and shorthands for columns."""
+"""Shared definitions of all tables: the metadata that migrations are compared with, and column types."""
 
 from datetime import datetime
 from typing import Annotated
@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 
 class Base(DeclarativeBase):
-    """Root of the table models. They describe the schema; statements are written in SQL beside their intents."""
+    """Base class of the table models. They only describe the schema; statements are SQL in the repositories."""
 
     metadata = MetaData(
         naming_convention={
@@ -31,7 +31,7 @@ Zero = Annotated[int, mapped_column(server_default=text("0"))]
 BigZero = Annotated[int, mapped_column(BigInteger, server_default=text("0"))]
 No = Annotated[bool, mapped_column(server_default=text("false"))]
 Json = Annotated[object, mapped_column(JSON)]
-"""Kept as it was written, order of names included: it goes out as it came in, and nobody asks the database into it."""
+"""JSON kept exactly as written, including key order. The database never searches in it."""
 
 EmptyObject = Annotated[dict[str, object], mapped_column(JSONB, server_default=text("'{}'::jsonb"))]
 EmptyList = Annotated[list[object], mapped_column(JSONB, server_default=text("'[]'::jsonb"))]
@@ -40,9 +40,9 @@ Now = Annotated[datetime, mapped_column(DateTime(timezone=True), server_default=
 
 
 def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: object) -> dict[str, object]:
-    """Return storage settings: vacuum after `rows` and `share` of the table have changed, not after a fifth of it.
+    """Return storage settings that vacuum after `rows` plus `share` of the table have changed, not after a fifth.
 
-    With `toast` the side table of long values is vacuumed after 1,000 rows and the same share.
+    With `toast` the TOAST table is vacuumed after 1,000 rows plus the same share.
     """
     settings = {"autovacuum_vacuum_scale_factor": share, "autovacuum_vacuum_threshold": rows}
     of_toast = {"toast.autovacuum_vacuum_scale_factor": share, "toast.autovacuum_vacuum_threshold": 1_000}
@@ -50,5 +50,5 @@ def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: o
 
 
 def one_of(column: str, values: tuple[str, ...]) -> str:
-    """Return the condition of a CHECK constraint for a closed set."""
+    """Return the CHECK constraint's condition that a column has one of these values."""
     return f"{column} in ({', '.join(repr(value) for value in values)})"

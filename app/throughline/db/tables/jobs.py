@@ -1,4 +1,4 @@
-"""The tables of side jobs: those in line or in hand, those given up lately, and what is done by the clock."""
+"""The tables of side jobs: queued and claimed jobs, recently failed jobs, and schedules."""
 
 from uuid import UUID
 
@@ -9,17 +9,17 @@ from throughline.db.tables.columns import Base, Id, No, Now, String, Time, Zero,
 
 
 class JobRow(Base):
-    """Something to do, in line or, while `lease_until` is set, in hand. `seq` is its place in the line.
+    """A job, waiting or, while `lease_until` is set, claimed. `seq` is its position in the queue.
 
-    `attempt` counts how often it was begun and neither ended nor put back, `failures` how often it failed in a row.
-    `owner_id` is the user whose share of the places it takes: no key, for the job of an erased user ends by itself.
+    `attempt` counts starts without a recorded end, `failures` consecutive failures. `owner_id` is the user whose share
+    of the job slots it takes. It is no foreign key, since the job of an erased user ends by itself.
     """
 
     __tablename__ = "jobs"
     __table_args__ = (
         UniqueConstraint("kind", "subject"),
         Index("jobs_line", "is_continued", "seq"),
-        # A handful of rows that come and go all day.
+        # Few rows, constantly inserted and deleted.
         {"postgresql_with": vacuumed(200, share=0, fillfactor=70)},
     )
 
@@ -52,7 +52,7 @@ class FailedJobRow(Base):
 
 
 class JobScheduleRow(Base):
-    """The newest period for which a job that recurs by the clock was put in line."""
+    """The latest period for which a scheduled job was queued."""
 
     __tablename__ = "job_schedules"
 

@@ -1,4 +1,4 @@
-"""The table of the processes that work on this database."""
+"""The table of the processes that use this database."""
 
 from sqlalchemy import CheckConstraint
 from sqlalchemy.orm import Mapped
@@ -8,9 +8,9 @@ from throughline.domain.process import ProcessKind
 
 
 class ProcessRow(Base):
-    """A process as its last beat left it. Belongs to no user and tells nothing of any.
+    """A process at its last heartbeat, without any user data.
 
-    Unlogged: an idle service waits for no disk, and after a crash each process is back with its next beat.
+    Unlogged: an idle service causes no disk writes, and after a crash each process reappears with its next heartbeat.
     """
 
     __tablename__ = "processes"

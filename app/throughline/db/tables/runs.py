@@ -1,4 +1,4 @@
-"""The tables of turns: runs and their events, and what was learned of each model's counting."""
+"""The tables of turns: runs, their events, and token count calibrations."""
 
 from uuid import UUID
 
@@ -24,7 +24,7 @@ WAITING = "status in ('queued', 'running')"
 
 
 class RunRow(Base):
-    """One turn, with its input. Who writes for it holds its lease and knows its `fence`."""
+    """A turn with its input. Writers for it must hold its lease and know its `fence`."""
 
     __tablename__ = "runs"
     __table_args__ = (
@@ -47,7 +47,7 @@ class RunRow(Base):
         Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
         Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
         Index("runs_skipped", "session_id", "seq", postgresql_where=text("is_skipped")),
-        # A turn leaves one dead row, and dead entries at the front of the indexes that the claim loop walks.
+        # A turn leaves a dead row, and dead entries at the start of the indexes that claims scan.
         {"postgresql_with": vacuumed(500, share=0.01, fillfactor=70)},
     )
 
@@ -81,15 +81,15 @@ class RunRow(Base):
 
 
 class RunEventRow(Base):
-    """What a reader can resume from. Unlogged: after a crash of the database readers start over from the messages.
+    """A run event, from which readers can resume. Unlogged: after a server crash readers start over from messages.
 
-    No foreign key: every insert already holds its run's row, and a key check per event would cost more than the row.
+    No foreign key: every insert already locks its run's row, and a key check per event would cost more than the row.
     """
 
     __tablename__ = "run_events"
     __table_args__ = (
         CheckConstraint(one_of("type", tuple(event.value for event in EventType)), name="type"),
-        # Retention deletes the oldest rows and begins each time where it ended: that front has to be cleared soon.
+        # Retention deletes the oldest rows and starts each run there, so that end must be vacuumed soon.
         {"prefixes": ["UNLOGGED"], "postgresql_with": vacuumed(1_000, toast=True)},
     )
 
@@ -101,7 +101,7 @@ class RunEventRow(Base):
 
 
 class TokenCalibrationRow(Base):
-    """What was learned of how a model's provider counts."""
+    """The calibration of a model: how its provider's token counts differ from the service's."""
 
     __tablename__ = "token_calibration"
     __table_args__ = (CheckConstraint("ratio > 0", name="ratio"), CheckConstraint("samples >= 0", name="samples"))

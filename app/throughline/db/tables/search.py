@@ -1,4 +1,4 @@
-"""The tables that history is searched with, which can be made again from the messages, and users' memories."""
+"""The tables of the search index, which can be rebuilt from messages, and of users' memories."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from throughline.db.tables.columns import Base, EmptyObject, Key, Now, String, Z
 
 
 class SearchBlockRow(Base):
-    """Messages in a row that are indexed, and by which rules their text was cut into terms."""
+    """A block of consecutive indexed messages, and the analyzer that tokenized them."""
 
     __tablename__ = "search_blocks"
     __table_args__ = (
@@ -27,7 +27,7 @@ class SearchBlockRow(Base):
 
 
 class SearchTermRow(Base):
-    """Where a term stands in one block: an entry for each message that has it, see db/search/entries.py.
+    """The occurrences of a term in one block: an entry per message, see db/search/entries.py.
 
     No foreign key, which would be checked for every term: a block's terms are written and deleted with the block.
     """
@@ -42,7 +42,7 @@ class SearchTermRow(Base):
 
 
 class MemoryRow(Base):
-    """A text a user keeps, with the terms it is found by and the rules they were made by."""
+    """A user's memory, with its search terms and the analyzer that made them."""
 
     __tablename__ = "memories"
     __table_args__ = (

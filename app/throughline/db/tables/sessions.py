@@ -1,4 +1,4 @@
-"""The tables of conversations: users, keys, sessions, messages, pins."""
+"""The tables of conversations: users, API keys, sessions, messages and pins."""
 
 from uuid import UUID
 
@@ -41,7 +41,7 @@ SOURCES = tuple(source.value for source in Source)
 
 
 class WriteCheckRow(Base):
-    """One row that readiness writes to."""
+    """A single row that the readiness check updates."""
 
     __tablename__ = "write_checks"
     __table_args__ = (CheckConstraint("is_only", name="is_only"),)
@@ -51,7 +51,7 @@ class WriteCheckRow(Base):
 
 
 class UserRow(Base):
-    """Whoever owns sessions."""
+    """A user, who may own sessions."""
 
     __tablename__ = "users"
     __table_args__ = (CheckConstraint("length(name) between 1 and 200", name="name_length"),)
@@ -82,7 +82,7 @@ class ApiKeyRow(Base):
 
 
 class SessionRow(Base):
-    """One conversation. `message_count` is also the last position given out; it moves under this row's lock."""
+    """A conversation. `message_count` is also the last assigned position; it changes under this row's lock."""
 
     __tablename__ = "sessions"
     __table_args__ = (
@@ -104,7 +104,7 @@ class SessionRow(Base):
         Index(
             "sessions_summary_through", "summary_through_id", postgresql_where=text("summary_through_id is not null")
         ),
-        # Counters change with every message, in place (HOT) where the page has room. `updated_at` is indexed.
+        # Counters change with every message, as HOT updates if the page has room. `updated_at` is indexed.
         {"postgresql_with": vacuumed(200, fillfactor=70)},
     )
 
@@ -142,9 +142,9 @@ class SessionRow(Base):
 
 
 class MessageRow(Base):
-    """One stored message; a trigger refuses any change but redaction.
+    """A stored message; a trigger refuses all changes except redactions.
 
-    Exactly one of `content` and `content_blocks` holds it.
+    Exactly one of `content` and `content_blocks` is set.
     """
 
     __tablename__ = "messages"
@@ -180,7 +180,7 @@ class MessageRow(Base):
 
 
 class MessageRedactionRow(Base):
-    """The record of a redaction: which message, when, and who asked for it in the owner's name."""
+    """The record of a redaction: the message, the time, and the actor who asked for it on the owner's behalf."""
 
     __tablename__ = "message_redactions"
 
@@ -192,7 +192,7 @@ class MessageRedactionRow(Base):
 
 
 class MessagePinRow(Base):
-    """A pin: this message is always shown. It lies beside the message because messages never change."""
+    """A pin: the message is always shown in prompts. It is a separate row because messages never change."""
 
     __tablename__ = "message_pins"
 

@@ -1,4 +1,4 @@
-"""The tables of the Slack door: its people, its threads, the events taken, and the outbox of answers."""
+"""The tables of the Slack interface: people, threads, accepted events, and the outbox of answers."""
 
 from decimal import Decimal
 from uuid import UUID
@@ -25,7 +25,7 @@ PENDING = "status in ('waiting', 'delivering')"
 
 
 class SlackParticipantRow(Base):
-    """Somebody beside the owner who may read a session and write to it, as the user they are."""
+    """A person other than the owner who may read a session and write to it, through their user."""
 
     __tablename__ = "slack_participants"
     __table_args__ = (
@@ -40,7 +40,7 @@ class SlackParticipantRow(Base):
 
 
 class SlackDepartureRow(Base):
-    """Since when somebody is gone from a channel, in Slack's decimal seconds; kept while older messages may come."""
+    """The time at which a person left a channel, in Slack's decimal seconds; kept while older messages may arrive."""
 
     __tablename__ = "slack_departures"
 
@@ -53,9 +53,9 @@ class SlackDepartureRow(Base):
 
 
 class SlackUserRow(Base):
-    """A person of a workspace and the user they are here: a guest of their own until linked, and after.
+    """A person of a Slack workspace and their user: a guest user of their own until linked.
 
-    One who was `unlinked` by hand is a guest whom only a code links.
+    A person `unlinked` by hand is a guest whom only a code can link again.
     """
 
     __tablename__ = "slack_users"
@@ -74,7 +74,7 @@ class SlackUserRow(Base):
 
 
 class SlackLinkCodeRow(Base):
-    """A code that makes the Slack user who types it this user; kept as its SHA-256."""
+    """A code that links the Slack person who enters it to this user; only its SHA-256 is stored."""
 
     __tablename__ = "slack_link_codes"
 
@@ -84,10 +84,10 @@ class SlackLinkCodeRow(Base):
 
 
 class SlackConversationRow(Base):
-    """A thread the bot is engaged in. Without a session, its next message opens a new one.
+    """A thread the bot takes part in. Without a session, its next message opens a new one.
 
-    `engaged_ts` is when it was first called into it, in Slack's decimal seconds; unknown of some old ones.
-    With `thread_ts` '' it is no thread: its session waits for the next new one of a direct conversation.
+    `engaged_ts` is when the bot was first called into it, in Slack's decimal seconds; unknown for some old rows. With
+    `thread_ts` '' the row is no thread: its session is reserved for the next new thread of a direct conversation.
     """
 
     __tablename__ = "slack_conversations"
@@ -106,9 +106,10 @@ class SlackConversationRow(Base):
 
 
 class SlackEventRow(Base):
-    """A message taken from Slack: known by its event and by itself, for one mention arrives as two events.
+    """An accepted Slack message, identified by event and by location, because one mention arrives as two events.
 
-    So is one that was deleted before it came. With an `early_edit` it has not come, and is to read as this says.
+    A row without a run may stand for a message deleted before it arrived. With an `early_edit` the message has not
+    arrived, and the edit holds its new text.
     """
 
     __tablename__ = "slack_events"
@@ -129,7 +130,7 @@ class SlackEventRow(Base):
 
 
 class SlackDeliveryRow(Base):
-    """An answer, or a notice of ours, that is to stand in a thread."""
+    """An answer or a notice to post in a thread."""
 
     __tablename__ = "slack_deliveries"
     __table_args__ = (
@@ -174,7 +175,7 @@ class SlackDeliveryRow(Base):
 
 
 class SlackPartRow(Base):
-    """One posted message of a delivery; `starts` is where in the answer its text begins."""
+    """A posted message of a delivery; `starts` is the offset of its text in the answer."""
 
     __tablename__ = "slack_parts"
     __table_args__ = (

@@ -21,9 +21,9 @@ from throughline.domain.summary import SummaryState
 
 
 class SummaryRow(Base):
-    """One segment with its own summary; `read_hash` identifies what was read for it, and is there once.
+    """A segment with its own summary; `read_hash` identifies its input and is unique within the session.
 
-    `request_hash` identifies owner, model and request; no model was asked for a segment without. Of level -1 it is no
+    `request_hash` identifies owner, model and request; it is null if no model was called. A row of level -1 is no
     segment but a model's choice of facts (`CHOICE_LEVEL`).
     """
 
@@ -54,10 +54,10 @@ class SummaryRow(Base):
 
 
 class SummaryVersionRow(Base):
-    """One version of a session's summary: the segments in it, the text made of them, and how far it reaches.
+    """A version of a session's summary: its segments, the text made of them, and the last position it covers.
 
-    A prepared one has no number yet; `base_version` is the session's `summary_version` it was written on. `run_id` is
-    the turn that wrote it, for whoever looks into a case: no key, since nothing is looked up by it.
+    A prepared version has no number yet; `base_version` is the session's `summary_version` it builds on. `run_id` is
+    the turn that wrote it, for investigations; it is no foreign key, since nothing is looked up by it.
     """
 
     __tablename__ = "summary_versions"
@@ -68,7 +68,7 @@ class SummaryVersionRow(Base):
         UniqueConstraint("session_id", "version"),
         Index("summary_versions_one_adopted", "session_id", unique=True, postgresql_where=text("state = 'adopted'")),
         Index("summary_versions_one_prepared", "session_id", unique=True, postgresql_where=text("state = 'prepared'")),
-        # Each adoption changes the version before it, and prepared ones that came too late are deleted.
+        # Each adoption updates the previous version, and outdated prepared versions are deleted.
         {"postgresql_with": vacuumed(200, toast=True)},
     )
 

@@ -1,1 +1,1 @@
-"""Users and their keys."""
+"""Users and their API keys."""

@@ -1,4 +1,4 @@
-"""API keys: made once, shown once, stored as a hash, revoked for good."""
+"""API keys: created once, shown once, stored as a hash, revoked permanently."""
 
 import hashlib
 import secrets
@@ -49,40 +49,40 @@ _AUTHENTICATE = sql(
 
 
 class KeyRepository:
-    """Makes, checks and revokes keys."""
+    """Creates, checks and revokes API keys."""
 
     def __init__(self, transactions: Transactions, users: UserRepository) -> None:
-        """Work through `transactions`; the users of new keys come from `users`."""
+        """Use `transactions`; get or create the users of new keys through `users`."""
         self._transactions = transactions
         self._users = users
 
     async def create(self, new: NewKey) -> CreatedKey:
-        """Make a key `tl_<prefix>_<43 characters>` for the user, who is created if new."""
+        """Create a key `tl_<prefix>_<43 characters>` for the user, who is created if missing."""
         prefix = "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_LENGTH))
         secret = f"tl_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
         key_id = await self._store(new, secret, prefix)
         return CreatedKey(id=key_id, secret=secret, prefix=prefix)
 
     async def ensure(self, secret: str, user_name: str, scopes: frozenset[Scope]) -> None:
-        """See to it that a key with this secret has been made. One that was revoked stays revoked."""
+        """Create a key with this secret if there is none. A revoked key stays revoked."""
         new = NewKey(user_name=user_name, name="bootstrap", scopes=scopes)
         await self._store(new, secret, f"boot-{_hash(secret).hex()[:PREFIX_LENGTH]}")
 
     async def authenticate(self, secret: str) -> AuthenticatedKey | None:
-        """Return the key in force with this secret; notes its use at most once a minute."""
+        """Return the valid key with this secret, None if there is none; record its use at most once a minute."""
         rows = await self._transactions.fetch(_AUTHENTICATE, secret_hash=_hash(secret))
         return _key_from(rows[0]) if rows else None
 
     async def list(self) -> tuple[StoredKey, ...]:
-        """Return all keys, the oldest first, revoked ones too."""
+        """Return all keys, oldest first, including revoked ones."""
         return tuple(_key_from(row) for row in await self._transactions.fetch(_LIST))
 
     async def revoke(self, prefix_or_id: str) -> bool:
-        """Revoke a key; False where no key in force has this prefix or id."""
+        """Revoke a key; return False if no valid key has this prefix or id."""
         return bool(await self._transactions.fetch(_REVOKE, key=prefix_or_id))
 
     async def any_exists(self) -> bool:
-        """Whether a key was ever made. Revoking the last one must not open the service to everybody."""
+        """Whether a key was ever created. Revoking the last one must not open the service to everybody."""
         return bool((await self._transactions.fetch(_ANY))[0]["found"])
 
     async def _store(self, new: NewKey, secret: str, prefix: str) -> KeyId:
@@ -100,7 +100,7 @@ class KeyRepository:
 
 
 def _hash(secret: str) -> bytes:
-    """A plain hash is enough: the secret has 256 random bits, nothing can be guessed."""
+    """Return the secret's SHA-256. A plain hash suffices, since a secret has 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
 
 

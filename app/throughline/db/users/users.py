@@ -1,4 +1,4 @@
-"""Users: the owners of sessions, known by a name."""
+"""Users: owners of sessions, identified by name."""
 
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.new_ids import new_id
@@ -16,16 +16,15 @@ class UserRepository:
     """Finds and creates users."""
 
     def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
         self._transactions = transactions
 
     async def get(self, name: str) -> UserId | None:
-        """Return the user's id, None where nobody has the name."""
+        """Return the user's id, None if there is no user with this name."""
         rows = await self._transactions.fetch(_FIND, name=name)
         return UserId(rows[0]["id"]) if rows else None
 
     async def get_or_create(self, name: str) -> UserId:
-        """Return the id of the user with this name, created if new. Raises InvalidInput for an impossible name."""
+        """Return the id of the user with this name, created if missing. Raises InvalidInput for an invalid name."""
         if not 0 < len(name) <= MAX_NAME_LENGTH:
             raise InvalidInput(f"A user's name has 1 to {MAX_NAME_LENGTH} characters, not {len(name)}.", field="user")
         if is_blank(name) or clean_text(name) != name:

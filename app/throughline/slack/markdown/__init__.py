@@ -1,1 +1,1 @@
-"""A model's Markdown as Slack shows it, and where it may be cut."""
+"""A model's Markdown as Slack shows it, and the positions at which it may be cut."""

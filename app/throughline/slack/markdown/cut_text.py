@@ -1,6 +1,6 @@
-"""Where the text of an answer may be cut into messages, so that each stands alone.
+"""Positions at which the text of an answer may be cut into messages that each stand alone.
 
-Texts are as `to_slack` makes them.
+The texts are results of `to_slack`.
 """
 
 import re
@@ -11,31 +11,34 @@ from throughline.slack.markdown.fences import Fence, Kind, read
 from throughline.slack.markdown.inline import spans
 
 _LIKE_A_FENCE = re.compile(r"[ \t>]{0,99}+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]{1,99}+){0,9}+(?:```|~~~)")
-"""What would be a fence if it stood at the beginning of a line; deeper nesting is not looked for."""
+"""Text that would be a fence at the beginning of a line. Deeper nesting is not searched for."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """What a position stands inside: how it is ended there, and begun again behind."""
+    """Code that is open at a position: the text that closes it there, and the text that opens it again."""
 
     end: str
     beginning: str
 
 
 def is_in_fence(text: str, at: int) -> bool:
-    """Whether position `at` stands inside a code block."""
+    """Return whether position `at` is inside a code block."""
     opened = _open_at(text, at)
     return opened is not None and opened.beginning.endswith("\n")
 
 
 def part_of(text: str, start: int, end: int) -> str:
-    """Return a piece of a text to stand alone: code that is cut is closed, and opened again in the next."""
+    """Return a piece of a text that stands alone.
+
+    Code that is cut at the piece's end is closed there; code that was cut at its start is opened again.
+    """
     opened = _open_at(text, start)
     return ("" if opened is None else opened.beginning) + text[start:end] + closing(text, end)
 
 
 def closing(text: str, end: int) -> str:
-    """Return what has to follow where a text is cut at `end`: the end of a code block or of a code span, or nothing."""
+    """Return the text that must follow a cut at `end`: the end of a code block or code span, or ''."""
     opened = _open_at(text, end)
     return "" if opened is None else opened.end
 
@@ -43,8 +46,9 @@ def closing(text: str, end: int) -> str:
 def cut_before(text: str, start: int, limit: int) -> int:
     """Return where to cut so that the piece from `start` has at most `limit` characters.
 
-    Behind a paragraph if that leaves more than half, else behind a line, else behind a word; never in or behind a line
-    that opens a code block, if that is not all there is, nor so that the next piece begins with what is no fence here.
+    The cut is after a paragraph if that keeps more than half, else after a line, else after a word. It is never inside
+    or right after a line that opens a code block, unless the piece consists only of that line. Nor does the next piece
+    begin with text that would become a fence there.
     """
     if start + limit >= len(text):
         return len(text)
@@ -56,7 +60,7 @@ def cut_before(text: str, start: int, limit: int) -> int:
 
 
 def _is_opening(text: str, line: int, end: int) -> bool:
-    """Whether the line from `line` to `end` opens a code block, or may be the beginning of one that does."""
+    """Return whether the line from `line` to `end` opens a code block, or may be the beginning of such a line."""
     return text.startswith("```", line) and (text[end - 1] != "\n" or is_in_fence(text, end))
 
 
@@ -70,7 +74,10 @@ def _between_words(text: str, start: int, limit: int) -> int:
 
 
 def _open_at(text: str, at: int) -> _Open | None:
-    """Return what is open at a position. A line is read whole: its beginning alone may look like a fence."""
+    """Return the code that is open at a position, None if there is none.
+
+    The position's line is read to its end, because its beginning alone may look like a fence.
+    """
     begins = text.rfind("\n", 0, at) + 1
     ends = text.find("\n", at)
     end = len(text) if ends < 0 else ends + 1

@@ -1,9 +1,8 @@
-"""Code blocks between fences, read line by line: which lines are code, and what ends it.
+"""Fenced code blocks, read line by line: which lines are code, and which line ends a block.
 
-The rules are CommonMark's (https://spec.commonmark.org/0.31.2/#fenced-code-blocks): a block ends at a line of the same
-sign, at least as long, with nothing behind it and at most three columns deeper; a fence of backticks has none in what
-follows it. A fence may stand in a quote or in an item of a list, and as deep as it likes: which lists are open is not
-looked into.
+The rules are CommonMark's (https://spec.commonmark.org/0.31.2/#fenced-code-blocks). A block ends at a line of the same
+marker, at least as long, with nothing after it and indented at most three columns. A fence of backticks has no
+backticks in its info string. A fence may be in a quote or in a list item at any depth: open lists are not tracked.
 """
 
 import re
@@ -22,7 +21,7 @@ LONGEST_INFO = 40
 
 
 class Kind(Enum):
-    """What a line is."""
+    """The kind of a line."""
 
     TEXT = "text"
     OPENING = "opening"
@@ -32,10 +31,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An open code block: its sign and length, the quotes around it, how deep it stands, what stands before and behind.
+    """An open code block: its marker, the number of quotes around it, its indentation, and the text around the marker.
 
-    `before` is what an item of a list begins with, '' where there is none. `first` is what stands behind the marks and
-    is too long for `info`: code, which models write there.
+    `before` is the beginning of a list item, '' without one. `first` is text after the marker that is too long for
+    `info`: code that models write there.
     """
 
     sign: str
@@ -47,7 +46,7 @@ class Fence:
     first: str
 
     def code(self, line: str) -> str | None:
-        """Return a line of it without its quotes and indentation, None where the line is not in the quote any more."""
+        """Return a line of the block without quotes and indentation, None if the line is outside of the quote."""
         for _ in range(self.quotes):
             line = line.lstrip(" \t")
             if not line.startswith(">"):
@@ -60,7 +59,7 @@ class Fence:
         return line[at:]
 
     def is_closed_by(self, code: str) -> bool:
-        """Whether a line, as `code` returns it, ends the block."""
+        """Return whether a line, as `code` returns it, ends the block."""
         found = code.strip()
         indentation = code[: len(code) - len(code.lstrip(" \t"))]
         is_sign = len(found) >= self.length and not found.strip(self.sign)
@@ -69,9 +68,9 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line with its end. `fence` is the block it opens, belongs to or closes, `code` what it holds of it.
+    """A line with its line end. `fence` is the block that it opens, belongs to or closes; `code` is its code.
 
-    Where a block ends because its quote does, a closing line of no text stands between.
+    If a block ends because its quote ends, a closing line without text follows.
     """
 
     kind: Kind
@@ -81,14 +80,14 @@ class Line:
 
 
 def split(text: str) -> list[str]:
-    """Return the lines with their ends; other than `str.splitlines` only a line feed ends one."""
+    """Return the lines with their line ends. Unlike in `str.splitlines`, only a line feed ends a line."""
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 def read(text: str) -> Iterator[Line]:
-    """Yield the lines of a text with what they are."""
+    """Yield the lines of a text with their kinds."""
     fence: Fence | None = None
     for line in split(text):
         if fence is None:
@@ -108,7 +107,7 @@ def read(text: str) -> Iterator[Line]:
 
 
 def opened_by(line: str) -> Fence | None:
-    """Return the block that a line of text opens."""
+    """Return the code block that a line of text opens, None if it opens none."""
     found = _OPENING.fullmatch(line)
     if found is None:
         return None

@@ -1,4 +1,7 @@
-"""The words of one line: links and images as Slack may show them, and nothing that rings for people or misleads."""
+"""The text of one line in Slack's Markdown, with its links and images.
+
+Nothing in it notifies people, and no link misleads about its target.
+"""
 
 import re
 from bisect import bisect_right
@@ -10,7 +13,7 @@ from urllib.parse import urlsplit
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 MASK = "\0"
-"""Stands for a code span while the words around it are read. No text of ours holds one, see domain/text.py."""
+"""Placeholder for a code span while the text around it is processed. No text contains it, see domain/text.py."""
 
 _TICKS = re.compile(r"(?<!\\)(\\*+)(`++)")
 _CONTROL_IN_CODE = re.compile(
@@ -20,11 +23,14 @@ _CONTROL = re.compile(
     r"(?i:<(?P<address>(?:https?://|mailto:)[^\s<>|]++)>"
     r"|(?P<sign><|&(?:lt|#0*+60|#x0*+3c);)(?=[\\!@#&]|[a-z][a-z0-9+.\-]*+:(?!:)))"
 )
-"""Addresses in angle brackets stay. All else that Slack could take for a command of its own does not begin with `<`."""
+"""Text that Slack could take for a control sequence, which must not keep its `<`.
+
+Addresses in angle brackets are matched as well, because they are kept.
+"""
 
 _BROADCAST = re.compile(r"(?i:(?<![a-z0-9.@/])@(?=(?:channel|here|everyone|group)(?![a-z0-9])))")
 _TARGET = r"\]\((?:\s*+<?([^)\s>]++)>?[^)\n]*+\)|[^)\n]*+(?![^\n]))"
-"""A target, or what is left of a line without a closing bracket: no link can begin in it, so none is looked for."""
+"""A link's target, or the rest of a line without a closing bracket: no link can begin in that rest."""
 
 _LINK = re.compile(rf"(?<!\\)(!?+)\[([^\[\]\n]*+){_TARGET}|\](?=\()|!(?=\[)")
 _DEFINITION = re.compile(r"^[ \t>]*+\[[^\[\]\n]++\](?=:)")
@@ -34,13 +40,13 @@ _FILE_ENDINGS = (
     *(".cfg", ".cpp", ".cs", ".css", ".csv", ".go", ".html", ".ini", ".java", ".js", ".json", ".log", ".md", ".pdf"),
     *(".php", ".py", ".rb", ".rs", ".sh", ".sql", ".toml", ".ts", ".txt", ".xml", ".yaml", ".yml"),
 )
-"""Names such as `README.md` or `Node.js` are taken for no hosts, though some end as hosts may."""
+"""File endings. Names such as `README.md` or `Node.js` do not count as hosts, though hosts may end so, too."""
 _BOLD = re.compile(r"\*\*(?=[^*\s])([^*]++)(?<!\s)\*\*")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A code span: where it begins and ends in its line, its backticks among it, and these."""
+    """A code span: its start and end in the line, including the backticks, and the backticks themselves."""
 
     start: int
     end: int
@@ -48,15 +54,15 @@ class Span:
 
 
 def inline(line: str) -> str:
-    """Return a line, or a cell, for Slack."""
+    """Return a line or a table cell in Slack's Markdown."""
     found, _ = spans(line)
     return _joined(line, found)
 
 
 def inline_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of one paragraph for Slack.
+    """Yield the lines of one paragraph in Slack's Markdown.
 
-    Behind a line that leaves a code span open, which may end in any further line, nothing is taken for code.
+    A line may leave a code span open, which could end in any later line. Nothing after such a line is treated as code.
     """
     is_open = False
     for line in lines:
@@ -67,21 +73,21 @@ def inline_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def harmless_code(text: str) -> str:
-    """Return code as it is, but for what would ring or link to a user or a channel even there."""
+    """Return code unchanged, except for sequences that notify or link to a user or channel even in code."""
     return _CONTROL_IN_CODE.sub(f"<{ZERO_WIDTH_SPACE}", text)
 
 
 def plain(cell: str) -> str:
-    """Return the words of a cell for where no Markdown is read: without marks, a link with its address."""
+    """Return the text of a cell without Markdown: no marks, and links with their addresses."""
     found, _ = spans(cell)
     words = _BOLD.sub(r"\1", _LINK.sub(_written_out, _masked(cell, found)))
     return harmless_code(_unmasked(words, [cell[span.start : span.end].strip("`") for span in found]))
 
 
 def spans(line: str) -> tuple[Sequence[Span], bool]:
-    """Return the code spans of a line, and whether backticks are left over that may begin one further on.
+    """Return the code spans of a line, and whether unmatched backticks may begin a span that ends in a later line.
 
-    A span ends at as many backticks as began it; a backslash takes the first of them for itself.
+    A span ends at as many backticks as began it. A backslash escapes the first backtick after it.
     """
     runs = list(_TICKS.finditer(line))
     by_length: defaultdict[int, list[int]] = defaultdict(list)
@@ -110,7 +116,7 @@ def _joined(line: str, found: Sequence[Span]) -> str:
 
 
 def _masked(line: str, found: Sequence[Span]) -> str:
-    """Return the line with one sign for each code span."""
+    """Return the line with one placeholder for each code span."""
     pieces, at = list[str](), 0
     for span in found:
         pieces.append(line[at : span.start].replace(MASK, "\N{REPLACEMENT CHARACTER}"))
@@ -125,19 +131,22 @@ def _unmasked(text: str, codes: Sequence[str]) -> str:
 
 
 class _Links:
-    """Reads the links of a masked line, from its beginning on."""
+    """Conversion of the links in a masked line, from its beginning to its end."""
 
     def __init__(self, codes: Sequence[str]) -> None:
-        """`codes` are the code spans that are masked."""
+        """Convert links in a line whose masked code spans are `codes`."""
         self._codes = codes
         self._at = self._passed = 0
 
     def read(self, masked: str) -> str:
-        """Return the line with what may be shown of them."""
+        """Return the line with its links as they may be shown."""
         return _LINK.sub(self._shown, masked)
 
     def _shown(self, found: re.Match[str]) -> str:
-        """Return the link. One that leads elsewhere than it says is written out; one of another sort is none."""
+        """Return a link as it may be shown.
+
+        A link whose label misleads about its target is written out. A link of another scheme loses its effect.
+        """
         label, target = found[2], found[3]
         if label is None:
             return _broken(found)
@@ -150,14 +159,14 @@ class _Links:
         return f"{label} ({target})" if _misleads(self._words_of(found), target) else found[0]
 
     def _words_of(self, found: re.Match[str]) -> str:
-        """Return the label with its code spans; those before it are counted on from the last time."""
+        """Return the label with its code spans. Code spans before the label are counted on from the previous call."""
         self._passed += found.string.count(MASK, self._at, found.start())
         self._at = found.start()
         return _unmasked(found[2], self._codes[self._passed : self._passed + found[2].count(MASK)])
 
 
 def _misleads(label: str, target: str) -> bool:
-    """Whether the label names a host that is not the target's."""
+    """Return whether the label names a host that is not the target's host."""
     host = _host_of(target)
     named = (name.lower() for name in _HOST.findall(label))
     return any(not f".{host}".endswith(f".{name}") and not name.endswith(_FILE_ENDINGS) for name in named)
@@ -166,7 +175,7 @@ def _misleads(label: str, target: str) -> bool:
 def _host_of(target: str) -> str:
     try:
         parts = urlsplit(target)
-    except ValueError:  # half an IPv6 address
+    except ValueError:  # an incomplete IPv6 address
         return ""
     return (parts.hostname or parts.path.rpartition("@")[2]).lower()
 

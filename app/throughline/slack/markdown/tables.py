@@ -1,7 +1,6 @@
-"""Tables, which Slack's Markdown does not have: aligned text in a code block, or a list where that would be too wide.
+"""Tables, which Slack's Markdown lacks: aligned text in a code block, or a list if that would be too wide.
 
-Tables whose rows do not begin with `|` stay as the model wrote them: their first line could not be told from a sentence
-while it grows.
+Tables whose rows do not begin with `|` stay unchanged, because their first line looks like a sentence while it grows.
 """
 
 import re
@@ -15,25 +14,25 @@ _SEPARATOR = re.compile(r"^\s*+\|?\s*+:?-++:?\s*+(?:\|\s*+:?-++:?\s*+)*+\|?\s*+$
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _MANY_TICKS = re.compile(r"`{3,}+")
 LINE_CHARS = 100
-"""A code block in Slack is about so wide on a desktop; longer lines are broken, and nothing stays aligned."""
+"""Approximate width of a code block in Slack on a desktop. Longer lines are wrapped and lose their alignment."""
 
 LABEL_CHARS = 40
 GROWTH, ALLOWANCE = 4, 2000
-"""A table may become so many times longer, and so many characters: few long cells must not swell many short ones."""
+"""Factor and number of characters by which a table may grow: a few long cells must not widen many short ones."""
 
 
 def is_row(line: str) -> bool:
-    """Whether a line may be a row of a table."""
+    """Return whether a line may be a row of a table."""
     return line.lstrip().startswith("|")
 
 
 def is_separator(line: str) -> bool:
-    """Whether a line may stand below the head of a table."""
+    """Return whether a line may be the separator below the head of a table."""
     return bool(_SEPARATOR.match(line))
 
 
 def table(rows: Sequence[str]) -> str:
-    """Return rows, the head and the separator first, as Slack can show them."""
+    """Return the rows of a table, the head and the separator first, in a form that Slack can show."""
     ending = "\n" if rows[-1].endswith("\n") else ""
     most = GROWTH * sum(map(len, rows)) + ALLOWANCE
     cells = [_cells(row) for row in (rows[0], *rows[2:])]
@@ -50,7 +49,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> str | None:
-    """Return the cells in columns, None where a line would be too long."""
+    """Return the cells in aligned columns, None if a line would be too long."""
     words = [[plain(cell) for cell in row] for row in cells]
     widths: list[int] = []
     for row in words:
@@ -63,9 +62,9 @@ def _aligned(cells: Sequence[Sequence[str]]) -> str | None:
 
 
 def _listed(cells: Sequence[Sequence[str]]) -> str:
-    """Return an item for each row, its cells behind the names of their columns; '' where there are no rows.
+    """Return a list item for each row, with the column names before its cells; '' without rows.
 
-    Names too long to be repeated stand in an item of their own, before all others.
+    If a column name is too long to be repeated, the names become the first item instead.
     """
     labels = [plain(label) for label in cells[0]]
     are_short = all(len(label) <= LABEL_CHARS for label in labels)

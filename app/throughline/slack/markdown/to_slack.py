@@ -1,11 +1,14 @@
-"""A model's Markdown as Slack shows it, whole or while it grows.
+"""Conversion of a model's Markdown to Slack's, for a complete text or one that still grows.
 
-Slack's own reading of Markdown: https://docs.slack.dev/reference/block-kit/blocks/markdown-block/ .
+Slack's Markdown: https://docs.slack.dev/reference/block-kit/blocks/markdown-block/ .
 
-Code blocks are taken out of quotes and lists, where Slack cannot show them; tables become text or lists; images become
-their address, which nobody fetches; and whatever would ring for people, link to a user or a channel, or hide where it
-leads loses its effect. The rest Slack understands as it is. What `to_slack` makes of the beginning of a text, up to
-`settled`, is the beginning of what it makes of the whole: an answer can grow.
+- Code blocks are moved out of quotes and lists, where Slack cannot show them.
+- Tables become text or lists. Images become their addresses, which nothing fetches.
+- Text that would notify people, link to a user or channel, or hide its target loses its effect.
+- All else stays unchanged, because Slack understands it.
+
+For the beginning of a text, up to `settled`, the result of `to_slack` is the beginning of the result for the whole
+text. Therefore an answer can grow.
 """
 
 import re
@@ -20,15 +23,15 @@ _TICKS_AT_START = re.compile(r"^[ \t]*+(`++)")
 
 
 def to_slack(text: str) -> str:
-    """Return Markdown for Slack's `markdown_text`."""
+    """Return Markdown for the parameter `markdown_text` of Slack's methods."""
     return "".join(_blocks(list(read(text))))
 
 
 def settled(text: str) -> int:
-    """Return how much of a growing text no further text can make look otherwise.
+    """Return the length of the beginning of a growing text whose display no later text can change.
 
-    That is whole lines, but for a table that may go on and a code block whose fence has to be longer than any in it,
-    and of the last line what is plain words.
+    It includes whole lines, and the plain words at the beginning of the last line. It excludes a table that may
+    continue, and a code block whose fence must become longer than any fence in it.
     """
     whole = text.rfind("\n") + 1
     at, held, fence = 0, whole, None
@@ -44,14 +47,14 @@ def settled(text: str) -> int:
 
 
 def _may_look_otherwise(line: Line, fence: Fence | None) -> bool:
-    """Whether what follows may change a line: one of a table, or of a code block whose fence is rewritten."""
+    """Return whether later text may change the line: a table row, or a line in a block whose fence is rewritten."""
     if fence is not None:
         return fence.sign == "~"
     return line.kind is Kind.TEXT and is_row(line.text)
 
 
 def _plain_words(line: str) -> int:
-    """Return the length of what the unfinished line begins with that is words and will stay so."""
+    """Return the length of the beginning of an unfinished line that is plain words and will stay so."""
     end = line.rfind(" ") + 1
     begins = line[:end].lstrip()
     is_plain = begins and not _UNDECIDED.search(begins) and not begins.startswith(("-", "+", ">"))
@@ -92,7 +95,7 @@ def _rows(lines: Sequence[Line], at: int) -> list[str]:
 
 
 def _words(lines: Sequence[Line], at: int) -> list[str]:
-    """Return the lines up to the next table or code block, one at least."""
+    """Return the lines up to the next table or code block, at least one."""
     end = at + 1
     while end < len(lines) and lines[end].kind is Kind.TEXT and not _is_table(lines, end):
         end += 1
@@ -100,7 +103,7 @@ def _words(lines: Sequence[Line], at: int) -> list[str]:
 
 
 def _block(lines: Sequence[Line], at: int) -> Sequence[Line]:
-    """Return the lines of the code block that begins at `at`, its last one among them."""
+    """Return the lines of the code block that begins at `at`, including its last line."""
     end = at + 1
     while end < len(lines) and lines[end].kind is not Kind.OPENING and lines[end].fence is not None:
         end += 1
@@ -108,7 +111,7 @@ def _block(lines: Sequence[Line], at: int) -> Sequence[Line]:
 
 
 def _code_block(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield the block at the beginning of the line, between backticks, its code as it is."""
+    """Yield the code block without indentation, between backticks, with its code."""
     opening = lines[0]
     fence = opening.fence
     assert fence is not None  # an opening line has one
@@ -127,7 +130,10 @@ def _code_block(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _length(fence: Fence, lines: Sequence[Line]) -> int:
-    """Return how many backticks it takes that no line inside ends the block: as many as there are, if they are."""
+    """Return the number of backticks for the block's fence, such that no line inside ends the block.
+
+    A fence that consists of backticks keeps its length.
+    """
     if fence.sign == "`":
         return fence.length
     inside = map(_TICKS_AT_START.match, (fence.first, *(line.code for line in lines[1:])))
