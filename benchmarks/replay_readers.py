@@ -73,5 +73,5 @@ LOADERS: dict[str, Callable[[Path], Dataset]] = {
     "swe-agent-demos": load_swe_agent,
     "ubuntu-irc": _load_ubuntu_irc,
 }
-"""Walked for in `tau-bench/*.json`, `qmsum/*.jsonl`, `openhands-events/*.jsonl`, `swe-agent-demos/*.traj` and
+"""BatchResult for in `tau-bench/*.json`, `qmsum/*.jsonl`, `openhands-events/*.jsonl`, `swe-agent-demos/*.traj` and
 `ubuntu-irc/**/*.raw.txt`."""

@@ -12,10 +12,10 @@ from starlette.types import Message, Receive, Scope, Send
 from fakes.api_stage import set_stage
 from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.body_budget import BodyBudget, HeldBytes
 from throughline.api.http.body_cap import BodyCap, Cap
+from throughline.api.http.body_memory import BodyMemory, BodyReservation
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.request_errors import BodiesHeld
+from throughline.api.http.request_errors import BodyMemoryExhausted
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
 
@@ -30,11 +30,11 @@ BODY = b'{"agent": "assistant"' + b" " * (LARGE - 22) + b"}"
 
 
 @pytest.fixture
-def budget() -> BodyBudget:
-    return BodyBudget(total_bytes=100, largest_body_bytes=50)
+def budget() -> BodyMemory:
+    return BodyMemory(total_bytes=100, largest_body_bytes=50)
 
 
-async def waits(budget: BodyBudget, owner_id: UserId | None, size: int) -> asyncio.Task[None]:
+async def waits(budget: BodyMemory, owner_id: UserId | None, size: int) -> asyncio.Task[None]:
     """Begin to take bytes; returns once they are taken or waited for."""
     task = asyncio.create_task(budget.take(owner_id, size, 3_600))
     for _ in range(5):
@@ -42,16 +42,16 @@ async def waits(budget: BodyBudget, owner_id: UserId | None, size: int) -> async
     return task
 
 
-async def has_room(budget: BodyBudget, owner_id: UserId | None, size: int) -> bool:
+async def has_room(budget: BodyMemory, owner_id: UserId | None, size: int) -> bool:
     """Take bytes if they are there now."""
     try:
         await budget.take(owner_id, size, 0)
-    except BodiesHeld:
+    except BodyMemoryExhausted:
         return False
     return True
 
 
-async def test_an_owner_has_half_and_others_pass_who_waits_for_it(budget: BodyBudget) -> None:
+async def test_an_owner_has_half_and_others_pass_who_waits_for_it(budget: BodyMemory) -> None:
     await budget.take(ANNA, 50, 1)
     further = await waits(budget, ANNA, 10)
     await budget.take(BEN, 50, 1)
@@ -61,7 +61,7 @@ async def test_an_owner_has_half_and_others_pass_who_waits_for_it(budget: BodyBu
     await further
 
 
-async def test_bodies_of_nobody_have_one_share_together(budget: BodyBudget) -> None:
+async def test_bodies_of_nobody_have_one_share_together(budget: BodyMemory) -> None:
     await budget.take(None, 50, 1)
     further = await waits(budget, None, 1)
 
@@ -70,7 +70,7 @@ async def test_bodies_of_nobody_have_one_share_together(budget: BodyBudget) -> N
     await further
 
 
-async def test_a_large_body_is_not_passed_by_small_ones_for_ever(budget: BodyBudget) -> None:
+async def test_a_large_body_is_not_passed_by_small_ones_for_ever(budget: BodyMemory) -> None:
     await budget.take(ANNA, 50, 1)
     await budget.take(BEN, 20, 1)
     large, small = await waits(budget, CARL, 50), await waits(budget, BEN, 10)
@@ -82,7 +82,7 @@ async def test_a_large_body_is_not_passed_by_small_ones_for_ever(budget: BodyBud
 
 
 @pytest.mark.parametrize("is_admitted", [False, True])
-async def test_who_gives_up_waiting_holds_nothing(budget: BodyBudget, *, is_admitted: bool) -> None:
+async def test_who_gives_up_waiting_holds_nothing(budget: BodyMemory, *, is_admitted: bool) -> None:
     await budget.take(ANNA, 50, 1)
     given_up = await waits(budget, ANNA, 50)
     assert not given_up.done()
@@ -97,18 +97,18 @@ async def test_who_gives_up_waiting_holds_nothing(budget: BodyBudget, *, is_admi
     assert await has_room(budget, ANNA, 50)
 
 
-async def test_who_waited_in_vain_is_told_the_setting(budget: BodyBudget) -> None:
+async def test_who_waited_in_vain_is_told_the_setting(budget: BodyMemory) -> None:
     await budget.take(ANNA, 50, 1)
-    with pytest.raises(BodiesHeld, match="MAX_HELD_BODY_BYTES"):
+    with pytest.raises(BodyMemoryExhausted, match="MAX_HELD_BODY_BYTES"):
         await budget.take(ANNA, 1, 0)
     budget.give_back(ANNA, 50)
 
     assert await has_room(budget, ANNA, 50)
 
 
-async def test_small_bodies_need_no_room(budget: BodyBudget) -> None:
+async def test_small_bodies_need_no_room(budget: BodyMemory) -> None:
     await budget.take(None, 50, 1)
-    held = HeldBytes(budget, 65_536, timeout_seconds=0)
+    held = BodyReservation(budget, 65_536, timeout_seconds=0)
 
     await held.take()
     is_held = held.is_held

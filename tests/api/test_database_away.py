@@ -19,7 +19,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseFull, DatabaseUnavailable
 
 REFUSED = {
-    "event": "request refused for now",
+    "event": "request refused temporarily",
     "cause": "All database connections of this process are in use. Try again in a moment.",
     "route": "POST /v1/sessions/{session_id}/messages",
 }

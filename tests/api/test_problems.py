@@ -8,7 +8,7 @@ import pytest
 import throughline.api.http.request_errors
 from fakes.api_stage import KEYED, LOCAL, set_stage
 from throughline.api.app import create_app
-from throughline.api.http.problem_documents import KINDS, error_problem
+from throughline.api.http.problem_documents import PROBLEM_KINDS, error_problem
 from throughline.api.http.services import Readiness
 from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
@@ -28,7 +28,7 @@ def all_errors(root: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]
 def test_every_error_of_the_tree_has_a_status() -> None:
     codes = {kind.code for kind in all_errors(ThroughlineError)}
 
-    assert codes <= set(KINDS)
+    assert codes <= set(PROBLEM_KINDS)
 
 
 def test_a_temporary_error_says_when_to_come_back() -> None:

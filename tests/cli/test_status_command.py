@@ -18,7 +18,7 @@ from throughline.cli.screen import Screen
 from throughline.cli.status_views import draw_status, duration
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind, ProcessState
-from throughline.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatus, WorkLine
+from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
 
 Throughline = Callable[..., Result]
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -26,9 +26,9 @@ TURNS = ProcessState(concurrency=500, open_turns=12, jobs_in_hand=2, is_claiming
 NO_TURNS = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=False)
 
 
-def noted(number: int, kind: ProcessKind, state: ProcessState, *, is_silent: bool = False) -> NotedProcess:
+def noted(number: int, kind: ProcessKind, state: ProcessState, *, is_silent: bool = False) -> ProcessReport:
     process = Process(ProcessId(UUID(int=number)), kind, f"a-pod-of-a-cluster-{number}:1:{number:08x}", "0.1.0")
-    return NotedProcess(process, state, TIME, TIME, 7261, 3661 if is_silent else 2, is_silent=is_silent)
+    return ProcessReport(process, state, TIME, TIME, 7261, 3661 if is_silent else 2, is_silent=is_silent)
 
 
 BUSY = ServiceStatus(
@@ -43,8 +43,8 @@ BUSY = ServiceStatus(
         HeldRuns("a-pod-of-a-cluster-3:1:00000003", runs=4, expired=3, lease_seconds=-5.2, oldest_seconds=300),
         HeldRuns("a-pod-of-a-cluster-2:1:00000002", runs=12, expired=0, lease_seconds=6.5, oldest_seconds=20),
     ),
-    jobs=(WorkLine("prepare_summary", Line(5, 3.0), in_hand=2, failed=1, retrying=4),),
-    slack=WorkLine("slack", Line(0, None), in_hand=1, failed=0),
+    jobs=(WorkQueue("prepare_summary", Line(5, 3.0), in_hand=2, failed=1, retrying=4),),
+    slack=WorkQueue("slack", Line(0, None), in_hand=1, failed=0),
 )
 STUCK = replace(BUSY, processes=BUSY.processes[:1], held=())
 

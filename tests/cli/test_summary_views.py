@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from fakes.wire_shapes import NOW, version_out
 from throughline.cli.printable import moment
-from throughline.cli.summary_views import draw_changes, draw_version, draw_versions, versions_named, wish_of
+from throughline.cli.summary_views import draw_changes, draw_version, draw_versions, request_of, versions_named
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SummaryVersionOut
 
@@ -127,9 +127,9 @@ def test_no_line_of_the_versions_is_wider_than_the_screen(versions: tuple[Summar
 @pytest.mark.parametrize("typed", ["from", "from -1", "from 0x", "from #", "from 99999999999 keep dates", "From +3"])
 def test_a_place_that_is_none_is_no_wish(typed: str) -> None:
     with pytest.raises(InvalidInput, match="number of a message"):
-        wish_of(typed)
+        request_of(typed)
 
 
 def test_a_wish_may_begin_with_from() -> None:
-    assert wish_of("from now on keep all dates") == {"instructions": "from now on keep all dates"}
-    assert wish_of("from #12 keep dates") == {"instructions": "keep dates", "from_position": 12}
+    assert request_of("from now on keep all dates") == {"instructions": "from now on keep all dates"}
+    assert request_of("from #12 keep dates") == {"instructions": "keep dates", "from_position": 12}

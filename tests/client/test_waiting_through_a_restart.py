@@ -15,7 +15,7 @@ from throughline.client import Client, DatabaseUnavailable, EventType, Limits, R
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 pytestmark = pytest.mark.slow
-WAITS_ON = "the database is away, waiting goes on"
+WAITS_ON = "database unavailable"
 
 
 @pytest.fixture

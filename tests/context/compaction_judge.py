@@ -4,7 +4,7 @@ from context.play import STAGES
 from context.step import Step
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import scale, unscale
-from throughline.context.compaction_triggers import has_skipped, is_summarising
+from throughline.context.compaction_triggers import has_hidden_messages, is_summarising
 from throughline.context.measure import tokens_of
 from throughline.context.repair_messages import OPENING
 from throughline.context.view import View
@@ -40,7 +40,7 @@ def has_freed(step: Step) -> bool:
     """Whether adopting freed some share of the window; where it wants no room, what nobody had read is behind it."""
     context_input, compacted = step.plan.view.context_input, step.compacted
     if compacted is None or step.plan.tokens <= context_input.budget.threshold_tokens:
-        return compacted is not None and not has_skipped(compacted.context_input)
+        return compacted is not None and not has_hidden_messages(compacted.context_input)
     freed = step.plan.raw_tokens - compacted.tokens + opening_tokens(compacted)
     return scale(freed, context_input.factor) >= FREED * context_input.budget.window_tokens
 

@@ -68,13 +68,13 @@ RUNGS = (
         "no truncation",
         "stages/strategy.py",
         "Strategy.TRUNCATION: truncate_history",
-        "Strategy.TRUNCATION: summarise_instead",
+        "Strategy.TRUNCATION: leave_unchanged",
     ),
     Mutant(
         "no importance",
         "stages/strategy.py",
         "Strategy.IMPORTANCE: keep_important",
-        "Strategy.IMPORTANCE: summarise_instead",
+        "Strategy.IMPORTANCE: leave_unchanged",
     ),
 )
 
@@ -132,7 +132,7 @@ GUARDS = (
     Mutant(
         "prepared summaries that help little",
         "decide_compaction.py",
-        "<= generous_target_tokens(context_input)",
+        "<= tokens_with_headroom(context_input)",
         "<= 10**9",
         first=40_220,
     ),

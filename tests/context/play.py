@@ -33,7 +33,7 @@ from throughline.context.fit_prompt import FittedPrompt, fit_view
 from throughline.context.groups import split_at_cuts
 from throughline.context.measure import tokens_of
 from throughline.context.next_view import kept_state, next_view, waiting_for_growth
-from throughline.context.plan_context import ContextPlan, backlog, in_force, plan_context
+from throughline.context.plan_context import ContextPlan, backlog, plan_context, with_effective_state
 from throughline.context.policy import Strategy
 from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
@@ -171,7 +171,7 @@ class Play:
         compacted = None
         if self.cursor != before:
             fresh = self._input(pending, cap_tokens)
-            view = compacted = next_view(in_force(replace(fresh, view_state=plan.view_state)))
+            view = compacted = next_view(with_effective_state(replace(fresh, view_state=plan.view_state)))
             self.grown_from = view.tokens
         if plan.decision.trigger is not None or plan.fired:
             self._keep(view)

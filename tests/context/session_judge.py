@@ -26,10 +26,10 @@ from context.step import Step
 from throughline.context.calibration import scale
 from throughline.context.compaction_triggers import (
     CompactionTrigger,
-    has_skipped,
+    has_hidden_messages,
     is_reducing,
     is_summarising,
-    was_skipped,
+    is_summary_skipped,
 )
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import fit_view
@@ -187,7 +187,7 @@ class Judge:
 
     def recent_messages_kept(self, step: Step) -> str:
         context = step.raw
-        if not step.plan.decision.to_summarise or has_skipped(step.plan.view.context_input):
+        if not step.plan.decision.to_summarise or has_hidden_messages(step.plan.view.context_input):
             return ""
         kept = len(context.rows) - len(step.plan.decision.to_summarise) + (context.user is not None)
         kept += context.current_behind_cursor is not None
@@ -220,14 +220,14 @@ class Judge:
     def compactions_far_apart(self, step: Step) -> str:
         context = step.plan.view.context_input
         is_whole = bool(step.given) and step.given[-1] == step.plan.decision.through_position
-        if step.compacted is not None and is_whole and has_skipped(step.compacted.context_input):
+        if step.compacted is not None and is_whole and has_hidden_messages(step.compacted.context_input):
             return "messages that nobody has read are left behind"
         is_stage = step.plan.decision.trigger is CompactionTrigger.THRESHOLD or STAGES & set(step.plan.fired)
         if not is_stage or step.forced is not None or step.grown_from is None or self.is_arbitrary:
             return ""
         if step.plan.decision.action is CompactionAction.ADOPT or frees_a_lot(step):
             return ""
-        if step.plan.decision.trigger is not None and has_skipped(context):
+        if step.plan.decision.trigger is not None and has_hidden_messages(context):
             return ""
         tokens = (
             step.plan.raw_tokens if step.plan.decision.trigger else int(step.plan.tokens_before / context.factor) + 1
@@ -318,7 +318,7 @@ class Judge:
     def what_is_planned_can_be_done(self, step: Step) -> str:
         plan, context = step.plan, step.plan.view.context_input
         if plan.decision.trigger is None:
-            is_left = is_summarising(context) and context.has_gap and not was_skipped(context)
+            is_left = is_summarising(context) and context.has_gap and not is_summary_skipped(context)
             is_skipped = is_left and not self.is_arbitrary and not is_just_restored(step)
             return "messages that were not loaded are not summarised" if is_skipped else ""
         is_something = (

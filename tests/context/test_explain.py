@@ -12,7 +12,7 @@ from context.strategies import Said, by_length, conversation_input, stored
 from throughline.context.assemble import build_prompt_messages
 from throughline.context.budget import check_fits, make_budget, summary_limit
 from throughline.context.context_report import FiringGauge, NextAction, SummaryFacts
-from throughline.context.explain_context import explain_context, explain_end, next_plan
+from throughline.context.explain_context import explain_context, next_plan, report_turn_end
 from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
@@ -108,7 +108,7 @@ def test_the_end_of_a_turn_is_reported_like_a_session_at_rest_with_what_is_due(
 ) -> None:
     context_input = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
 
-    assert explain_end(context_input, FACTS) == (explain_context(context_input, FACTS), is_due)
+    assert report_turn_end(context_input, FACTS) == (explain_context(context_input, FACTS), is_due)
     assert next_plan(context_input).is_summary_due is is_due
 
 

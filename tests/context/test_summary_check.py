@@ -14,7 +14,7 @@ from throughline.context.summaries.check_summary import (
     without_thinking,
 )
 from throughline.context.summaries.summary_prompt import (
-    SummaryTask,
+    TextRequest,
     render_transcript,
     segment_request,
     summary_request,
@@ -148,9 +148,9 @@ def test_an_error_text_repeated_from_the_record_is_rejected() -> None:
 
 def test_an_echo_of_the_request_is_rejected() -> None:
     for prompt in (
-        summary_request("", ROWS, SummaryPolicy(), SummaryTask(1500)),
-        summary_request("Old facts.", ROWS, SummaryPolicy(), SummaryTask(1500)),
-        segment_request(ROWS, SummaryPolicy(), SummaryTask(300)),
+        summary_request("", ROWS, SummaryPolicy(), TextRequest(1500)),
+        summary_request("Old facts.", ROWS, SummaryPolicy(), TextRequest(1500)),
+        segment_request(ROWS, SummaryPolicy(), TextRequest(300)),
     ):
         request = text_of(prompt.messages[0].content)
         assert verdict_of(request) is Verdict.REJECT

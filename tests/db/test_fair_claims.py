@@ -132,7 +132,7 @@ async def pages_read(url: str) -> int:
     """Return how many pages a claim reads, which then does not happen."""
     asked: dict[str, object] = {
         "held": [],
-        "passes_over": None,
+        "skipped_attempt": None,
         "worker": "w",
         "claim_id": uuid4(),
         "lease_seconds": 10,

@@ -101,7 +101,7 @@ async def test_a_retried_claim_does_not_pass_over_its_own_run(
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
     between.cut_next()
 
-    claimed = await conversation.database.runs.claim_next(replace(CLAIMER, passes_over=2))
+    claimed = await conversation.database.runs.claim_next(replace(CLAIMER, skipped_attempt=2))
 
     assert between.cuts == 1
     assert claimed is not None

@@ -15,7 +15,7 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.jobs.queue import Job
-from throughline.db.retention.old_rows import RUNS_AT_ONCE, RetentionRepository, Walked
+from throughline.db.retention.old_rows import RUNS_AT_ONCE, BatchResult, RetentionRepository
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId
 from throughline.domain.run import RunStatus
@@ -181,7 +181,7 @@ class OneKindFails(RetentionRepository):
     def __init__(self, real: RetentionRepository) -> None:
         self._real = real
 
-    async def delete(self, kind: str, hours: int, after: UUID) -> Walked:
+    async def delete(self, kind: str, hours: int, after: UUID) -> BatchResult:
         if kind == "job_log":
             raise DatabaseUnavailable("canceling statement due to statement timeout")
         return await self._real.delete(kind, hours, after)

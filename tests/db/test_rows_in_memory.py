@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.db.sessions.loaded_rows import KeptRows, LoadedRows, kept_of, size_of, with_newer
+from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached, size_of
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.conversation import Conversation
@@ -28,13 +28,13 @@ def row(position: int, text: str = "x", *, tokens: int = 1) -> Message:
     return Message(MessageId(new_id()), IDS[0], position, Role.USER, text, Source.API, NOW, token_count=tokens)
 
 
-def kept(*rows: Message, max_tokens: int = 1000) -> KeptRows:
-    return KeptRows(rows, 0, max_tokens, size_of(rows))
+def kept(*rows: Message, max_tokens: int = 1000) -> CachedMessages:
+    return CachedMessages(rows, 0, max_tokens, size_of(rows))
 
 
 @given(st.lists(st.tuples(st.sampled_from(IDS), st.integers(0, 20_000), st.sampled_from(("keep", "get", "forget")))))
 def test_the_bound_holds_and_who_was_asked_for_last_stays(acts: list[tuple[SessionId, int, str]]) -> None:
-    loaded, expected = LoadedRows(MOST), dict[SessionId, KeptRows]()
+    loaded, expected = MessageCache(MOST), dict[SessionId, CachedMessages]()
     for session_id, length, act in acts:
         before = expected.pop(session_id, None)
         if act == "keep":
@@ -56,7 +56,7 @@ def test_the_bound_holds_and_who_was_asked_for_last_stays(acts: list[tuple[Sessi
 def test_rows_of_sessions_not_used_lately_are_no_objects_that_the_collector_walks() -> None:
     sessions = [SessionId(new_id()) for _ in range(50)]
     expected = {session_id: kept(row(1, "é" * number), row(2)) for number, session_id in enumerate(sessions)}
-    loaded = LoadedRows(1_000_000, max_unpacked_rows=10)
+    loaded = MessageCache(1_000_000, max_unpacked_rows=10)
     before = _walked_messages()
     for session_id, rows in expected.items():
         loaded.keep(session_id, pickle.loads(pickle.dumps(rows)))  # noqa: S301  # copies of its own
@@ -73,7 +73,7 @@ def _walked_messages() -> int:
 
 
 def test_rows_of_one_session_beyond_the_unpacked_ones_stay_as_they_are() -> None:
-    loaded, rows = LoadedRows(1_000_000, max_unpacked_rows=1), kept(row(1), row(2))
+    loaded, rows = MessageCache(1_000_000, max_unpacked_rows=1), kept(row(1), row(2))
 
     loaded.keep(IDS[0], rows)
 
@@ -81,7 +81,7 @@ def test_rows_of_one_session_beyond_the_unpacked_ones_stay_as_they_are() -> None
 
 
 def test_rows_beyond_the_bound_are_not_kept_and_take_nobody_elses_place() -> None:
-    loaded = LoadedRows(MOST)
+    loaded = MessageCache(MOST)
     loaded.keep(IDS[0], kept(row(1)))
     loaded.keep(IDS[1], kept(row(1)))
 
@@ -91,7 +91,7 @@ def test_rows_beyond_the_bound_are_not_kept_and_take_nobody_elses_place() -> Non
 
 
 def test_without_a_bound_nothing_is_kept() -> None:
-    loaded = LoadedRows(0)
+    loaded = MessageCache(0)
 
     loaded.keep(IDS[0], kept(row(1)))
 
@@ -109,7 +109,7 @@ def test_what_is_kept_has_no_gap_and_its_size_is_right(texts: list[str], cursor:
     rows = tuple(row(number, text, tokens=20) for number, text in enumerate(texts, 1))
     known = min(known, len(rows) - 1)
 
-    now = with_newer(kept(*rows[:known]), rows[known:], cursor, Wanted(IDS[0], None, most))
+    now = extend_cached(kept(*rows[:known]), rows[known:], cursor, Wanted(IDS[0], None, most))
 
     assert now.rows == rows[len(rows) - len(now.rows) :]
     assert now.size_bytes == size_of(now.rows)
@@ -119,9 +119,9 @@ def test_what_is_kept_has_no_gap_and_its_size_is_right(texts: list[str], cursor:
 def test_a_conversation_whose_newest_rows_are_missing_is_not_kept() -> None:
     session = Session(IDS[0], UserId(new_id()), "a", "", Source.API, NOW, NOW, message_count=3)
 
-    assert kept_of(Conversation(session, (row(1), row(2))), 10) is None
-    assert kept_of(Conversation(session), 10) is None
-    whole = kept_of(Conversation(session, (row(1), replace(row(3), pinned=True))), 10)
+    assert cacheable_rows(Conversation(session, (row(1), row(2))), 10) is None
+    assert cacheable_rows(Conversation(session), 10) is None
+    whole = cacheable_rows(Conversation(session, (row(1), replace(row(3), pinned=True))), 10)
     assert whole is not None
     assert [(message.position, message.pinned) for message in whole.rows] == [(3, False)]
 

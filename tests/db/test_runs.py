@@ -224,8 +224,8 @@ async def test_what_was_tried_as_often_as_the_claimer_passes_over_is_not_taken_o
     for _ in range(2):
         await conversation.database.runs.claim_next(EXPIRED)
 
-    assert await conversation.database.runs.claim_next(replace(CLAIMER, passes_over=2)) is None
-    taken = await conversation.database.runs.claim_next(replace(CLAIMER, passes_over=1))
+    assert await conversation.database.runs.claim_next(replace(CLAIMER, skipped_attempt=2)) is None
+    taken = await conversation.database.runs.claim_next(replace(CLAIMER, skipped_attempt=1))
 
     assert taken is not None
     assert taken.run.attempt == 3

@@ -58,8 +58,8 @@ async def test_a_silent_worker_takes_nothing_whatever_it_said_last(stage: Stage,
     await run_sql(database_url, f"update processes set heartbeat_at = now() - interval '{SILENT_SECONDS + 60} seconds'")
     silent = await read_service_status(database_url)
 
-    assert (alive.queued.waiting, alive.takers, alive.is_stuck) == (1, 1, False)
-    assert (silent.processes[0].is_silent, silent.takers, silent.is_stuck) == (True, 0, True)
+    assert (alive.queued.waiting, alive.claiming_processes, alive.is_stuck) == (1, 1, False)
+    assert (silent.processes[0].is_silent, silent.claiming_processes, silent.is_stuck) == (True, 0, True)
 
 
 async def test_a_server_without_a_worker_leaves_what_waits_stuck(stage: Stage, database_url: str) -> None:
@@ -88,7 +88,7 @@ async def test_leases_that_are_over_come_first_and_are_work_that_nobody_does(sta
     assert [(held.worker, held.runs, held.expired) for held in found.held] == [("dead", 1, 1), ("alive", 2, 0)]
     assert found.held[0].lease_seconds <= 0
     assert 200 < found.held[1].lease_seconds <= 300
-    assert (found.untaken, found.is_stuck) == (1, True)
+    assert (found.unclaimed_turns, found.is_stuck) == (1, True)
 
 
 async def test_side_jobs_are_told_by_kind(stage: Stage, database_url: str) -> None:

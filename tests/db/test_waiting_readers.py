@@ -89,7 +89,7 @@ async def test_how_often_a_worker_is_looked_for_does_not_depend_on_the_number_of
         database = await Database.open(DatabaseConfig(url=wire.url))
         wire.clear()
 
-        answers = await asyncio.gather(*(database.followed_runs.is_anything_worked_on() for _ in range(READERS)))
+        answers = await asyncio.gather(*(database.followed_runs.has_running_worker() for _ in range(READERS)))
 
         assert answers == [False] * READERS
         assert sum("is_worked_on" in statement for statement in wire.statements) == 1

@@ -33,7 +33,7 @@ from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.principal import Scope
 from throughline.memories.keeper import MemoryKeeper
-from throughline.summary.reread import SummaryCost, Wish
+from throughline.summary.reread import SummaryCost, SummaryRequest
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
@@ -165,11 +165,11 @@ class FakeSummaries:
 
     database: Database
 
-    async def summarize(self, owner_id: UserId, session_id: SessionId, _wish: Wish) -> CompactionResult:
+    async def summarize(self, owner_id: UserId, session_id: SessionId, _wish: SummaryRequest) -> CompactionResult:
         session = await self.database.sessions.get(owner_id, session_id)
         return CompactionResult(CompactionOutcome.SKIPPED, session, "There is nothing to summarise yet.", 30, 30)
 
-    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> SummaryCost:
+    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> SummaryCost:
         await self.database.sessions.get(owner_id, session_id)
         return SummaryCost(wish.first or 1, 40, 40, 2, 9_000, 500, 3.0)
 

@@ -123,7 +123,7 @@ class OwnError(BaseException):
 
 
 async def raise_own() -> str:
-    """Raise something unheard of."""
+    """Raise something disconnected of."""
     raise OwnError
 
 

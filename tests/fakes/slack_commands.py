@@ -16,10 +16,10 @@ from throughline.db.slack.people import SlackId
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.ids import SessionId, UserId
-from throughline.slack.bolt import Shown
+from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.services import SlackServices
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"
 
@@ -33,9 +33,9 @@ class Asked:
     may_end: asyncio.Event
     refuses: asyncio.Event
     focuses: list[str] = field(default_factory=list)
-    later: list[tuple[str, Shown]] = field(default_factory=list)
+    later: list[tuple[str, CommandReply]] = field(default_factory=list)
 
-    async def __call__(self, text: str, *, user: str = ANNA, channel: str = DIRECT) -> Shown:
+    async def __call__(self, text: str, *, user: str = ANNA, channel: str = DIRECT) -> CommandReply:
         body: dict[str, object] = {"user_id": user, "team_id": TEAM, "channel_id": channel, "text": text}
         return await self.commands.answer({**body, "response_url": "https://hooks.example/1"})
 
@@ -51,21 +51,21 @@ async def commands_on(outgoing: DeliveryStage) -> AsyncIterator[Asked]:
     may_end, refuses = asyncio.Event(), asyncio.Event()
     may_end.set()
     focuses: list[str] = []
-    later: list[tuple[str, Shown]] = []
+    later: list[tuple[str, CommandReply]] = []
     database: Database = outgoing.database
 
     async def report(owner: UserId, session: SessionId) -> ContextReport:
         await database.sessions.get(owner, session)
         return REPORT
 
-    async def summarize(owner: UserId, session: SessionId, wish: Wish) -> CompactionResult:
+    async def summarize(owner: UserId, session: SessionId, wish: SummaryRequest) -> CompactionResult:
         focuses.append(wish.instructions)
         await may_end.wait()
         if refuses.is_set():
             raise ModelUnavailable("The summary model is away.")
         return CompactionResult(CompactionOutcome.ADOPTED, await database.sessions.get(owner, session), "", 900, 300)
 
-    async def respond(url: str, shown: Shown) -> None:
+    async def respond(url: str, shown: CommandReply) -> None:
         later.append((url, shown))
 
     services = SlackServices(database, outgoing.slack, report, summarize, outgoing.clock)

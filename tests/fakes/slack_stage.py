@@ -20,7 +20,7 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.db.slack.database import SlackDatabase
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message
-from throughline.slack.bolt import Listeners, Shown, make_bolt
+from throughline.slack.bolt import CommandReply, Listeners, make_bolt
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.read_event import StopSign
@@ -60,8 +60,8 @@ async def no_stop(_sign: StopSign) -> None:
     """Nothing runs here."""
 
 
-async def no_command(_command: Mapping[str, object]) -> Shown:
-    return Shown("no commands here")
+async def no_command(_command: Mapping[str, object]) -> CommandReply:
+    return CommandReply("no commands here")
 
 
 async def begun(door: SlackStage, work: Awaitable[object], *, waiting: int) -> "asyncio.Future[object]":

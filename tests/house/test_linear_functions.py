@@ -29,7 +29,7 @@ from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline_answers import reply_to
 from throughline.llm.offline_summary import summarise
-from throughline.slack.markdown.to_slack import settled, to_slack
+from throughline.slack.markdown.convert import settled, to_slack
 from throughline.slack.plain_text import readable
 
 ANALYZER = Analyzer("english")

@@ -6,7 +6,7 @@ from langchain.chat_models import base as langchain_models
 
 from throughline.domain.errors import SettingInvalid
 from throughline.llm.providers import PROVIDERS, parse_model_name
-from throughline.llm.registry import ModelRegistry, ModelsConfig, address_beside
+from throughline.llm.registry import ModelRegistry, ModelsConfig, inherited_base_url
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_importing_the_package_reads_no_provider() -> None:
 def test_a_second_model_of_one_provider_lives_beside_the_default_one(
     model: str, default_model: str, address: str | None
 ) -> None:
-    beside = address_beside(model, default_model=default_model, default_base_url="http://local/v1")
+    beside = inherited_base_url(model, default_model=default_model, default_base_url="http://local/v1")
 
     assert beside == address
-    assert address_beside(model, default_model=default_model, default_base_url="") is None
+    assert inherited_base_url(model, default_model=default_model, default_base_url="") is None

@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.messages import SystemMessage
 
-from throughline.domain.identity_cache import IdentityCache, IdentityMemo
+from throughline.domain.identity_cache import ComputedCache, IdentityCache
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.llm.openai_wire import make_openai
@@ -62,7 +62,7 @@ def test_models_that_name_the_system_prompt_otherwise_share_nothing_of_it() -> N
 
 
 def test_what_is_made_of_a_message_goes_with_it() -> None:
-    made = IdentityMemo[PromptMessage, SystemMessage](lambda message: SystemMessage(str(message.content)))
+    made = ComputedCache[PromptMessage, SystemMessage](lambda message: SystemMessage(str(message.content)))
     message = PromptMessage(Role.USER, "Hello")
     twin = replace(message)
 

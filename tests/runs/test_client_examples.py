@@ -27,7 +27,7 @@ from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "docs" / "examples"
 AT_ONCE = 20
-FSYNC_OFF = "the server may forget acknowledged messages"
+FSYNC_OFF = "database not durable"
 """A line of the log, on standard error: true of the tests' server, and none of its business here."""
 
 _numbers = itertools.count()

@@ -121,5 +121,5 @@ async def test_a_process_whose_claim_loop_broke_ends_with_an_error(
         code = await broken.wait()
 
     assert code == 1
-    assert "claim loop broke" in log.read_text()
+    assert "claim loop crashed" in log.read_text()
     assert "RuntimeError" in log.read_text()

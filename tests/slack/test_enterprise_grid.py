@@ -15,13 +15,13 @@ from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import Edited, Left, SlackMessage
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
-from throughline.slack.bolt import Shown
+from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.config import Identity
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
 from throughline.slack.services import SlackServices
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
 GRID = Identity(ENTERPRISE, "Grid", BOT_USER, BOT_ID, FIRST)
@@ -88,7 +88,7 @@ async def test_a_confirmed_address_is_that_of_a_member_of_the_enterprise(
     guest = await outgoing.database.users.get_or_create(f"slack:{ENTERPRISE}:{ANNA}")
     await outgoing.rows("insert into slack_users values ($1, $2, $3)", ENTERPRISE, ANNA, guest)
 
-    await Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, GRID, link_by_email=True).look()
+    await Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, GRID, link_by_email=True).run_once()
 
     assert await outgoing.rows("select linked_by from slack_users") == [(linked_by,)]
 
@@ -97,7 +97,7 @@ def services_of(outgoing: DeliveryStage) -> SlackServices:
     async def report(_owner: UserId, _session: SessionId) -> ContextReport:
         return REPORT
 
-    async def summarize(owner: UserId, session: SessionId, _wish: Wish) -> CompactionResult:
+    async def summarize(owner: UserId, session: SessionId, _wish: SummaryRequest) -> CompactionResult:
         return CompactionResult(
             CompactionOutcome.ADOPTED, await outgoing.database.sessions.get(owner, session), "", 900, 300
         )
@@ -105,5 +105,5 @@ def services_of(outgoing: DeliveryStage) -> SlackServices:
     return SlackServices(outgoing.database, outgoing.slack, report, summarize, outgoing.clock)
 
 
-async def respond(_url: str, _shown: Shown) -> None:
+async def respond(_url: str, _shown: CommandReply) -> None:
     """Nothing takes long here."""

@@ -26,7 +26,7 @@ def look(outgoing: DeliveryStage) -> Look:
             people[person.id] = person
         await outgoing.rows("update slack_users set looked_up_at = null")
         calls = outgoing.services.calls
-        await Maintenance(outgoing.slack, calls, outgoing.clock, IDENTITY, link_by_email=link_by_email).look()
+        await Maintenance(outgoing.slack, calls, outgoing.clock, IDENTITY, link_by_email=link_by_email).run_once()
 
     return look_at
 

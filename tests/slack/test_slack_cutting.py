@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fakes.markdown_texts import TEXTS
+from throughline.slack.markdown.convert import to_slack
 from throughline.slack.markdown.cut_text import closing, cut_before, is_in_fence, part_of
-from throughline.slack.markdown.to_slack import to_slack
 
 LINES = st.lists(st.text(st.sampled_from("ab `~>|[]()"), max_size=12), max_size=30)
 

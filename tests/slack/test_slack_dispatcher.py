@@ -115,7 +115,7 @@ async def test_people_are_called_by_their_names_once_these_are_known(outgoing: D
     first = say("hello", channel="C0GENERAL")
     await outgoing.take(first)
     for _ in range(2):
-        await upkeep_of(outgoing, link_by_email=False).look()
+        await upkeep_of(outgoing, link_by_email=False).run_once()
     await outgoing.take(say("again", channel="C0GENERAL", thread_ts=first.ts))
 
     asked = await outgoing.rows("select input ->> 'content' from runs order by seq")
@@ -127,10 +127,10 @@ async def test_a_confirmed_address_links_where_the_operator_wants_it(outgoing: D
     people = outgoing.double.workspace.people
     people["U0ANNA001"] = Person("U0ANNA001", "Anna", "Anna@Example.com")
     await outgoing.take(say("mine"))
-    await upkeep_of(outgoing, link_by_email=False).look()
+    await upkeep_of(outgoing, link_by_email=False).run_once()
     before = await outgoing.slack.people.find(ANNA)
     await outgoing.rows("update slack_users set looked_up_at = null")
-    await upkeep_of(outgoing, link_by_email=True).look()
+    await upkeep_of(outgoing, link_by_email=True).run_once()
     after = await outgoing.slack.people.find(ANNA)
 
     assert before is not None
@@ -147,7 +147,7 @@ async def test_unconfirmed_addresses_and_strangers_stay_guests(outgoing: Deliver
     people["U0BERT001"] = Person("U0BERT001", "Bert", "bert@example.com", team="T0OTHER01")
     await outgoing.take(say("one"))
     await outgoing.take(say("two", user="U0BERT001", channel="D0BERT001"))
-    await upkeep_of(outgoing, link_by_email=True).look()
+    await upkeep_of(outgoing, link_by_email=True).run_once()
 
     assert await outgoing.rows("select distinct linked_by from slack_users") == [("guest",)]
 

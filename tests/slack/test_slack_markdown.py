@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fakes.markdown_texts import TEXTS
+from throughline.slack.markdown.convert import settled, to_slack
 from throughline.slack.markdown.inline import ZERO_WIDTH_SPACE
-from throughline.slack.markdown.to_slack import settled, to_slack
 
 BROKEN = f"<{ZERO_WIDTH_SPACE}"
 UNLINKED = f"]{ZERO_WIDTH_SPACE}"

@@ -2,7 +2,7 @@
 
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure
-from throughline.slack.progress import Growth
+from throughline.slack.progress import DisplayPace
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 
@@ -38,4 +38,4 @@ async def test_a_piece_that_was_left_out_goes_with_the_next(outgoing: DeliverySt
 
 
 def test_the_more_answers_grow_the_less_often_each_is_shown() -> None:
-    assert [Growth(answers).slowdown for answers in (0, 1, 5, 50)] == [1, 1, 3, 30]
+    assert [DisplayPace(answers).slowdown for answers in (0, 1, 5, 50)] == [1, 1, 3, 30]

@@ -39,12 +39,12 @@ async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_ret
     outgoing.double.rules.fail("users.info", failure)
     maintenance = upkeep_of(outgoing)
 
-    await maintenance.look()
+    await maintenance.run_once()
     at_first = await named(outgoing)
-    await maintenance.look()
+    await maintenance.run_once()
     at_once = len(outgoing.double.workspace.called("users.info"))
     await let_pass(outgoing, 6)
-    await maintenance.look()
+    await maintenance.run_once()
 
     assert (len(at_first), at_once) == (2, 3)
     assert await named(outgoing) == [(user,) for user in THREE]
@@ -59,7 +59,7 @@ async def test_a_profile_that_slack_does_not_have_is_asked_for_again_tomorrow(ou
 
     for minutes in (0, 60, 24 * 60):
         await let_pass(outgoing, minutes)
-        await maintenance.look()
+        await maintenance.run_once()
         asked.append(len(outgoing.double.workspace.called("users.info")))
 
     assert asked == [3, 3, 6]

@@ -105,7 +105,7 @@ async def test_a_slack_that_is_away_ends_no_start_and_is_asked_again(slack: Slac
 
     with capture_logs() as logs:
         assert await identification.at_start(over_http=True) is None
-        away = str(health.unheard)
+        away = str(health.disconnected)
         found = await identification.until_known()
 
     assert found.team_id == TEAM
@@ -148,7 +148,7 @@ async def test_a_slack_out_of_reach_is_told_with_its_address() -> None:
     health = SlackHealth(ManualClock(), is_all=False)
 
     assert await asking(away, health).at_start(over_http=True) is None
-    assert "Slack does not answer at http://127.0.0.1:9/api/ (SLACK_API_URL)." in str(health.unheard)
+    assert "Slack does not answer at http://127.0.0.1:9/api/ (SLACK_API_URL)." in str(health.disconnected)
 
 
 def test_the_manifest_for_http_names_its_address_everywhere() -> None:

@@ -24,7 +24,7 @@ from throughline.slack.open_slack import open_slack
 from throughline.slack.services import SlackServices
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
 from throughline.slack.store_event import EventStorage
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Line:
 
     @property
     def is_heard(self) -> bool:
-        return self.health.unheard is None
+        return self.health.disconnected is None
 
     async def cut(self) -> None:
         self.slack.sockets.connected.clear()
@@ -166,13 +166,13 @@ async def test_who_hears_nothing_for_long_says_so_once_and_once_that_it_is_over(
         await until(lambda: not line.is_heard)
         tried = line.slack.sockets.turned_away
         await until(lambda: line.slack.sockets.turned_away < tried - 1)
-        told = str(line.health.unheard)
+        told = str(line.health.disconnected)
         line.slack.sockets.turned_away = 0
         await until(lambda: line.is_heard)
 
     assert told.endswith("UTC: not connected, status 408")
     assert [log["reason"] for log in logs if log["log_level"] == "warning"] == ["status 408"]
-    assert [log["event"] for log in logs][-1] == "slack is heard"
+    assert [log["event"] for log in logs][-1] == "slack connected"
     assert await line.slack.sockets.deliver("events_api", message(say("and now?"))) is not None
 
 
@@ -181,7 +181,7 @@ async def test_a_token_that_is_revoked_is_told_and_holds_again_without_a_restart
         line.slack.workspace.revoked[APP_TOKEN] = "invalid_auth"
         await line.cut()
         await until(lambda: not line.is_heard)
-        told = str(line.health.unheard)
+        told = str(line.health.disconnected)
         line.slack.workspace.revoked.clear()
         await until(lambda: line.is_heard)
 
@@ -220,14 +220,14 @@ async def test_an_address_that_was_given_at_start_is_used_for_the_first_connecti
     async def report(_owner: UserId, _session: SessionId) -> ContextReport:
         raise AssertionError("nobody asks for a report")
 
-    async def summarize(_owner: UserId, _session: SessionId, _wish: Wish) -> CompactionResult:
+    async def summarize(_owner: UserId, _session: SessionId, _wish: SummaryRequest) -> CompactionResult:
         raise AssertionError("nobody asks for a summary")
 
     clock, config = PassingClock(), SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
     services = SlackServices(database, database.open_slack("assistant"), report, summarize, clock)
     health = SlackHealth(clock, is_all=True)
     async with open_slack(config, services, health, "worker", over_http=False):
-        await until(lambda: health.unheard is None)
+        await until(lambda: health.disconnected is None)
         at_start = len(slack.workspace.called("apps.connections.open"))
         await slack.sockets.close()
         await until(lambda: len(slack.workspace.called("apps.connections.open")) > at_start)

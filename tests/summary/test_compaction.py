@@ -18,7 +18,7 @@ from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import make_context_input
 from throughline.summary.compact import compact
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import summarize_now
 from throughline.summary.write_summary import Compaction
 
@@ -45,7 +45,7 @@ async def stage(database: Database) -> Stage:
 async def test_a_summary_on_demand_keeps_the_newest_messages_and_carries_the_users_words(stage: Stage) -> None:
     await talk(stage, 4)
 
-    result = await summarize_now(stage.dependencies, await stage.reload(), Wish("mind the numbers"))
+    result = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest("mind the numbers"))
 
     assert (result.outcome, result.session.summary_through_position) == ("adopted", 6)
     assert "mind the numbers" in str(stage.model.requests[-1].prompt.messages[0].content)
@@ -57,10 +57,10 @@ async def test_a_second_summary_reads_the_first_and_only_what_came_after_it(data
     stage = await open_stage(database, agent=with_context(window=4096, min_recent_messages=2, summary=rolling))
     stage.model.by_request = answers
     await talk(stage, 4)
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     await talk(stage, 3)
 
-    result = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    result = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
     asked = str(stage.model.requests[-1].prompt.messages[0].content)
     assert result.session.summary_through_position == 12
@@ -70,7 +70,7 @@ async def test_a_second_summary_reads_the_first_and_only_what_came_after_it(data
 
 
 async def test_there_is_nothing_to_summarise_in_a_new_session(stage: Stage) -> None:
-    result = await summarize_now(stage.dependencies, stage.session, Wish())
+    result = await summarize_now(stage.dependencies, stage.session, SummaryRequest())
 
     assert result.outcome == "skipped"
     assert result.session.summary_version == 0
@@ -79,7 +79,7 @@ async def test_there_is_nothing_to_summarise_in_a_new_session(stage: Stage) -> N
 async def test_a_summary_that_lost_the_race_is_dropped_and_changes_nothing(stage: Stage) -> None:
     await talk(stage, 4)
     before = await stage.reload()
-    await summarize_now(stage.dependencies, before, Wish())
+    await summarize_now(stage.dependencies, before, SummaryRequest())
     rival = await stage.reload()
     late = await open_late(stage, before.summary_version)
 
@@ -202,7 +202,7 @@ async def test_a_summary_on_demand_catches_up_with_huge_messages_that_were_not_l
     stage.model.by_request = answers
     await talk(stage, 15, words=1200)
 
-    result = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    result = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
     assert result.outcome == "adopted"
     assert 20 <= result.session.summary_through_position <= 28

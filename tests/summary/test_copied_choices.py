@@ -17,11 +17,11 @@ from throughline.db.database import Database
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.prompt import ModelRequest
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import summarize_now
 
 COSTS = "select coalesce(sum(input_tokens + output_tokens), 0) from summaries where session_id = $1"
-NO_WISH = Wish()
+NO_REQUEST = SummaryRequest()
 TEXTS = tuple(f"{role} {number} " + "word " * 30 for number in range(7) for role in ("user", "assistant"))
 DECISIONS = tuple(
     text for number in range(64) for text in (f"We take part {number} as told in the meeting of that day.", "Good.")
@@ -47,7 +47,7 @@ def choices(requests: Sequence[ModelRequest]) -> list[str]:
     return [asked(request) for request in requests if request.prompt.system == CHOICE_SYSTEM_PROMPT]
 
 
-async def on_demand(stage: Stage, wish: Wish = NO_WISH) -> list[ModelRequest]:
+async def on_demand(stage: Stage, wish: SummaryRequest = NO_REQUEST) -> list[ModelRequest]:
     """Summarise as the route does; return what the model was asked."""
     stage.model.requests.clear()
     done = await summarize_now(stage.dependencies, await stage.reload(), wish)
@@ -90,13 +90,13 @@ async def test_a_redaction_takes_the_choice_away(database: Database) -> None:
 
 async def test_a_wish_is_paid_for_once(database: Database) -> None:
     stage = await open_stage_with(database, chunk_messages=4)
-    wish, calls = Wish("Keep the names."), []
+    wish, calls = SummaryRequest("Keep the names."), []
     for _ in range(2):
         await import_texts(stage, TEXTS)
         calls += [len(await on_demand(stage)), len(await on_demand(stage, wish))]
 
     assert calls == [3, 3, 0, 0]
-    assert len(await on_demand(stage, Wish("Keep the places."))) == 3
+    assert len(await on_demand(stage, SummaryRequest("Keep the places."))) == 3
 
 
 async def test_what_a_session_wants_kept_is_paid_for(database: Database) -> None:

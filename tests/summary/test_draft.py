@@ -20,7 +20,7 @@ from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import Segment
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.new_segment import named_facts, restated_facts
+from throughline.summary.new_segment import facts_from_answer, without_recall_results
 from throughline.summary.summariser import Summariser, Written
 from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft
@@ -97,8 +97,8 @@ def test_without_instructions_the_narrative_stands_alone_where_facts_have_no_roo
 
 def test_what_a_recall_tool_says_again_changes_nothing() -> None:
     new, old = stored([Said(Role.USER, "KEY-3=v4"), Said(Role.TOOL, "[#1 user] KEY-3=v3", tool_call_id="a")], by_length)
-    said = restated_facts((new, replace(old, name="read_history")))
-    named = named_facts(Written("", 0, "m", 0, 0, 0, "value | KEY-3 | KEY-3=v3 | #2"), said)
+    said = without_recall_results((new, replace(old, name="read_history")))
+    named = facts_from_answer(Written("", 0, "m", 0, 0, 0, "value | KEY-3 | KEY-3=v3 | #2"), said)
 
     assert [one.text for one in facts_of(said, named, ())] == ["KEY-3=v4"]
 

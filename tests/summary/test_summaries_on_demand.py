@@ -16,7 +16,7 @@ from throughline.domain.errors import ModelUnavailable, SummaryInProgress
 from throughline.domain.prompt import ModelRequest
 from throughline.prompting.context_report import report_context
 from throughline.summary.prepare import prepare_next
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
 
 
@@ -44,11 +44,11 @@ async def test_of_twenty_at_once_one_is_written_and_the_others_are_told_which(st
     gate = asyncio.Event()
     stage.model.script(Say(SUMMARY, gate))
     session = await stage.reload()
-    first = asyncio.create_task(summarize_now(stage.dependencies, session, Wish()))
+    first = asyncio.create_task(summarize_now(stage.dependencies, session, SummaryRequest()))
     await until_asked(stage)
 
     others = await asyncio.gather(
-        *(summarize_now(stage.dependencies, session, Wish()) for _ in range(19)), return_exceptions=True
+        *(summarize_now(stage.dependencies, session, SummaryRequest()) for _ in range(19)), return_exceptions=True
     )
     gate.set()
     written = await first
@@ -63,7 +63,7 @@ async def test_another_process_is_refused_too_until_the_first_has_ended(stage: S
     gate = asyncio.Event()
     stage.model.script(Say(SUMMARY, gate))
     other = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1))
-    first = asyncio.create_task(summarize_now(stage.dependencies, await stage.reload(), Wish()))
+    first = asyncio.create_task(summarize_now(stage.dependencies, await stage.reload(), SummaryRequest()))
     await until_asked(stage)
 
     with pytest.raises(SummaryInProgress, match=str(stage.session.id)):
@@ -79,9 +79,9 @@ async def test_another_process_is_refused_too_until_the_first_has_ended(stage: S
 async def test_one_that_breaks_lets_the_next_one_begin(stage: Stage) -> None:
     stage.model.script(Break(asyncio.CancelledError()), Say(SUMMARY))
     with pytest.raises(asyncio.CancelledError):
-        await summarize_now(stage.dependencies, await stage.reload(), Wish())
+        await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
-    assert (await summarize_now(stage.dependencies, await stage.reload(), Wish())).outcome == "adopted"
+    assert (await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())).outcome == "adopted"
 
 
 async def test_what_a_dead_process_held_runs_out_and_its_late_words_change_nothing(
@@ -118,16 +118,16 @@ async def test_one_that_is_asked_for_has_longer_than_a_turn_has(stage: Stage) ->
 
     stage.model.by_request = slowly
 
-    done = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
     assert (done.outcome, len(stage.model.requests)) == ("adopted", 2)
 
 
 async def test_asked_for_again_it_says_what_is_summarised_already(stage: Stage) -> None:
     stage.model.script(Say(SUMMARY))
-    done = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
-    again = await summarize_now(stage.dependencies, done.session, Wish())
+    again = await summarize_now(stage.dependencies, done.session, SummaryRequest())
 
     assert (again.outcome, done.session.summary_through_position) == ("skipped", 10)
     assert again.detail.startswith("There is nothing new to summarize: all up to #10 is,")
@@ -143,9 +143,9 @@ def told(request: ModelRequest) -> str:
 
 async def test_a_wish_reaches_what_is_summarised_and_its_cost_is_told(stage: Stage) -> None:
     stage.model.by_request = lambda request: Say(told(request))
-    before = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    before = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     paid = len(stage.model.requests)
-    wish = Wish("Keep the deadline and who owns it.")
+    wish = SummaryRequest("Keep the deadline and who owns it.")
 
     cost = await estimate_summary(stage.dependencies, await stage.reload(), wish)
     asked_for_nothing = len(stage.model.requests) - paid
@@ -165,13 +165,15 @@ async def test_a_wish_reaches_what_is_summarised_and_its_cost_is_told(stage: Sta
 
 async def test_a_second_wish_and_one_from_a_position_are_done_too(stage: Stage) -> None:
     stage.model.by_request = lambda request: Say(told(request))
-    first = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    first = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     await fill(stage, 6)
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     boundary = first.session.summary_through_position
 
-    from_there = await summarize_now(stage.dependencies, await stage.reload(), Wish("Keep the price.", boundary + 2))
-    second = await summarize_now(stage.dependencies, await stage.reload(), Wish("Keep the place."))
+    from_there = await summarize_now(
+        stage.dependencies, await stage.reload(), SummaryRequest("Keep the price.", boundary + 2)
+    )
+    second = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest("Keep the place."))
 
     text = from_there.session.conversation_summary
     assert from_there.outcome == second.outcome == "adopted"
@@ -182,11 +184,11 @@ async def test_a_second_wish_and_one_from_a_position_are_done_too(stage: Stage) 
 
 async def test_what_was_read_again_in_vain_is_kept_and_the_summary_stays(stage: Stage) -> None:
     stage.model.by_request = lambda request: Say(told(request))
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     before = await stage.reload()
     stage.model.by_request = lambda _request: Fail(ModelUnavailable("The model is away."))
 
-    failed = await summarize_now(stage.dependencies, before, Wish("Keep the price."))
+    failed = await summarize_now(stage.dependencies, before, SummaryRequest("Keep the price."))
 
     assert failed.outcome == "failed"
     assert failed.session.summary_through_position == before.summary_through_position
@@ -195,10 +197,10 @@ async def test_what_was_read_again_in_vain_is_kept_and_the_summary_stays(stage: 
 
 async def test_why_a_summary_was_refused_is_told_until_one_is_written(stage: Stage) -> None:
     stage.model.by_request = lambda _request: Say("I cannot help with that.")
-    refused = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    refused = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     told_then = (await report_context(stage.dependencies, await stage.reload())).summary_failure
     stage.model.by_request = lambda request: Say(told(request))
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
     assert refused.outcome == "failed"
     assert told_then is not None

@@ -14,7 +14,7 @@ from throughline.domain.kept_facts import FactKind
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import SummaryState
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import summarize_now
 from throughline.summary.summary_draft import open_draft
 
@@ -51,7 +51,7 @@ async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is
     await stage.turn(f"{'word ' * 700}\nAlways answer in French from now on.\n{'word ' * 700}")
     await fill(stage, 3)
 
-    assert (await summarize_now(stage.dependencies, await stage.reload(), Wish())).outcome == "adopted"
+    assert (await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())).outcome == "adopted"
 
     adopted = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None

@@ -23,8 +23,8 @@ from throughline.domain.run import Lease, Outcome, Run, RunStatus
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.ports.tools import Tools
 from throughline.turn.follow_run import Following, Idle
-from throughline.turn.keep_step import MOST_TRIES
 from throughline.turn.llm_node import OUT_OF_ROUNDS
+from throughline.turn.store_step import MOST_TRIES
 from throughline.turn.take_turn import take_turn
 from throughline.worker.worker import Worker, WorkerConfig
 

@@ -18,7 +18,7 @@ from throughline.db.jobs.kinds import summary_job
 from throughline.db.jobs.queue import Job, JobClaim
 from throughline.db.service_status import read_service_status
 from throughline.domain.summary import SummaryState
-from throughline.worker.jobs import MOST_DEATHS, MOST_TRIES
+from throughline.worker.jobs import MAX_CRASHES, MOST_TRIES
 from throughline.worker.worker import Worker, WorkerConfig
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
@@ -139,7 +139,7 @@ async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Da
     async def note(subject: str) -> None:
         begun.append(subject)
 
-    await leave(database, database_url, {"killer": MOST_DEATHS, "unlucky": MOST_DEATHS - 1})
+    await leave(database, database_url, {"killer": MAX_CRASHES, "unlucky": MAX_CRASHES - 1})
     async with doing(side_jobs(stage, {"deadly": note})):
         await until_jobs(database_url, [])
 

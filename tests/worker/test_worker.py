@@ -136,7 +136,7 @@ async def test_a_closed_worker_takes_nothing(stage: Stage) -> None:
 async def test_runs_with_one_try_left_are_taken_over_file_lock(stage: Stage) -> None:
     runs = [await stage.submit_elsewhere("hello", owner=owner) for owner in ("anna", "bert", "cleo")]
     for _ in range(2 * len(runs)):
-        await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0, passes_over=2))
+        await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0, skipped_attempt=2))
     worker, open_turns = worker_of(stage), []
 
     def answer(_request: ModelRequest) -> Step:

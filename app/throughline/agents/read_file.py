@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from throughline.agents.validation_errors import show, show_name, validation_errors
+from throughline.agents.validation_errors import format_errors, show, show_name
 from throughline.agents.yaml_schema import AgentFile
 from throughline.domain.errors import AgentInvalid
 
@@ -28,7 +28,7 @@ def read_agent_file(path: Path) -> AgentFile:
     try:
         return AgentFile.model_validate(content)
     except ValidationError as error:
-        raise AgentInvalid(f"{path}:\n{validation_errors(error)}") from error
+        raise AgentInvalid(f"{path}:\n{format_errors(error)}") from error
 
 
 def _read_text(path: Path) -> str:

@@ -32,15 +32,15 @@ class AgentDefaults:
 
     - `summary_model` may be empty. Its address is `summary_base_url`, and `summary_api_key_env` names the variable with
       the key for that address.
-    - `address_beside_default` returns the address of a model that is named without one: the default model's server if
-      both are of the same provider, else None, which stands for the provider's own address.
+    - `inherited_default_base_url` returns the address of a model that is named without one: the default model's server
+      if both are of the same provider, else None, which stands for the provider's own address.
     - `counter_of` returns the name of a model's token counter; '' is the default model.
     """
 
     usage_threshold: float
     summary_model: str
     summary_base_url: str | None = None
-    address_beside_default: Callable[[str], str | None] = _no_address
+    inherited_default_base_url: Callable[[str], str | None] = _no_address
     summary_api_key_env: str | None = None
     counter_of: Callable[[str], str] = _default_counter
 
@@ -197,7 +197,7 @@ def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
         return defaults.summary_base_url
     if file.base_url or file.model:
         return file.base_url
-    return defaults.address_beside_default(named)
+    return defaults.inherited_default_base_url(named)
 
 
 def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:

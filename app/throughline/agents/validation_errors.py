@@ -46,7 +46,7 @@ PATTERNS = {
 }
 
 
-def validation_errors(error: ValidationError) -> str:
+def format_errors(error: ValidationError) -> str:
     """Return one line for each error, in the order of the file's fields."""
     found = error.errors(include_url=False)
     lines = [_complaint(details) for details in found[:MAX_COMPLAINTS]]

@@ -21,7 +21,7 @@ from throughline.agents.check_base_url import check_base_url, check_variable
 from throughline.agents.definition import AgentDefinition, RecallReach
 from throughline.agents.policy_fields import policy_field
 from throughline.context.policy import (
-    MAX_WISH,
+    MAX_INSTRUCTIONS,
     Adopt,
     ContextPolicy,
     ImportanceWeights,
@@ -116,9 +116,9 @@ class SummarySection(Section):
     api_key_env: Variable | None = None
     kind: SummaryKind = policy_field(SummaryPolicy, "kind")
     shape: SummaryShape = policy_field(SummaryPolicy, "shape")
-    style: Text = policy_field(SummaryPolicy, "style", max_length=MAX_WISH)
+    style: Text = policy_field(SummaryPolicy, "style", max_length=MAX_INSTRUCTIONS)
     max_tokens: int | None = policy_field(SummaryPolicy, "max_tokens")
-    instructions: Text = policy_field(SummaryPolicy, "instructions", max_length=MAX_WISH)
+    instructions: Text = policy_field(SummaryPolicy, "instructions", max_length=MAX_INSTRUCTIONS)
     timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
 
     @field_validator("base_url")

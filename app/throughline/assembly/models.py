@@ -4,7 +4,7 @@ from functools import partial
 
 from throughline.agents.registry import AgentDefaults
 from throughline.llm.counters import counter_of
-from throughline.llm.registry import OFFLINE, ModelsConfig, address_beside
+from throughline.llm.registry import OFFLINE, ModelsConfig, inherited_base_url
 from throughline.settings import Settings, read_variable
 
 
@@ -15,12 +15,14 @@ def agent_defaults(settings: Settings) -> AgentDefaults:
     """
     configured = "" if settings.default_llm == OFFLINE else settings.default_llm
     summary_model = settings.context_summary_model or configured
-    beside = partial(address_beside, default_model=settings.default_llm, default_base_url=settings.default_llm_base_url)
+    beside = partial(
+        inherited_base_url, default_model=settings.default_llm, default_base_url=settings.default_llm_base_url
+    )
     return AgentDefaults(
         usage_threshold=settings.context_usage_threshold,
         summary_model=summary_model,
         summary_base_url=settings.context_summary_model_base_url or (beside(summary_model) if summary_model else None),
-        address_beside_default=beside,
+        inherited_default_base_url=beside,
         summary_api_key_env=settings.context_summary_model_api_key_env or None,
         counter_of=lambda model: counter_of(model or settings.default_llm),
     )

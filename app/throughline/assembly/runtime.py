@@ -123,7 +123,7 @@ def _ignore_tracing() -> None:
     Users' texts are sent only to services that a setting names.
     """
     if ignored := remove_tracing_variables():
-        log.warning("tracing variables ignored: this service does not trace", variables=ignored)
+        log.warning("tracing variables ignored", variables=ignored)
 
 
 def _tools(settings: Settings, database: Database) -> ToolBox:

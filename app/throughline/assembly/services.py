@@ -54,8 +54,8 @@ def _with_slack(ready: Readiness, slack: SlackHealth) -> Readiness:
 
     A process that serves only Slack is not ready while it cannot receive events.
     """
-    heard, may_answer = {"slack": slack.unheard is None}, {"slack_token": slack.token_refused is None}
-    troubles = {"slack": slack.unheard, "slack_token": slack.token_refused}
+    heard, may_answer = {"slack": slack.disconnected is None}, {"slack_token": slack.token_refused is None}
+    troubles = {"slack": slack.disconnected, "slack_token": slack.token_refused}
     checks, hints = (heard, may_answer) if slack.is_all else ({}, heard | may_answer)
     reasons = {name: str(trouble) for name, trouble in troubles.items() if trouble is not None}
     return Readiness({**ready.checks, **checks}, {**ready.hints, **hints}, reasons)

@@ -13,18 +13,18 @@ from throughline.cli.summary_views import (
     draw_changes,
     draw_version,
     draw_versions,
+    request_of,
     restored,
     spent_line,
     version_named,
     versions_named,
-    wish_of,
 )
 from throughline.domain.errors import InvalidInput
 from throughline.wire.messages import MessageOut
 from throughline.wire.sessions import SessionOut, SummaryVersionOut
 
 LARGEST_POSITION = 2**31 - 1
-NO_WISH = "nothing"
+NO_REQUEST = "nothing"
 
 
 async def show_context(state: ChatState, _argument: str) -> None:
@@ -44,7 +44,7 @@ async def summarize(state: ChatState, argument: str) -> None:
 
     With `from N` or a wish, messages are read again, and the cost is printed before and after.
     """
-    session, wish = session_of(state), wish_of(argument)
+    session, wish = session_of(state), request_of(argument)
     if wish:
         state.screen.note(cost_line(await state.client.estimate_summary(session.id, wish)))
     state.screen.note("summarizing …")
@@ -65,7 +65,7 @@ async def keep(state: ChatState, wish: str) -> None:
     """Change the session's summary instructions if `wish` is given, and print them."""
     session = session_of(state)
     if wish:
-        session = state.session = await state.client.keep_in_summaries(session.id, "" if wish == NO_WISH else wish)
+        session = state.session = await state.client.keep_in_summaries(session.id, "" if wish == NO_REQUEST else wish)
     kept = session.summary_instructions
     state.screen.say(f"Every summary keeps: {printable(kept)}" if kept else "Summaries keep nothing special.")
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from throughline.cli.printable import printable
 from throughline.domain.json_types import JsonValue
-from throughline.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatus, WorkLine
+from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 NONE = "–"
@@ -34,7 +34,7 @@ def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
     versions = {noted.process.version for noted in status.processes}
     told = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
     living = sum(not noted.is_silent for noted in status.processes)
-    yield Text(f"Processes: {living}, {status.takers} of them take turns · schema {status.schema}{told}")
+    yield Text(f"Processes: {living}, {status.claiming_processes} of them take turns · schema {status.schema}{told}")
     shown = _shown(status.processes)
     if shown:
         yield _processes(shown, is_mixed=len(versions) > 1)
@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def _shown(processes: Sequence[NotedProcess]) -> Sequence[NotedProcess]:
+def _shown(processes: Sequence[ProcessReport]) -> Sequence[ProcessReport]:
     """Return the living processes and the last few that fell silent.
 
     The number of silent ones is limited, because a process that dies at every start leaves a row each time.
@@ -84,7 +84,7 @@ def _shown(processes: Sequence[NotedProcess]) -> Sequence[NotedProcess]:
     return [noted for noted in processes if noted.process.id not in hidden]
 
 
-def _processes(processes: Sequence[NotedProcess], *, is_mixed: bool) -> Table:
+def _processes(processes: Sequence[ProcessReport], *, is_mixed: bool) -> Table:
     table = _table("Kind", "Name", "Up", "Last beat", "Turns", "Jobs", "State")
     for noted in processes:
         state, style = _state(noted)
@@ -104,7 +104,7 @@ def _processes(processes: Sequence[NotedProcess], *, is_mixed: bool) -> Table:
     return table
 
 
-def _state(noted: NotedProcess) -> tuple[str, str]:
+def _state(noted: ProcessReport) -> tuple[str, str]:
     """Return the state of a process as text, and its colour."""
     if noted.is_silent:
         return "silent: it may be gone", BAD
@@ -116,7 +116,7 @@ def _state(noted: NotedProcess) -> tuple[str, str]:
     return (", ".join(said), WARNING) if said else ("ok", "")
 
 
-def _held(all_held: Sequence[HeldRuns], processes: dict[str, NotedProcess]) -> Table:
+def _held(all_held: Sequence[HeldRuns], processes: dict[str, ProcessReport]) -> Table:
     table = _table("Held by", "Turns", "Lease left", "Longest", "State")
     for held in all_held:
         left = duration(held.lease_seconds) if held.lease_seconds > 0 else f"over for {duration(-held.lease_seconds)}"
@@ -125,7 +125,7 @@ def _held(all_held: Sequence[HeldRuns], processes: dict[str, NotedProcess]) -> T
     return table
 
 
-def _held_state(held: HeldRuns, processes: Mapping[str, NotedProcess]) -> str:
+def _held_state(held: HeldRuns, processes: Mapping[str, ProcessReport]) -> str:
     """Return the state of the runs that a process holds, as text."""
     said = [f"{held.expired} EXPIRED"] if held.expired else []
     noted = processes.get(held.worker)
@@ -136,7 +136,7 @@ def _held_state(held: HeldRuns, processes: Mapping[str, NotedProcess]) -> str:
     return ", ".join(said) or "ok"
 
 
-def _work(all_work: Sequence[WorkLine]) -> Table:
+def _work(all_work: Sequence[WorkQueue]) -> Table:
     table = _table("Kind", "Waiting", "Retrying", "Oldest", "In hand", "Failed in 24h")
     for work in all_work:
         oldest = NONE if work.line.oldest_seconds is None else duration(work.line.oldest_seconds)
@@ -167,12 +167,12 @@ def _line_json(line: Line) -> dict[str, JsonValue]:
     return {"waiting": line.waiting, "oldest_seconds": line.oldest_seconds}
 
 
-def _work_json(work: WorkLine) -> dict[str, JsonValue]:
+def _work_json(work: WorkQueue) -> dict[str, JsonValue]:
     counts: dict[str, JsonValue] = {"retrying": work.retrying, "in_hand": work.in_hand, "failed": work.failed}
     return {"kind": work.kind, **_line_json(work.line), **counts}
 
 
-def _process_json(noted: NotedProcess) -> dict[str, JsonValue]:
+def _process_json(noted: ProcessReport) -> dict[str, JsonValue]:
     process, state = noted.process, noted.state
     return {
         "id": str(process.id),

@@ -76,7 +76,7 @@ def version_named(argument: str) -> str:
     raise InvalidInput("Write the number or the id of a version; the list of summaries shows them.")
 
 
-def wish_of(argument: str) -> JsonObject:
+def request_of(argument: str) -> JsonObject:
     """Return the request fields for `from N` and the instructions after it; empty without either.
 
     Raises InvalidInput for a `from` without the number of a message.

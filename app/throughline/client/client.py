@@ -149,7 +149,7 @@ class Client:
         """
         outage, seen, is_over = self._outage(), read_number(after, field="after"), False
         while not is_over:
-            async with outage.outlasting(), aclosing(self._events_behind(run_id, seen)) as events:
+            async with outage.wait_out(), aclosing(self._events_behind(run_id, seen)) as events:
                 async for event in events:
                     seen = event.seq
                     yield event
@@ -167,7 +167,7 @@ class Client:
         """
         outage = self._outage()
         while True:
-            async with outage.outlasting():
+            async with outage.wait_out():
                 return await self._end(run_id)
 
     async def get_run(self, run_id: RunId | str) -> Run:

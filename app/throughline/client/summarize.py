@@ -61,7 +61,7 @@ async def summarize_messages(
     settings = read_settings()
     models = ModelRegistry(models_config(settings))
     try:
-        found = models.get(model, agent_defaults(settings).address_beside_default(model) if model else None)
+        found = models.get(model, agent_defaults(settings).inherited_default_base_url(model) if model else None)
         return await summarize_transcript(said, existing_summary, _summariser(found, max_tokens, instructions))
     finally:
         await models.close()

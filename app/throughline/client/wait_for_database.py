@@ -29,7 +29,7 @@ class Outage:
         self._since = self._last = float("-inf")
 
     @asynccontextmanager
-    async def outlasting(self) -> AsyncGenerator[None]:
+    async def wait_out(self) -> AsyncGenerator[None]:
         """Run the block. If the database is unavailable in it, end when the next try is due.
 
         Raises DatabaseUnavailable once the outage has lasted too long.
@@ -47,6 +47,6 @@ class Outage:
         seconds_left = self._since + self._longest_seconds - now
         if seconds_left <= 0:
             raise error
-        log.info("the database is away, waiting goes on", seconds_left=seconds_left)
+        log.info("database unavailable", seconds_left=seconds_left)
         pause = PAUSE_SECONDS * (0.5 + random.random())  # noqa: S311  # spreads retries, not for security
         await asyncio.sleep(min(pause, seconds_left))

@@ -12,7 +12,7 @@ from throughline.context.compaction_triggers import (
     ahead_tokens,
     has_grown,
     is_summarising,
-    was_skipped,
+    is_summary_skipped,
 )
 from throughline.context.context_input import ContextInput, after
 from throughline.context.measure import count_system, tokens_of
@@ -46,7 +46,7 @@ def row_tokens(view: View) -> tuple[int, ...]:
     return tuple(shown.get(row.position, 0) for row in view.context_input.rows)
 
 
-def floor_tokens(view: View) -> int:
+def minimum_tokens(view: View) -> int:
     """Return our count of the smallest prompt: all that may be summarised is replaced by a summary of full size."""
     task = _cut_task(view, row_tokens(view), CompactionTrigger.MANUAL)
     return least_tokens(
@@ -80,7 +80,7 @@ def background_cut(view: View) -> Cut | None:
     return choose_cut(_cut_task(view, row_tokens(view), CompactionTrigger.MANUAL))
 
 
-def tokens_gone(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
+def tokens_removed(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
     """Return the tokens of the rows from `first` to before `end` that prompts omit once they are summarised."""
     kept = _kept_rows(view)
     return sum(tokens for index, tokens in enumerate(rows[first:end], first) if index not in kept)
@@ -91,7 +91,7 @@ def summary_tokens(view: View) -> int:
     return view.system_tokens - count_system(view.context_input.system_prompt.strip(), view.context_input.count)
 
 
-def generous_target_tokens(context_input: ContextInput) -> float:
+def tokens_with_headroom(context_input: ContextInput) -> float:
     """Return the largest prompt, in the model's tokens, that leaves some room below the threshold."""
     return max(ahead_tokens(context_input), context_input.budget.target_tokens)
 
@@ -111,7 +111,7 @@ def _cut_task(view: View, rows: tuple[int, ...], trigger: CompactionTrigger) -> 
         running=len(after(context_input.own, context_input.summary_through_position)),
         kept_rows=_kept_rows(view),
         target_tokens=_target(context_input, trigger),
-        enough_tokens=unscale(int(generous_target_tokens(context_input)), context_input.factor),
+        enough_tokens=unscale(int(tokens_with_headroom(context_input)), context_input.factor),
         may_cut_at_end=context_input.user is not None and not context_input.own,
         least_index=_hidden_rows(view),
         is_more_before=context_input.has_gap,
@@ -164,7 +164,7 @@ def _frees_enough(view: View, cut: Cut) -> bool:
     freed = scale(cut.freed_tokens, context_input.factor) / context_input.budget.window_tokens
     if has_grown(context_input, view.tokens):
         return freed >= WORTHWHILE_SHARE
-    return freed >= GROWTH_SHARE and not was_skipped(context_input)
+    return freed >= GROWTH_SHARE and not is_summary_skipped(context_input)
 
 
 def replaces_enough(context_input: ContextInput, trigger: CompactionTrigger, first: int, end: int) -> bool:

@@ -39,7 +39,7 @@ def due_triggers(context_input: ContextInput, raw_tokens: int) -> tuple[Compacti
     Messages that are neither in the prompt nor in a summary count as the threshold. N and K are checked when a turn
     begins, not in its tool loop: a summary that only they trigger waits for the end of the turn.
     """
-    if _has_to_read(context_input):
+    if _must_summarise_hidden(context_input):
         return (CompactionTrigger.THRESHOLD,)
     is_over = scale(raw_tokens, context_input.factor) > context_input.budget.threshold_tokens and not _is_just_restored(
         context_input
@@ -56,7 +56,7 @@ def due_triggers(context_input: ContextInput, raw_tokens: int) -> tuple[Compacti
 
 def is_near_threshold(context_input: ContextInput, raw_tokens: int) -> bool:
     """Return whether a summary should be ready soon: the prompt is near the threshold and nothing delays a summary."""
-    if _is_just_restored(context_input) or was_skipped(context_input):
+    if _is_just_restored(context_input) or is_summary_skipped(context_input):
         return False
     return scale(raw_tokens, context_input.factor) > SOFT_MARK_SHARE * context_input.budget.threshold_tokens
 
@@ -90,7 +90,7 @@ def critical_tokens(context_input: ContextInput) -> int:
     )
 
 
-def has_skipped(context_input: ContextInput) -> bool:
+def has_hidden_messages(context_input: ContextInput) -> bool:
     """Return whether messages after the cursor are neither shown nor summarised: not loaded, or trimmed before."""
     return bool(context_input.rows) and (
         context_input.has_gap
@@ -133,10 +133,10 @@ def has_grown(context_input: ContextInput, raw_tokens: int) -> bool:
     return scale(raw_tokens - before, context_input.factor) >= GROWTH_SHARE * context_input.budget.window_tokens
 
 
-def was_skipped(context_input: ContextInput) -> bool:
+def is_summary_skipped(context_input: ContextInput) -> bool:
     """Return whether too few tokens were added since a summary was found not worth writing."""
     skipped = context_input.view_state.skipped_through_position
-    return skipped > 0 and not _has_said_much(context_input, skipped)
+    return skipped > 0 and not _has_grown_since(context_input, skipped)
 
 
 def count_trigger(context_input: ContextInput, since: int) -> CompactionTrigger | None:
@@ -151,12 +151,12 @@ def count_trigger(context_input: ContextInput, since: int) -> CompactionTrigger 
     return None
 
 
-def _has_to_read(context_input: ContextInput) -> bool:
+def _must_summarise_hidden(context_input: ContextInput) -> bool:
     """Return whether a summary of messages that no prompt shows is due now, and not postponed."""
     return (
         is_summarising(context_input)
-        and has_skipped(context_input)
-        and not (was_skipped(context_input) or _is_just_restored(context_input))
+        and has_hidden_messages(context_input)
+        and not (is_summary_skipped(context_input) or _is_just_restored(context_input))
     )
 
 
@@ -172,7 +172,7 @@ def _tokens_since(context_input: ContextInput, since: int) -> int:
     return stored + (0 if context_input.user is None else tokens_of(context_input.user, name, count))
 
 
-def _has_said_much(context_input: ContextInput, since: int) -> bool:
+def _has_grown_since(context_input: ContextInput, since: int) -> bool:
     """Return whether the messages after the position `since` take at least GROWTH_SHARE of the window."""
     return (
         scale(_tokens_since(context_input, since), context_input.factor)
@@ -183,4 +183,4 @@ def _has_said_much(context_input: ContextInput, since: int) -> bool:
 def _is_just_restored(context_input: ContextInput) -> bool:
     """Return whether a user restored the summary in use, and too few tokens followed to write another one over it."""
     restored = context_input.view_state.restored_at_position
-    return restored > 0 and is_summarising(context_input) and not _has_said_much(context_input, restored)
+    return restored > 0 and is_summarising(context_input) and not _has_grown_since(context_input, restored)

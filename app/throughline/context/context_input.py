@@ -69,7 +69,7 @@ class ContextInput:
         return current if current is not None and current.position <= self.summary_through_position else None
 
     @property
-    def kept_early(self) -> tuple[Message, ...]:
+    def shown_before_cursor(self) -> tuple[Message, ...]:
         """The messages shown before all others, in order: pins from outside `rows`, and `current_behind_cursor`."""
         behind = self.current_behind_cursor
         if behind is None:

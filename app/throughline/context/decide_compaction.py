@@ -13,11 +13,11 @@ from throughline.context.compaction_cut import (
     WORTHWHILE_SHARE,
     background_cut,
     frame_tokens,
-    generous_target_tokens,
     replaces_enough,
     row_tokens,
     summary_tokens,
-    tokens_gone,
+    tokens_removed,
+    tokens_with_headroom,
     worthwhile_cut,
 )
 from throughline.context.compaction_triggers import (
@@ -169,7 +169,7 @@ def _frees_enough(view: View, first: int, end: int) -> bool:
     More is required if the prepared summary would leave enough room when adopted.
     """
     context_input = view.context_input
-    freed = tokens_gone(view, row_tokens(view), first, end)
+    freed = tokens_removed(view, row_tokens(view), first, end)
     has_room = context_input.prepared is not None and _leaves_room(
         context_input, _tokens_once_adopted(view, context_input.prepared)
     )
@@ -203,14 +203,14 @@ def _should_adopt(view: View, prepared: Prepared, trigger: CompactionTrigger, cu
 
 def _leaves_room(context_input: ContextInput, after_tokens: int) -> bool:
     """Return whether a prompt of `after_tokens`, by our count, is well below the threshold."""
-    return scale(after_tokens, context_input.factor) <= generous_target_tokens(context_input)
+    return scale(after_tokens, context_input.factor) <= tokens_with_headroom(context_input)
 
 
 def _tokens_once_adopted(view: View, prepared: Prepared) -> int:
     """Return our count of the prompt with the prepared summary in place of the messages it covers."""
     context_input = view.context_input
     end = sum(row.position <= prepared.through_position for row in context_input.rows)
-    gone = tokens_gone(view, row_tokens(view), 0, end)
+    gone = tokens_removed(view, row_tokens(view), 0, end)
     return view.tokens - gone - summary_tokens(view) + prepared.token_count + frame_tokens(context_input)
 
 

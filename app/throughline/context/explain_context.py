@@ -32,7 +32,7 @@ from throughline.domain.summary import AdoptedSummary, Prepared
 NEXT_MESSAGE = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
 """The message assumed to come next: its text is the placeholder for an empty one."""
 
-NOTHING_SAID = Message(
+EMPTY_MESSAGE = Message(
     id=MessageId(UUID(int=0)),
     session_id=SessionId(UUID(int=0)),
     position=0,
@@ -49,10 +49,10 @@ RECENT_ANSWERS = 10
 
 def explain_context(context_input: ContextInput, facts: SummaryFacts) -> ContextReport:
     """Return the report on a session between turns, or as it will be after the running turn."""
-    return explain_end(context_input, facts)[0]
+    return report_turn_end(context_input, facts)[0]
 
 
-def explain_end(context_input: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
+def report_turn_end(context_input: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
     """Return the report at a turn's end and whether a summary is due, both from one plan."""
     plan = next_plan(context_input)
     return _report(plan, facts), plan.is_summary_due
@@ -63,14 +63,14 @@ def next_plan(context_input: ContextInput) -> ContextPlan:
     return plan_context(replace(context_input, history=context_input.rows, own=(), user=NEXT_MESSAGE))
 
 
-def is_making_room(plan: ContextPlan) -> bool:
+def is_reducing_prompt(plan: ContextPlan) -> bool:
     """Return whether the plan makes the prompt smaller before the call."""
     return bool(plan.decision.is_now or plan.fired or fit_view(plan.view).notes)
 
 
 def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
     """Return the report on the view as the plan found it, without the assumed empty message."""
-    view = plan.opened
+    view = plan.initial_view
     context, empty = replace(view.context_input, user=None), view.counts[view.current_index]
     total = scale(view.tokens - empty, context.factor)
     (system, tools, summary), (action, gauge) = _fixed_tokens(view), _next_step(plan)
@@ -131,9 +131,9 @@ def _fixed_tokens(view: View) -> tuple[int, int, int]:
 
 def _next_step(plan: ContextPlan) -> tuple[NextAction, FiringGauge | None]:
     """Return what the assumed empty message and answer trigger, and which limit causes it."""
-    if is_making_room(plan):
+    if is_reducing_prompt(plan):
         return NextAction.COMPACT, _gauge(plan.decision.trigger if plan.decision.is_now else None)
-    later = _later(plan)
+    later = _input_after_answer(plan)
     if later is None:
         return NextAction.NONE, None
     return NextAction.PREPARE, _gauge(count_trigger(later, summarised_through(later)))
@@ -146,14 +146,14 @@ def _gauge(trigger: CompactionTrigger | None) -> FiringGauge:
     return FiringGauge.TOKENS if trigger is CompactionTrigger.TOKENS else FiringGauge.WINDOW
 
 
-def _later(plan: ContextPlan) -> ContextInput | None:
+def _input_after_answer(plan: ContextPlan) -> ContextInput | None:
     """Return the input after the assumed message and an empty answer, if a summary is due then; else None."""
     context_input = plan.view.context_input
     rows = context_input.rows
     last = rows[-1].position if rows else context_input.summary_through_position
     tokens = plan.view.counts[plan.view.current_index]
     said = tuple(
-        replace(NOTHING_SAID, position=last + step, role=role, token_count=tokens, counter=context_input.counter_name)
+        replace(EMPTY_MESSAGE, position=last + step, role=role, token_count=tokens, counter=context_input.counter_name)
         for step, role in ((1, Role.USER), (2, Role.ASSISTANT))
     )
     later = replace(context_input, history=(*rows, *said))

@@ -13,7 +13,7 @@ from throughline.context.measure import tokens_of
 from throughline.context.message_list import hidden_through
 from throughline.context.message_variants import ShownMessage, list_variants
 from throughline.context.stages.last_stages import HARD_STAGES, OLDEST_TRIMMED, SOFT_STAGES, Stage
-from throughline.context.stages.trim_groups import Goal, forgetful
+from throughline.context.stages.trim_groups import Goal, drop_hidden_entries
 from throughline.context.view import View, show
 from throughline.context.view_state import ViewState
 from throughline.domain.errors import PromptCannotFit
@@ -81,9 +81,9 @@ def fit_view(view: View) -> FittedPrompt:
         fired.append(OLDEST_TRIMMED)
     goal, critical = _marks(context_input)
     if view.tokens > critical:
-        view = _climb(view, goal, fired)
+        view = _run_stages(view, goal, fired)
     if fired:
-        view = forgetful(view)
+        view = drop_hidden_entries(view)
     return FittedPrompt(
         prompt=view.prompt,
         tokens=scale(view.tokens, context_input.factor),
@@ -103,21 +103,21 @@ def _marks(context_input: ContextInput) -> tuple[Goal, int]:
     return goal, critical_tokens(context_input)
 
 
-def _climb(view: View, goal: Goal, fired: list[str]) -> View:
+def _run_stages(view: View, goal: Goal, fired: list[str]) -> View:
     for name, stage in SOFT_STAGES:
         if view.tokens <= goal.aim:
             return view
-        view = _stepped(view, goal, name, stage, fired)
+        view = _run_stage(view, goal, name, stage, fired)
     for name, stage in HARD_STAGES:
         if view.tokens <= goal.limit:
             return view
-        view = _stepped(view, goal, name, stage, fired)
+        view = _run_stage(view, goal, name, stage, fired)
     if view.tokens > goal.limit:
-        raise PromptCannotFit(_no_room(view))
+        raise PromptCannotFit(_cannot_fit(view))
     return view
 
 
-def _stepped(view: View, goal: Goal, name: str, stage: Stage, fired: list[str]) -> View:
+def _run_stage(view: View, goal: Goal, name: str, stage: Stage, fired: list[str]) -> View:
     state = stage(view, goal)
     if state == view.state:
         return view
@@ -141,7 +141,7 @@ def _settled_edge(context_input: ContextInput, edge: int) -> int:
     return edge
 
 
-def _no_room(view: View) -> str:
+def _cannot_fit(view: View) -> str:
     context_input = view.context_input
     return (
         f"the smallest possible prompt takes {scale(view.tokens, context_input.factor)} tokens and only "

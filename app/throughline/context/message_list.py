@@ -13,7 +13,7 @@ from throughline.context.recall_hints import RecallHints
 from throughline.context.shrink_message import cap_output, shrink_message
 from throughline.context.stubs import STUB_WORTH_TOKENS, fold_note, left_out_note, stub, trim_note, widest_stub
 from throughline.context.view_state import PENDING, ViewState, range_at
-from throughline.domain.identity_cache import IdentityCache, IdentityMemo
+from throughline.domain.identity_cache import ComputedCache, IdentityCache
 from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.prompt import PromptMessage
 
@@ -23,7 +23,7 @@ def pinned_positions(context_input: ContextInput) -> frozenset[int]:
     rows = context_input.rows
     if not context_input.pinned and not any(row.pinned for row in rows):
         return frozenset()
-    groups = group_messages(sorted((*context_input.kept_early, *rows), key=_position))
+    groups = group_messages(sorted((*context_input.shown_before_cursor, *rows), key=_position))
     return frozenset(
         message.position for group in groups if any(row.pinned for row in group.messages) for message in group.messages
     )
@@ -58,7 +58,7 @@ class MessageList:
     def list_all(self) -> None:
         """Fill `messages`, `counts` and `current`."""
         hidden, rows = self._divided(self.context_input.rows)
-        for row in sorted(filter(self._stays, (*self.context_input.kept_early, *hidden)), key=_position):
+        for row in sorted(filter(self._stays, (*self.context_input.shown_before_cursor, *hidden)), key=_position):
             self._add(row)
         self._add_note(self._gap_note())
         self._add_rows(rows)
@@ -225,7 +225,7 @@ def _as_stored(row: Message) -> PromptMessage:
     return PromptMessage(row.role, row.content, row.tool_calls, row.tool_call_id, row.name, row.position)
 
 
-_stored = IdentityMemo(_as_stored)
+_stored = ComputedCache(_as_stored)
 """Cache of rows as they are shown whole.
 
 Every prompt gets the same message object, so that values computed from it can be reused.

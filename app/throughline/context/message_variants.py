@@ -73,7 +73,7 @@ def list_variants(view: View) -> tuple[ShownMessage, ...]:
     }
     edge = hidden_through(view.context_input, view.state)
     found = []
-    for row in (*view.context_input.kept_early, *view.context_input.rows):
+    for row in (*view.context_input.shown_before_cursor, *view.context_input.rows):
         message, tokens = by_position.get(row.position, (None, 0))
         form = _hidden_form(view, row, edge) if message is None else _form(view, row, message)
         pinned = row.pinned or row.position in view.pinned

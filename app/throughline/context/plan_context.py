@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.calibration import scale
-from throughline.context.compaction_cut import floor_tokens
+from throughline.context.compaction_cut import minimum_tokens
 from throughline.context.compaction_triggers import GROWTH_SHARE, CompactionTrigger, due_triggers
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import (
@@ -48,7 +48,7 @@ class ContextPlan:
     raw_tokens: int
     fired: tuple[str, ...]
     decision: CompactionDecision
-    opened: View
+    initial_view: View
     view: View
 
     @property
@@ -79,7 +79,7 @@ def plan_context(
 
     `forced` (manual or overflow) compacts regardless of the triggers; manual summarises as many messages as possible.
     """
-    context_input = in_force(context_input)
+    context_input = with_effective_state(context_input)
     opened = show(context_input, context_input.view_state)
     view, fired = prune(opened)
     triggers = due_triggers(context_input, view.tokens) if forced is None else (forced,)
@@ -95,12 +95,12 @@ def plan_context(
         raw_tokens=view.tokens,
         fired=fired,
         decision=decision,
-        opened=opened,
+        initial_view=opened,
         view=view,
     )
 
 
-def in_force(context_input: ContextInput) -> ContextInput:
+def with_effective_state(context_input: ContextInput) -> ContextInput:
     """Return the input with the view state and the factor that are in force.
 
     - A state made for another model is replaced by a new one: that model's provider has cached nothing, and its window
@@ -137,4 +137,4 @@ def backlog(messages: Sequence[Message], through_position: int | None = None) ->
 def _is_floor_too_high(view: View) -> bool:
     context_input = view.context_input
     room = context_input.budget.target_tokens - GROWTH_SHARE * context_input.budget.window_tokens
-    return scale(floor_tokens(view), context_input.factor) > room
+    return scale(minimum_tokens(view), context_input.factor) > room

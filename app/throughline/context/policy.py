@@ -49,7 +49,7 @@ class Range:
 
 
 WINDOW_SHARE = Range(gt=0, lt=1)
-MAX_WISH = 4_000
+MAX_INSTRUCTIONS = 4_000
 """Most characters of each text that says what a summary should keep: the agent's, the session's and the request's.
 
 All three are sent to the summary model together and in full.

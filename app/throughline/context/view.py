@@ -57,7 +57,7 @@ class View:
         """The tokens of a prompt that would show all messages after the cursor as they are stored."""
         context_input = self.context_input
         said = (
-            *context_input.kept_early,
+            *context_input.shown_before_cursor,
             *context_input.rows,
             *(() if context_input.user is None else (context_input.user,)),
         )

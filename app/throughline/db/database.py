@@ -21,7 +21,7 @@ from throughline.db.runs.events import EventRepository
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.runs.repository import RunRepository
 from throughline.db.search.repository import SearchRepository
-from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.messages import MessageRepository
 from throughline.db.sessions.pins import PinRepository
 from throughline.db.sessions.repository import SessionRepository
@@ -80,7 +80,7 @@ class Database:
         self.notifier = Notifier(config.urls.session_address())
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
-        loaded = LoadedRows(config.loaded_rows_bytes)
+        loaded = MessageCache(config.loaded_rows_bytes)
         self.sessions = SessionRepository(self._transactions, self.notifier, loaded)
         self.messages = MessageRepository(self._transactions, loaded)
         self.history = SearchRepository(self._transactions, self.messages, config.search_language)

@@ -88,4 +88,4 @@ def _check_server(server: Row) -> None:
     if server["encoding"] != "UTF8":
         raise DatabaseUnusable(f"The database has the encoding {server['encoding']}. Create one with UTF8.")
     if "off" in {server["fsync"], server["synchronous_commit"]}:
-        log.warning("the server may forget acknowledged messages", fsync=server["fsync"])
+        log.warning("database not durable", fsync=server["fsync"])

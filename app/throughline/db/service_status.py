@@ -12,7 +12,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind, ProcessState
-from throughline.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatus, WorkLine
+from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
 
 _ONLY_READ = sql("set transaction isolation level repeatable read, read only")
 _PROCESSES = sql("""
@@ -99,8 +99,8 @@ async def _read(tx: Statements, schema: str) -> ServiceStatus:
     )
 
 
-def _noted_from(row: Row) -> NotedProcess:
-    return NotedProcess(
+def _noted_from(row: Row) -> ProcessReport:
+    return ProcessReport(
         process=Process(ProcessId(row["id"]), ProcessKind(row["kind"]), row["name"], row["version"]),
         state=ProcessState(
             concurrency=row["concurrency"],
@@ -121,5 +121,7 @@ def _line_from(row: Row) -> Line:
     return Line(row["waiting"], row["oldest_seconds"])
 
 
-def _work_from(rows: Sequence[Row]) -> tuple[WorkLine, ...]:
-    return tuple(WorkLine(row["kind"], _line_from(row), row["in_hand"], row["failed"], row["retrying"]) for row in rows)
+def _work_from(rows: Sequence[Row]) -> tuple[WorkQueue, ...]:
+    return tuple(
+        WorkQueue(row["kind"], _line_from(row), row["in_hand"], row["failed"], row["retrying"]) for row in rows
+    )

@@ -21,7 +21,7 @@ contains a secret, another user's text or internals of the service.
 import traceback
 from typing import ClassVar
 
-MOST_PLACES = 40
+MAX_FRAMES = 40
 """Stack frames kept for the log: enough to reach the service's own lines above those of libraries."""
 
 
@@ -280,10 +280,10 @@ class TurnTimeout(PermanentError):
     code = "turn_timeout"
 
 
-def places_of(error: BaseException) -> str:
+def traceback_lines(error: BaseException) -> str:
     """Return the functions and lines of the error's traceback, innermost first, for the log.
 
     The error's text is left out, because it may contain a user's words.
     """
-    frames = traceback.extract_tb(error.__traceback__)[-MOST_PLACES:]
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
     return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))

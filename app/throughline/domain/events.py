@@ -13,7 +13,7 @@ from throughline.domain.ids import RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
 
-STAND_IN_END = 999_999_999
+REPLAYED_END_SEQ = 999_999_999
 """Sequence number of the last event when events are reconstructed from stored messages.
 
 A reader that has seen this number has seen all events of the run.

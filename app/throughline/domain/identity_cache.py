@@ -66,7 +66,7 @@ class IdentityCache(Generic[K, V]):
         self._kept.pop(gone.key, None)
 
 
-class IdentityMemo(IdentityCache[K, V]):
+class ComputedCache(IdentityCache[K, V]):
     """A cache that computes an entry at the first request and returns the same object while the value lives."""
 
     def __init__(self, make: Callable[[K], V]) -> None:

@@ -134,13 +134,13 @@ class Claimer:
     """The claiming worker, and the seconds after which its lease expires unless renewed.
 
     `held` are rows this process is already working on; their leases may have expired during a database outage. Expired
-    runs with exactly `passes_over` attempts are not claimed. With `only_for` only this owner's runs are claimed.
+    runs with exactly `skipped_attempt` attempts are not claimed. With `only_for` only this owner's runs are claimed.
     """
 
     worker: str
     lease_seconds: float
     held: tuple[UUID, ...] = ()
-    passes_over: int | None = None
+    skipped_attempt: int | None = None
     only_for: UserId | None = None
 
 

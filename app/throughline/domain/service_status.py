@@ -7,7 +7,7 @@ from throughline.domain.process import Process, ProcessState
 
 
 @dataclass(frozen=True, slots=True)
-class NotedProcess:
+class ProcessReport:
     """A process at its last heartbeat, by the database's clock.
 
     `is_silent`: heartbeats are overdue, so it may have died.
@@ -50,7 +50,7 @@ class HeldRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkLine:
+class WorkQueue:
     """Work of one kind: waiting, in progress, and finally failed in the last 24 hours.
 
     `retrying` counts the waiting items that have failed before.
@@ -72,24 +72,24 @@ class ServiceStatus:
     """
 
     schema: str
-    processes: tuple[NotedProcess, ...]
+    processes: tuple[ProcessReport, ...]
     queued: Line
     held: tuple[HeldRuns, ...]
-    jobs: tuple[WorkLine, ...]
-    slack: WorkLine | None
+    jobs: tuple[WorkQueue, ...]
+    slack: WorkQueue | None
     database: str = ""
 
     @property
-    def takers(self) -> int:
+    def claiming_processes(self) -> int:
         """The number of processes that can take turns."""
         return sum(noted.takes_turns for noted in self.processes)
 
     @property
-    def untaken(self) -> int:
+    def unclaimed_turns(self) -> int:
         """The number of turns that no process works on: queued turns, and running ones whose lease has expired."""
         return self.queued.waiting + sum(held.expired for held in self.held)
 
     @property
     def is_stuck(self) -> bool:
         """Whether turns wait although no process can take them."""
-        return self.untaken > 0 and self.takers == 0
+        return self.unclaimed_turns > 0 and self.claiming_processes == 0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from throughline.domain.errors import places_of
+from throughline.domain.errors import traceback_lines
 
 
 class ErrorBoundary:
@@ -42,5 +42,5 @@ class ErrorBoundary:
         if not isinstance(error, Exception) or isinstance(error, self._lets_through):
             return False
         self.error = error
-        self._report(self._event, **self._fields, error=type(error).__name__, where=places_of(error))
+        self._report(self._event, **self._fields, error=type(error).__name__, where=traceback_lines(error))
         return True

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.domain.errors import ThroughlineError, places_of
+from throughline.domain.errors import ThroughlineError, traceback_lines
 from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
@@ -195,7 +195,7 @@ class LeaseLoop(Generic[C]):
             try:
                 claimed = await self._work.claim(self._heartbeats.late())
             except ThroughlineError as error:
-                log.warning("claiming failed, it is tried again", error=error.code)
+                log.warning("claim failed", error=error.code)
                 return ()
             self._is_answered, self._answered_at = True, self._config.monotonic()
             return claimed
@@ -220,13 +220,13 @@ class LeaseLoop(Generic[C]):
         try:
             await self._work.put_back(claimed)
         except ThroughlineError as error:
-            log.warning("claimed work is left to its lease", id=str(claimed.lease.id), error=error.code)
+            log.warning("lease not released", id=str(claimed.lease.id), error=error.code)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         claimed, _ = self._held.pop(task)
         self._work.ended(claimed)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("claimed work ended without a record", error=type(error).__name__, where=places_of(error))
+            log.error("work ended unrecorded", error=type(error).__name__, where=traceback_lines(error))
 
 
 async def _no_seconds() -> float:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from throughline.llm.usage_check import is_token_count
 
 
-class UsageMendingChatAnthropic(ChatAnthropic):
+class TolerantChatAnthropic(ChatAnthropic):
     """ChatAnthropic that ignores reported usage which is no number of tokens, as some gateways send it."""
 
     def _make_message_chunk_from_anthropic_event(

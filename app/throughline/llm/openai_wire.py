@@ -58,7 +58,7 @@ class JsonCompletions:
         )
 
 
-class StreamMendingChatOpenAI(ChatOpenAI):
+class TolerantChatOpenAI(ChatOpenAI):
     """ChatOpenAI that keeps streamed refusals and tool calls without `index`, and tolerates invalid usage.
 
     A message is converted to the wire format once: `to_langchain` may return the same message object again.
@@ -111,7 +111,7 @@ def _deltas(chunk: dict[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
     return [delta for choice in choices if (delta := choice.setdefault("delta", None))]
 
 
-class CompatibleChatOpenAI(StreamMendingChatOpenAI):
+class CompatibleChatOpenAI(TolerantChatOpenAI):
     """Chat model for OpenAI-compatible servers, some of which know only `max_tokens` and not its successor.
 
     If tools may not be called, they are left out, because some servers (Ollama) ignore `tool_choice`.
@@ -159,5 +159,5 @@ def make_openai(
 
 def _construct(settings: dict[str, Any], base_url: str | None) -> ChatOpenAI:  # Any: keyword arguments of ChatOpenAI
     if base_url is None:
-        return StreamMendingChatOpenAI(**settings)
+        return TolerantChatOpenAI(**settings)
     return CompatibleChatOpenAI(**settings, base_url=base_url, use_responses_api=False)

@@ -41,7 +41,7 @@ class ModelsConfig:
     max_chunks: int = MOST_CHUNKS
 
 
-def address_beside(model: str, *, default_model: str, default_base_url: str) -> str | None:
+def inherited_base_url(model: str, *, default_model: str, default_base_url: str) -> str | None:
     """Return the address of `model` if none is set: the default model's, if both have the same provider.
 
     None is the provider's own address. Without this rule, naming a second model would send the texts that an operator
@@ -140,9 +140,9 @@ def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseC
 
 
 def _make_anthropic(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
-    from throughline.llm.anthropic_wire import UsageMendingChatAnthropic  # noqa: PLC0415  # the same
+    from throughline.llm.anthropic_wire import TolerantChatAnthropic  # noqa: PLC0415  # the same
 
-    return UsageMendingChatAnthropic(
+    return TolerantChatAnthropic(
         model=name.model, max_retries=0, timeout=config.idle_timeout_seconds, **access.options()
     )
 

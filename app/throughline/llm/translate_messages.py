@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.messages import ToolCall as LangChainToolCall
 
 from throughline.domain.arguments import send_again
-from throughline.domain.identity_cache import IdentityCache, IdentityMemo, has_short_arguments
+from throughline.domain.identity_cache import ComputedCache, IdentityCache, has_short_arguments
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, text_of
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 
@@ -64,7 +64,7 @@ def _message(message: PromptMessage) -> BaseMessage:
             )
 
 
-_shared = IdentityMemo(_message)
+_shared = ComputedCache(_message)
 
 
 def _shared_or_new(message: PromptMessage) -> BaseMessage:

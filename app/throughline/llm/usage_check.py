@@ -47,7 +47,7 @@ def checked_usage(usage: Usage, prompt: Prompt, model: str) -> Usage:
     reported = usage.input_tokens
     if reported is None or not _is_shortened(prompt, reported):
         return usage
-    log.warning("prompt was shortened by the provider", model=model, reported=reported)
+    log.warning("prompt truncated by provider", model=model, reported=reported)
     return replace(usage, input_tokens=None)
 
 

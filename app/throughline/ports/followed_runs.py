@@ -25,7 +25,7 @@ class RunWaiter(Protocol):
         """Take the events delivered with notifications; empty unless they follow `seq` without a gap."""
         ...
 
-    async def wait_behind(self, seen: Seen, timeout_seconds: float) -> bool:
+    async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
         """Wait until the run has changed beyond what was `seen`; False if `timeout_seconds` passed first."""
         ...
 
@@ -53,6 +53,6 @@ class FollowedRuns(Protocol):
         """Return the last event of an ended run, made from its stored rows."""
         ...
 
-    async def is_anything_worked_on(self) -> bool:
+    async def has_running_worker(self) -> bool:
         """Whether any worker holds a lease on any run."""
         ...

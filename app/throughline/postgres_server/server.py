@@ -59,10 +59,10 @@ class EmbeddedServer:
             await asyncio.sleep(pause_seconds)
             try:
                 if await asyncio.to_thread(self._share.revive):
-                    _log.warning("embedded_server_was_dead_and_is_back")
+                    _log.warning("embedded server restarted")
                 pause_seconds = _WATCH_SECONDS
             except (DatabaseUnusable, DatabaseUnavailable, OSError) as error:
-                _log.error("embedded_server_does_not_come_back", detail=str(error))
+                _log.error("embedded server restart failed", detail=str(error))
                 pause_seconds = min(pause_seconds * 2, _MAX_PAUSE_SECONDS)
 
     async def stop(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from throughline.context.context_report import ContextReport, SummariserReport, SummaryFacts, SummaryFailure
-from throughline.context.explain_context import explain_context, explain_end
+from throughline.context.explain_context import explain_context, report_turn_end
 from throughline.context.preview import Preview, preview_call
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import TemporaryError
@@ -59,7 +59,7 @@ async def close_context(
     """Return the report as it will be once `answer` is stored; it is written together with the answer."""
     context_input = make_context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(dependencies, agent, conversation)
-    report, is_due = await compute_context(context_input, lambda context_input: explain_end(context_input, facts))
+    report, is_due = await compute_context(context_input, lambda context_input: report_turn_end(context_input, facts))
     return Closing(ContextOut.render(report), is_summary_due=is_due)
 
 
@@ -74,7 +74,7 @@ async def _facts_if_there(
         return await _facts(dependencies, agent, conversation)
     except TemporaryError as error:
         session = conversation.session
-        log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
+        log.warning("context report incomplete", session_id=str(session.id), error=error.code)
         return replace(_facts_at_hand(dependencies, agent, session), summary_count=session.summary_version)
 
 

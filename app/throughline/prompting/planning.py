@@ -10,7 +10,7 @@ from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import ALL_ALLOWED, CompactionAllowance
 from throughline.context.measure import count_message
 from throughline.context.next_view import next_view, waiting_for_growth
-from throughline.context.plan_context import ContextPlan, in_force, plan_context
+from throughline.context.plan_context import ContextPlan, plan_context, with_effective_state
 from throughline.context.recall_hints import hints_for
 from throughline.context.view import View
 from throughline.context.view_state import view_state_from
@@ -109,7 +109,7 @@ async def view_after(
     if done is None or done.outcome is not CompactionOutcome.ADOPTED:
         return plan.view
     context_input = replace(_call_input(call, conversation), view_state=plan.view_state)
-    return await compute_context(context_input, lambda context_input: next_view(in_force(context_input)))
+    return await compute_context(context_input, lambda context_input: next_view(with_effective_state(context_input)))
 
 
 def _call_input(call: ModelCall, conversation: Conversation) -> ContextInput:

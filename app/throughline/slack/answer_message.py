@@ -91,34 +91,34 @@ class AnswerWriter:
         """Write the missing text. Return False if the text must be cut differently and written again."""
         try:
             if is_final:
-                await self._settle_inherited(text)
+                await self._update_inherited(text)
             end = -1
             while end < len(text):
                 piece = next_piece(self._written, text, is_final=is_final, now=self._now())
-                await self._bring_to(text, piece)
+                await self._execute_step(text, piece)
                 end = piece.end
             if is_final:
                 await self._withdraw_rest()
         except SlackRefused as error:
-            await self._cut_otherwise(error)
+            await self._handle_refusal(error)
             return False
         return True
 
-    async def _cut_otherwise(self, error: SlackRefused) -> None:
+    async def _handle_refusal(self, error: SlackRefused) -> None:
         """Handle a refused message: use shorter messages, or close a message that cannot be edited.
 
         A message that cannot be edited keeps the text it is known to show. All other errors are raised again.
         """
         if error.error == TOO_LONG and self._written.part_chars > LEAST_CHARS:
             self._written = self._written.cut_smaller()
-            log.info("slack takes no message this long", part_chars=self._written.part_chars)
+            log.info("slack message too long", part_chars=self._written.part_chars)
         elif error.error in UNEDITABLE and self._written.ts:
-            log.warning("a slack message can no longer be edited, another follows", error=error.error)
+            log.warning("slack edit refused", error=error.error)
             await self._close(self._written.sent)
         else:
             raise error
 
-    async def _bring_to(self, text: str, piece: Piece) -> None:
+    async def _execute_step(self, text: str, piece: Piece) -> None:
         step = next_step(self._written, text, piece, self._now())
         if step == "open":
             await self._open(text, piece)
@@ -177,11 +177,11 @@ class AnswerWriter:
                 ts = await self._calls.start_stream(thread, part.removesuffix(closing(text, end)))
                 return written.opened(ts, since, streams=True).grown(text, end)
             except SlackLimited:
-                log.info("slack limits streams, the answer is posted instead")
+                log.info("slack stream rate limited")
             except SlackRefused as error:
                 if error.error in TOKEN_ERRORS - {"missing_scope"}:
                     raise
-                log.info("slack takes no stream here, the answer is posted instead", error=error.error)
+                log.info("slack stream refused", error=error.error)
         ts = await self._calls.post(thread, part, metadata_of(self._delivery, written.number))
         return written.opened(ts, self._now()).rewritten(text, end, self._now())
 
@@ -227,7 +227,7 @@ class AnswerWriter:
             await self._messages.end_stream(self._written.ts)
         self._written, self._inherited = Written(self._written.part_chars), ()
 
-    async def _settle_inherited(self, text: str) -> None:
+    async def _update_inherited(self, text: str) -> None:
         """Edit the messages of an earlier sender, except its last one, to show the final text.
 
         What they show is not known: the earlier attempt of the turn may have produced another text, or the answer was
@@ -251,7 +251,7 @@ class AnswerWriter:
                 await self._start_over()
             if error.error not in UNEDITABLE:
                 raise
-            log.warning("an earlier slack message can no longer be edited", error=error.error)
+            log.warning("slack edit of earlier message refused", error=error.error)
 
     async def _withdraw_rest(self) -> None:
         """Replace the messages of an earlier attempt that the final text does not need by a withdrawal note."""

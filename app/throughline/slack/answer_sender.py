@@ -12,8 +12,8 @@ from throughline.domain.ids import RunId
 from throughline.domain.run import Run
 from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import final_text
-from throughline.slack.markdown.to_slack import to_slack
-from throughline.slack.progress import Growth, Progress
+from throughline.slack.markdown.convert import to_slack
+from throughline.slack.progress import DisplayPace, Progress
 from throughline.slack.sent_messages import DeliveryServices, metadata_of
 from throughline.slack.slack_errors import SlackRefused
 from throughline.slack.web_api import Thread
@@ -40,7 +40,7 @@ class AnswerSender:
         self._runs = runs
         self._following = Following(runs, services.clock.monotonic, heartbeat_seconds=HEARTBEAT_SECONDS)
         self._services = services
-        self._growth = Growth()
+        self._growth = DisplayPace()
 
     async def deliver(self, delivery: Delivery) -> None:
         """Deliver the whole answer. Raises LeaseLost, SlackRefused, and temporary errors that call for a retry."""
@@ -67,7 +67,7 @@ class AnswerSender:
                 told = NOT_SHOWN.format(reason=reason, session=run.session_id)
                 await self._services.calls.post(thread, told, metadata_of(delivery, NO_PART), max_wait_seconds=0)
         except ThroughlineError as error:
-            log.warning("nobody was told that a slack delivery failed", error=error.code)
+            log.warning("slack failure notice not sent", error=error.code)
 
     async def _write(self, delivery: Delivery, writer: AnswerWriter) -> None:
         await writer.begin()
@@ -85,7 +85,7 @@ class AnswerSender:
         try:
             await writer.abandon(ERASED)
         except (SlackRefused, TemporaryError) as error:
-            log.warning("the answer of an erased session is left as it stands", error=error.code)
+            log.warning("slack answer of erased session left", error=error.code)
         await Progress(self._services, delivery, writer, self._growth).tell("")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:

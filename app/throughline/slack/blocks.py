@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from throughline.context.context_report import ContextReport, FiringGauge, NextAction
 from throughline.domain.text import clean_text
-from throughline.slack.bolt import Shown
+from throughline.slack.bolt import CommandReply
 
 FULL, EMPTY, MARK = "█", "░", "│"
 CELLS = 20
@@ -39,9 +39,9 @@ class Gauge:
     is_firing: bool = False
 
 
-def plain(text: str) -> Shown:
+def plain(text: str) -> CommandReply:
     """Return a reply that is only a text."""
-    return Shown(text)
+    return CommandReply(text)
 
 
 def named(title: str) -> str:
@@ -52,7 +52,7 @@ def named(title: str) -> str:
     return f'"{_escaped(words)}"' if words else "a conversation without a title"
 
 
-def show_context(report: ContextReport, title: str) -> Shown:
+def show_context(report: ContextReport, title: str) -> CommandReply:
     """Return the context report of the session with this title.
 
     It shows bars for messages (N), tokens (K) and the window, the next action, and the summary in use.
@@ -65,7 +65,7 @@ def show_context(report: ContextReport, title: str) -> Shown:
     )
     lines = (f"*{_escaped(head)}*", f"```{bars}```", _next_step(report), *_summary(report))
     blocks = [*(_section(line) for line in lines), _context(details), _context(f"About {named(title)}")]
-    return Shown(f"{_escaped(head)}: {report.usage_percent:.0f} % of the window. About {named(title)}.", blocks)
+    return CommandReply(f"{_escaped(head)}: {report.usage_percent:.0f} % of the window. About {named(title)}.", blocks)
 
 
 def draw(gauge: Gauge) -> str:

@@ -14,7 +14,7 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from throughline.domain.errors import TemporaryError, ThroughlineError, places_of
+from throughline.domain.errors import TemporaryError, ThroughlineError, traceback_lines
 from throughline.slack.config import Identity, SlackConfig
 
 EVENTS_OF_APP = ("app_uninstalled", "tokens_revoked")
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class CommandReply:
     """Reply to a command that only its sender sees. `blocks` are Block Kit; `text` is shown where blocks cannot be."""
 
     text: str
@@ -43,7 +43,7 @@ class Listeners:
     """
 
     take: Callable[[Mapping[str, object]], Awaitable[None]]
-    command: Callable[[Mapping[str, object]], Awaitable[Shown]]
+    command: Callable[[Mapping[str, object]], Awaitable[CommandReply]]
     take_of_app: Callable[[Mapping[str, object]], Awaitable[None]] = _ignore
 
 
@@ -69,7 +69,7 @@ def make_bolt(config: SlackConfig, identity: Identity, listeners: Listeners) -> 
     async def authorize(team_id: str | None, enterprise_id: str | None) -> AuthorizeResult | None:
         """Authorize with the identity learned at start, so that no call to Slack delays an acknowledgement."""
         if identity.team_id not in {team_id, enterprise_id}:
-            log.warning("slack event of a workspace that is not ours", team=team_id)
+            log.warning("slack event of other workspace ignored", team=team_id)
             return None
         return AuthorizeResult(
             enterprise_id=enterprise_id,
@@ -135,7 +135,7 @@ async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable
 async def _on_error(error: Exception) -> BoltResponse:
     """Log the error and leave the event unacknowledged, so that Slack sends it again."""
     if isinstance(error, ThroughlineError):
-        log.warning("slack event was not taken", error=error.code)
+        log.warning("slack event not stored", error=error.code)
     else:
-        log.error("slack event was not taken", error=type(error).__name__, where=places_of(error))
+        log.error("slack event not stored", error=type(error).__name__, where=traceback_lines(error))
     return BoltResponse(status=503 if isinstance(error, TemporaryError) else 500, body="")

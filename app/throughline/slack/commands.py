@@ -7,7 +7,7 @@ from uuid import UUID
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from throughline.db.slack.conversations import Asker, Conversation, Found, LastUsed, Parted, is_direct_channel
+from throughline.db.slack.conversations import Asker, Conversation, Detached, Found, LastUsed, is_direct_channel
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.people_links import CodeLink
 from throughline.domain.compaction import CompactionResult
@@ -15,11 +15,11 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import SessionId
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.blocks import HELP, named, plain, show_context
-from throughline.slack.bolt import Shown
+from throughline.slack.bolt import CommandReply
 from throughline.slack.config import Identity
 from throughline.slack.read_event import StopSign
 from throughline.slack.services import SlackServices
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 
 AT_ONCE_SECONDS = 1.5
 """How long a command may take before a preliminary reply is sent. Slack demands a reply within three seconds.
@@ -53,7 +53,7 @@ class Commands:
     """
 
     def __init__(
-        self, services: SlackServices, identity: Identity, respond: Callable[[str, Shown], Awaitable[None]]
+        self, services: SlackServices, identity: Identity, respond: Callable[[str, CommandReply], Awaitable[None]]
     ) -> None:
         """Handle commands for `identity`. `respond` sends the results of slow commands to a `response_url`."""
         self._services = services
@@ -61,7 +61,7 @@ class Commands:
         self._respond = respond
         self._late: set[asyncio.Task[None]] = set()
 
-    async def answer(self, body: Mapping[str, object]) -> Shown:
+    async def answer(self, body: Mapping[str, object]) -> CommandReply:
         """Return the reply, or a preliminary one if the command takes longer than AT_ONCE_SECONDS."""
         try:
             command = _Command.model_validate(body)
@@ -89,16 +89,16 @@ class Commands:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
 
-    async def _do(self, command: _Command) -> Shown:
+    async def _do(self, command: _Command) -> CommandReply:
         verb, _, rest = command.text.strip().partition(" ")
-        with ErrorBoundary(log.error, "slack command broke"):
+        with ErrorBoundary(log.error, "unexpected error", task="slack command"):
             try:
                 return await self._verb(verb.lower(), rest.strip(), command)
             except ThroughlineError as error:
                 return plain(f":warning: {error.detail}")
         return plain(BROKEN)
 
-    async def _verb(self, verb: str, rest: str, command: _Command) -> Shown:
+    async def _verb(self, verb: str, rest: str, command: _Command) -> CommandReply:
         match verb:
             case "link" if rest:
                 return plain(_linked(await self._services.slack.links.link_by_code(self._who(command), rest)))
@@ -124,11 +124,11 @@ class Commands:
             return NO_SUCH_SESSION
         return f"Your next message here (outside a thread) goes on with {named(title)}."
 
-    async def _on_latest(self, verb: str, focus: str, command: _Command) -> Shown:
+    async def _on_latest(self, verb: str, focus: str, command: _Command) -> CommandReply:
         match await self._latest(command):
             case None:
                 return plain(NOTHING_HERE)
-            case Parted():
+            case Detached():
                 return plain(PARTED)
             case LastUsed() if verb != "context":  # `context` changes nothing and names the thread
                 return plain(FORGOTTEN)
@@ -138,13 +138,17 @@ class Commands:
                 except ThroughlineError as error:
                     return plain(f":warning: {named(conversation.title)}: {error.detail}")
 
-    async def _on_conversation(self, verb: str, focus: str, command: _Command, conversation: Conversation) -> Shown:
+    async def _on_conversation(
+        self, verb: str, focus: str, command: _Command, conversation: Conversation
+    ) -> CommandReply:
         owner_id, session_id, name = conversation.owner_id, conversation.session_id, named(conversation.title)
         match verb:
             case "context":
                 return show_context(await self._services.report_context(owner_id, session_id), conversation.title)
             case "summarize":
-                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, Wish(focus)), name))
+                return plain(
+                    _summarized(await self._services.summarize_now(owner_id, session_id, SummaryRequest(focus)), name)
+                )
             case "new":
                 await self._services.slack.conversations.leave(
                     self._identity.team_id, command.channel_id, conversation.thread_ts
@@ -153,7 +157,7 @@ class Commands:
             case _:
                 return await self._stop(conversation)
 
-    async def _stop(self, conversation: Conversation) -> Shown:
+    async def _stop(self, conversation: Conversation) -> CommandReply:
         runs = await self._services.slack.conversations.open_runs(conversation.session_id)
         for run_id in reversed(runs):  # waiting runs first, or they would begin meanwhile
             await self._services.database.runs.request_cancel(conversation.owner_id, run_id)
@@ -171,7 +175,7 @@ class Commands:
     def _who(self, command: _Command) -> SlackId:
         return self._identity.person(command.user_id, command.team_id, enterprise_id=command.enterprise_id)
 
-    async def _follow_up(self, command: _Command, work: "asyncio.Task[Shown]") -> None:
+    async def _follow_up(self, command: _Command, work: "asyncio.Task[CommandReply]") -> None:
         shown = await work
         if command.response_url:
             await self._respond(command.response_url, shown)

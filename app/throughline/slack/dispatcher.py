@@ -95,7 +95,7 @@ class Dispatcher:
     async def _deliver(self, claimed: Delivery) -> None:
         match await outcome_of_awaiting(self._sender.deliver(claimed)):
             case Raised(LeaseLost()):
-                log.warning("slack delivery lost to another process", delivery=str(claimed.lease.id))
+                log.warning("slack delivery lease lost", delivery=str(claimed.lease.id))
             case Raised(error):
                 await self._failed(claimed, error)
             case Returned():
@@ -131,7 +131,7 @@ class Dispatcher:
             else:
                 await self._outbox.put_back(delivery.lease, delay_seconds=_pause(delivery, error), error=code)
         except ThroughlineError:
-            log.warning("slack delivery is left to its lease", delivery=str(delivery.lease.id))
+            log.warning("slack delivery not released", delivery=str(delivery.lease.id))
 
 
 def _needs_operator(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ NOT_YET = "not connected yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class SlackProblem:
     """A problem: since when it lasts and why, as a sentence or Slack's error code, never a token or a message."""
 
     since: datetime
@@ -26,31 +26,31 @@ class Trouble:
 class SlackHealth:
     """Whether events can reach this process, and whether the process may answer.
 
-    Events count as unable to arrive until `note_heard` is called.
+    Events count as unable to arrive until `set_connected` is called.
     """
 
     def __init__(self, clock: Clock, *, is_all: bool) -> None:
         """Start as not connected. `is_all` is true if the process serves Slack and nothing else."""
         self.is_all = is_all
         self._clock = clock
-        self._unheard: Trouble | None = Trouble(clock.now(), NOT_YET)
-        self._refused: Trouble | None = None
+        self._unheard: SlackProblem | None = SlackProblem(clock.now(), NOT_YET)
+        self._refused: SlackProblem | None = None
 
     @property
-    def unheard(self) -> Trouble | None:
+    def disconnected(self) -> SlackProblem | None:
         """Why no events can arrive, None if they can."""
         return self._unheard
 
     @property
-    def token_refused(self) -> Trouble | None:
+    def token_refused(self) -> SlackProblem | None:
         """Why nothing can be delivered, None if Slack is not known to refuse the bot token."""
         return self._refused
 
-    def note_heard(self) -> None:
+    def set_connected(self) -> None:
         """Record that events can arrive."""
         self._unheard = None
 
-    def note_unheard(self, reason: str) -> None:
+    def set_disconnected(self, reason: str) -> None:
         """Record why no events can arrive. If that was so before, its start time is kept."""
         self._unheard = self._trouble(self._unheard, reason)
 
@@ -62,5 +62,5 @@ class SlackHealth:
         """Record that Slack accepts the token."""
         self._refused = None
 
-    def _trouble(self, before: Trouble | None, reason: str) -> Trouble:
-        return Trouble(self._clock.now() if before is None else before.since, reason)
+    def _trouble(self, before: SlackProblem | None, reason: str) -> SlackProblem:
+        return SlackProblem(self._clock.now() if before is None else before.since, reason)

@@ -59,7 +59,7 @@ class Identification:
         while True:
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            with ErrorBoundary(log.error, "asking slack who the bot is broke"):
+            with ErrorBoundary(log.error, "unexpected error", task="slack identification"):
                 try:
                     return await ask_identity(self._client, self._config)
                 except SlackUnsure:
@@ -79,7 +79,7 @@ class Identification:
 
     def _send(self, reason: str) -> None:
         """Record why the identity is not known, and log the reason if it has changed."""
-        self._health.note_unheard(reason)
+        self._health.set_disconnected(reason)
         if reason != self._told:
             self._told = reason
-            log.warning("slack is not taken part in yet", reason=reason)
+            log.warning("slack start delayed", reason=reason)

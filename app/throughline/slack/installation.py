@@ -48,7 +48,7 @@ class Installation:
         while True:
             await self._refused.wait()
             await self._clock.sleep(ASK_SECONDS)
-            with ErrorBoundary(log.error, "asking slack for the installation broke"):
+            with ErrorBoundary(log.error, "unexpected error", task="slack installation"):
                 await self._ask()
 
     async def take(self, body: Mapping[str, object]) -> None:
@@ -65,7 +65,7 @@ class Installation:
         Logged once until the token is accepted again.
         """
         if not self._refused.is_set():
-            log.warning("slack does not accept the bot token", reason=word, hint=WHAT_TO_DO)
+            log.warning("slack bot token rejected", reason=word, hint=WHAT_TO_DO)
         self._health.note_token_refused(word)
         self._refused.set()
 
@@ -76,7 +76,7 @@ class Installation:
             return
         self._refused.clear()
         self._health.note_token_accepted()
-        log.info("slack accepts the bot token again")
+        log.info("slack bot token accepted")
 
 
 def _names_bot(tokens: object) -> bool:

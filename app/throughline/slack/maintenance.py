@@ -57,14 +57,14 @@ class Maintenance:
     async def run(self) -> None:
         """Run the loop until cancelled."""
         while True:
-            with ErrorBoundary(log.error, "slack maintenance broke"):
+            with ErrorBoundary(log.error, "unexpected error", task="slack maintenance"):
                 try:
-                    await self.look()
+                    await self.run_once()
                 except ThroughlineError as error:
-                    log.info("slack maintenance put off", error=error.code)
+                    log.info("slack maintenance postponed", error=error.code)
             await self._clock.sleep(LOOK_SECONDS)
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Look up a few people whose look-up is due."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
             await self._look_up(who)
@@ -76,7 +76,11 @@ class Maintenance:
         look-up can succeed.
         """
         boundary = ErrorBoundary(
-            log.error, "slack profile broke", lets_through=(DatabaseUnavailable,), slack_user=who.user_id
+            log.error,
+            "unexpected error",
+            task="slack profile",
+            lets_through=(DatabaseUnavailable,),
+            slack_user=who.user_id,
         )
         with boundary:
             try:
@@ -88,7 +92,7 @@ class Maintenance:
                 if self._link_by_email and refused.error in NOBODY:
                     await self._follow_email(who, "")
             except (SlackUnsure, SlackLimited) as error:
-                log.info("slack profile put off", slack_user=who.user_id, error=error.code)
+                log.info("slack profile postponed", slack_user=who.user_id, error=error.code)
                 return
             await self._database.people.end_look_up(who)
 
@@ -105,7 +109,7 @@ class Maintenance:
     async def _follow_email(self, who: SlackId, email: str) -> None:
         outcome = await self._database.links.follow_email(who, email)
         if outcome is not EmailLink.AS_IT_WAS:
-            log.info("slack link by e-mail", outcome=outcome.value, slack_user=who.user_id)
+            log.info("slack user linked by email", outcome=outcome.value, slack_user=who.user_id)
 
     def _confirmed_email(
         self, user: Mapping[str, JsonValue], profile: Mapping[str, JsonValue], who: SlackId

@@ -14,7 +14,7 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.running_concurrently import running_concurrently
 from throughline.slack.answer_sender import AnswerSender
-from throughline.slack.bolt import Listeners, Shown, make_bolt, silent_logger
+from throughline.slack.bolt import CommandReply, Listeners, make_bolt, silent_logger
 from throughline.slack.bounded_session import bounded_session
 from throughline.slack.commands import Commands
 from throughline.slack.config import Identity, SlackConfig
@@ -48,7 +48,9 @@ async def open_slack(
         identity = await asking.at_start(over_http=over_http)
         endpoint = EventsEndpoint(None, config.signing_secret, services.clock) if over_http else None
         dependencies = _Dependencies(config, services, health, worker, client, endpoint, asking.first_address)
-        async with _later(dependencies, asking) if identity is None else _taking_part(dependencies, identity):
+        async with (
+            _open_when_identified(dependencies, asking) if identity is None else _take_part(dependencies, identity)
+        ):
             yield endpoint
 
 
@@ -66,15 +68,15 @@ class _Dependencies:
 
 
 @asynccontextmanager
-async def _later(dependencies: _Dependencies, asking: Identification) -> AsyncGenerator[None]:
+async def _open_when_identified(dependencies: _Dependencies, asking: Identification) -> AsyncGenerator[None]:
     """Run the interface while the context is open, as soon as Slack has answered who the bot is.
 
     The wait for that answer happens in the background.
     """
 
     async def take_part() -> None:
-        with ErrorBoundary(log.error, "taking part in slack broke"):
-            async with _taking_part(dependencies, await asking.until_known()):
+        with ErrorBoundary(log.error, "unexpected error", task="slack interface"):
+            async with _take_part(dependencies, await asking.until_known()):
                 await asyncio.Event().wait()  # until the block ends
 
     async with running_concurrently(take_part(), "take part in slack"):
@@ -82,13 +84,13 @@ async def _later(dependencies: _Dependencies, asking: Identification) -> AsyncGe
 
 
 @asynccontextmanager
-async def _taking_part(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[None]:
-    async with _working(dependencies, identity) as bolt, _hearing(dependencies, bolt):
+async def _take_part(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[None]:
+    async with _run_background(dependencies, identity) as bolt, _receive_events(dependencies, bolt):
         yield
 
 
 @asynccontextmanager
-async def _working(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[AsyncApp]:
+async def _run_background(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[AsyncApp]:
     """Run deliveries and maintenance while the context is open. Yields the application that takes events."""
     config, services = dependencies.config, dependencies.services
     calls = SlackWebApi(dependencies.client, services.clock)
@@ -107,19 +109,19 @@ async def _working(dependencies: _Dependencies, identity: Identity) -> AsyncGene
         stack.push_async_callback(commands.close)
         for part in (installation, dispatcher, maintenance):
             await stack.enter_async_context(part.running())
-        log.info("slack knows the bot", workspace=identity.team_name, team=identity.team_id)
+        log.info("slack bot identified", workspace=identity.team_name, team=identity.team_id)
         yield make_bolt(config, identity, Listeners(intake.take, commands.answer, installation.take))
 
 
 @asynccontextmanager
-async def _hearing(dependencies: _Dependencies, bolt: AsyncApp) -> AsyncGenerator[None]:
+async def _receive_events(dependencies: _Dependencies, bolt: AsyncApp) -> AsyncGenerator[None]:
     """Pass events to `bolt` while the context is open, from the endpoint or over Socket Mode."""
     if dependencies.endpoint is not None:
         dependencies.endpoint.open(bolt)
-        dependencies.health.note_heard()
+        dependencies.health.set_connected()
         yield
     else:
-        dependencies.health.note_unheard(NOT_YET)
+        dependencies.health.set_disconnected(NOT_YET)
         clock, health = dependencies.services.clock, dependencies.health
         async with SocketMode(bolt, dependencies.config, clock, health, dependencies.first_address).running():
             yield
@@ -132,11 +134,11 @@ def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClie
     )
 
 
-async def _respond(url: str, shown: Shown) -> None:
+async def _respond(url: str, shown: CommandReply) -> None:
     """Send a reply to a command's `response_url`. A failure is only logged, because a later reply is of no use."""
     try:
         async with bounded_session() as session:
             client = AsyncWebhookClient(url, session=session, logger=silent_logger(), retry_handlers=[])
             await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        log.warning("slack command's answer could not be sent", error=type(error).__name__)
+        log.warning("slack command reply failed", error=type(error).__name__)

@@ -8,7 +8,7 @@ from throughline.db.slack.outbox import Delivery
 from throughline.domain.errors import TemporaryError
 from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import GrowingAnswer
-from throughline.slack.markdown.to_slack import to_slack
+from throughline.slack.markdown.convert import to_slack
 from throughline.slack.sent_messages import DeliveryServices
 from throughline.slack.slack_errors import SlackRefused
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Growth:
+class DisplayPace:
     """Number of growing answers that a process is showing."""
 
     answers: int = 0
@@ -44,7 +44,9 @@ class Growth:
 class Progress:
     """Display of one growing answer in its thread. Calling `show` without new text is cheap."""
 
-    def __init__(self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: Growth) -> None:
+    def __init__(
+        self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: DisplayPace
+    ) -> None:
         """Start without text. Call `end` when the answer no longer grows."""
         self.growing = GrowingAnswer()
         self._services = services
@@ -52,8 +54,8 @@ class Progress:
         self._writer = writer
         self._flushed = services.clock.monotonic()
         self._seen, self._length, self._text = 0, 0, ""
-        self._told, self._told_at = "", 0.0
-        self._is_told_beside = False
+        self._status, self._told_at = "", 0.0
+        self._is_status_beside_message = False
         self._growth = growth
         self._is_counted = False
 
@@ -66,7 +68,7 @@ class Progress:
         """Show new text once there is enough of it, and the run's status while there is no text."""
         await self._show_text()
         if self.growing.is_silent or not self._writer.has_shown:
-            await self._tell_status()
+            await self._set_status()
 
     async def tell(self, status: str) -> None:
         """Set the thread's status. Failures are only logged, because an answer does not depend on its status."""
@@ -80,8 +82,8 @@ class Progress:
 
         Slack removes a status when a new message arrives, but not when an existing message grows.
         """
-        if self._is_told_beside:
-            self._is_told_beside = False
+        if self._is_status_beside_message:
+            self._is_status_beside_message = False
             await self.tell("")
 
     async def _show_text(self) -> None:
@@ -95,7 +97,7 @@ class Progress:
         if self._writer.lacks(self._text):
             await self._writer.show(self._text)
             if not self._writer.lacks(self._text):
-                self._told = ""  # Slack removes the status with a new message
+                self._status = ""  # Slack removes the status with a new message
             if not self.growing.is_silent:
                 await self.withdraw_status()
             self._count()
@@ -111,10 +113,10 @@ class Progress:
         grown, passed = len(self.growing.text) - self._length, self._services.clock.monotonic() - self._flushed
         return grown >= FLUSH_CHARS * slowdown or passed >= FLUSH_SECONDS * slowdown
 
-    async def _tell_status(self) -> None:
+    async def _set_status(self) -> None:
         now, status = self._services.clock.monotonic(), self.growing.status
-        if self._told == status and now - self._told_at <= STATUS_SECONDS:
+        if self._status == status and now - self._told_at <= STATUS_SECONDS:
             return
-        self._told, self._told_at = status, now
-        self._is_told_beside = self._writer.has_shown
+        self._status, self._told_at = status, now
+        self._is_status_beside_message = self._writer.has_shown
         await self.tell(status)

@@ -9,7 +9,7 @@ from throughline.db.slack.database import SlackDatabase
 from throughline.domain.clock import Clock
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import SessionId, UserId
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,5 +19,5 @@ class SlackServices:
     database: Database
     slack: SlackDatabase
     report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]
-    summarize_now: Callable[[UserId, SessionId, Wish], Awaitable[CompactionResult]]
+    summarize_now: Callable[[UserId, SessionId, SummaryRequest], Awaitable[CompactionResult]]
     clock: Clock

@@ -67,7 +67,7 @@ async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
     headers = {name.lower(): value for name, value in response.headers.items()}
     answer = _Answer(_data(response.data), headers.get("x-oauth-scopes", ""))
     _check_scopes(answer.scopes, config)
-    _tell_what_is_missed(answer.scopes)
+    _report_missing_scopes(answer.scopes)
     return answer.identity
 
 
@@ -128,7 +128,7 @@ def _check_scopes(scopes: frozenset[str], config: SlackConfig) -> None:
         )
 
 
-def _tell_what_is_missed(scopes: frozenset[str]) -> None:
+def _report_missing_scopes(scopes: frozenset[str]) -> None:
     missing = [scope for scope in LEAVING_SCOPES if scope not in scopes]
     if missing:
         log.warning(

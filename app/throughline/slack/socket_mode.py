@@ -15,7 +15,7 @@ from throughline.slack.health import SlackHealth
 from throughline.slack.socket_client import LOST, NotOpened, SocketConnection
 
 LOOK_SECONDS = 1.0
-DEAF_SECONDS = 20.0
+DISCONNECTED_SECONDS = 20.0
 """How long a missing connection is not reported. Slack ends connections now and then, and a new one opens soon."""
 
 ACKNOWLEDGED_SECONDS = 3.0
@@ -56,12 +56,12 @@ class SocketMode:
             async with running_concurrently(self.run(), "listen to slack"):
                 yield
         finally:
-            await self._close_but()
+            await self._close_all_except()
 
     async def run(self) -> None:
         """Keep a connection until cancelled."""
         while True:
-            with ErrorBoundary(log.error, "slack socket mode broke") as boundary:
+            with ErrorBoundary(log.error, "unexpected error", task="slack socket mode") as boundary:
                 try:
                     await self._watch(await self._opened())
                 except NotOpened as error:
@@ -74,7 +74,7 @@ class SocketMode:
 
         The previous connection stays open for a while, for events that are still being acknowledged over it.
         """
-        await self._drop_gone()
+        await self._close_dead()
         connection = SocketConnection(self._app, self._config)
         self._open.append(connection)
         address, self._address = self._address, ""
@@ -83,17 +83,17 @@ class SocketMode:
         except BaseException:
             await self._close(connection)  # no other one: Slack may still send over the previous
             raise
-        await self._close_but(*self._open[-2:])
+        await self._close_all_except(*self._open[-2:])
         self._asked_pause = 0.0
-        self._health.note_heard()
+        self._health.set_connected()
         self._is_told = False
-        log.info("slack is heard")
+        log.info("slack connected")
         return connection
 
     def _not_opened(self, error: NotOpened) -> None:
         self._failures += 1
         self._asked_pause = min(error.delay_seconds, LONGEST_DELAY_SECONDS)
-        self._report_deaf(error.reason, at_once=error.is_refused)
+        self._report_disconnected(error.reason, at_once=error.is_refused)
 
     async def _watch(self, connection: SocketConnection) -> None:
         """Wait until the connection is over. A connection that did not last counts as a failure."""
@@ -101,14 +101,14 @@ class SocketMode:
         while not await connection.is_over():
             await self._clock.sleep(LOOK_SECONDS)
             if self._clock.monotonic() - opened_at >= ACKNOWLEDGED_SECONDS:
-                await self._close_but(connection)
+                await self._close_all_except(connection)
         reason, now = connection.end_reason or LOST, self._clock.monotonic()
-        log.info("slack connection is over", reason=reason)
-        if now - opened_at >= DEAF_SECONDS:
+        log.info("slack connection closed", reason=reason)
+        if now - opened_at >= DISCONNECTED_SECONDS:
             self._failures, self._lost_at = 0, now
         else:
             self._failures += 1
-            self._report_deaf(reason)
+            self._report_disconnected(reason)
 
     def _pause(self) -> float:
         """Return the seconds until the next attempt. They are 0 after a connection that lasted.
@@ -119,21 +119,21 @@ class SocketMode:
             return 0.0
         return max(doubled_backoff(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
 
-    def _report_deaf(self, reason: str, *, at_once: bool = False) -> None:
-        """Report once that no events can arrive: after DEAF_SECONDS, or now if `at_once`."""
-        if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DEAF_SECONDS):
+    def _report_disconnected(self, reason: str, *, at_once: bool = False) -> None:
+        """Report once that no events can arrive: after DISCONNECTED_SECONDS, or now if `at_once`."""
+        if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DISCONNECTED_SECONDS):
             return
-        self._health.note_unheard(f"not connected, {reason}")
+        self._health.set_disconnected(f"not connected, {reason}")
         if not self._is_told:
             self._is_told = True
-            log.warning("slack is not heard, a connection is tried again and again", reason=reason)
+            log.warning("slack disconnected", reason=reason)
 
-    async def _close_but(self, *kept: SocketConnection) -> None:
+    async def _close_all_except(self, *kept: SocketConnection) -> None:
         """Close all connections except `kept`."""
         for connection in [one for one in self._open if one not in kept]:
             await self._close(connection)
 
-    async def _drop_gone(self) -> None:
+    async def _close_dead(self) -> None:
         """Close the connections that Slack or the network has ended."""
         for connection in list(self._open):
             if not await connection.is_connected():

@@ -44,8 +44,8 @@ class EventStorage:
                 await self._edit(incoming)
             case Deleted():
                 withdrawn = await self._database.inbox.withdraw(incoming)
-                tell = log.debug if withdrawn is WithdrawalOutcome.LEFT else log.info
-                tell("slack message deleted", outcome=withdrawn.value, channel=incoming.place.channel_id)
+                report = log.debug if withdrawn is WithdrawalOutcome.LEFT else log.info
+                report("slack message deleted", outcome=withdrawn.value, channel=incoming.place.channel_id)
             case StopSign():
                 await self._on_stop(incoming)
             case Left():
@@ -56,10 +56,10 @@ class EventStorage:
 
     async def _edit(self, edited: Edited) -> None:
         outcome = await self._database.inbox.edit(edited)
-        tell = log.debug if outcome is EditOutcome.LEFT else log.info
-        tell("slack message edited", outcome=outcome.value, channel=edited.place.channel_id)
+        report = log.debug if outcome is EditOutcome.LEFT else log.info
+        report("slack message edited", outcome=outcome.value, channel=edited.place.channel_id)
 
     async def _accept(self, message: SlackMessage) -> None:
         taken = await self._database.inbox.accept(message)
-        tell = log.debug if taken is Taken.NOT_FOR_US else log.info
-        tell("slack message", outcome=taken.value, channel=message.place.channel_id)
+        report = log.debug if taken is Taken.NOT_FOR_US else log.info
+        report("slack message", outcome=taken.value, channel=message.place.channel_id)

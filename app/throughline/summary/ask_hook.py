@@ -53,7 +53,7 @@ def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:
     dependencies.hanging_hooks[name] = [call for call in dependencies.hanging_hooks.get(name, ()) if call.is_hanging]
     if not dependencies.hanging_hooks[name]:
         return False
-    log.warning("pre_compact hook still hangs and is not called", hook=name)
+    log.warning("pre_compact hook skipped", hook=name)
     return True
 
 

@@ -31,10 +31,10 @@ async def choose_facts(
     try:
         return await calls.first_success(summarisers, partial(_choose, facts, room_tokens, due.answer_tokens, asking))
     except (ModelRejected, SummaryRejected) as error:
-        log.info("kept facts are not chosen", error=error.code)
+        log.info("kept facts not chosen", error=error.code)
         return counted(facts, due, "")
     except SUMMARISER_ERRORS as error:
-        log.info("kept facts are chosen another time", error=error.code)
+        log.info("kept facts choice postponed", error=error.code)
         return facts
 
 

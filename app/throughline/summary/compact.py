@@ -109,16 +109,16 @@ async def _write_and_adopt(
     adoption = await writer.adoption()
     says_the_same = adoption.is_rewritten and adoption.text == task.conversation.session.conversation_summary
     if says_the_same or _is_no_smaller(task, plan, tokens):
-        writing.calls.wasted("not_smaller")
+        writing.calls.count_unused("not_smaller")
         detail = SAYS_THE_SAME if says_the_same else NOT_SMALLER
         return task.conversation, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
     try:
         session = await dependencies.summaries.adopt_summary(adoption, task.lease)
     except SummaryConflict:
-        writing.calls.wasted("conflict")
+        writing.calls.count_unused("conflict")
         return task.conversation, changed_meanwhile(task, plan)
     except ValueError as error:  # segments with gaps: no turn fails because of a summary
-        log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
+        log.error("unexpected error", task="summary", session_id=event.session_id, error=type(error).__name__)
         return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
     left = _what_is_left(ended, writer.draft.through_position, event)
     conversation, done = _adopted(task, plan, session, tokens, left)

@@ -18,12 +18,12 @@ def instructions_of(summariser: Summariser) -> str:
     return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
 
 
-def restated_facts(messages: Sequence[Message]) -> tuple[Message, ...]:
+def without_recall_results(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages from which facts are kept: all but results of recall tools, which repeat earlier messages."""
     return tuple(message for message in messages if message.name not in RECALL_TOOLS)
 
 
-def named_facts(written: Written, said: Sequence[Message]) -> tuple[KeptFact, ...]:
+def facts_from_answer(written: Written, said: Sequence[Message]) -> tuple[KeptFact, ...]:
     """Return the facts of the messages `said` that the model named below its text, and those that the text cites."""
     return (*taken_facts(written.keep_lines, said), *cited_facts(written.text, written.keep_lines, said))
 

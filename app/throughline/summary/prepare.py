@@ -51,7 +51,7 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
     except SummaryConflict:
         return CompactionResult(CompactionOutcome.SKIPPED, session, is_stale=True)
     except ThroughlineError as error:
-        log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
+        log.warning("summary preparation failed", session_id=str(session.id), error=error.code)
         delay = error.delay_seconds if isinstance(error, TemporaryError) else None
         return CompactionResult(CompactionOutcome.FAILED, session, delay_seconds=delay or 0.0)
 
@@ -84,12 +84,12 @@ async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: Co
     ended = await writing.run()
     writer = writing.writer
     if writer is None or writer.draft.through_position <= _reach(task):
-        log.info("summary was not prepared", session_id=event.session_id, outcome=ended.outcome)
+        log.info("summary preparation failed", session_id=event.session_id, outcome=ended.outcome)
         return await _nothing_written(dependencies, task, further, writing, ended)
     try:
         await dependencies.summaries.prepare_summary(await writer.adoption())
     except SummaryConflict:
-        writing.calls.wasted("stale")
+        writing.calls.count_unused("stale")
         raise
     log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
     return CompactionResult(CompactionOutcome.PREPARED, task.conversation.session)

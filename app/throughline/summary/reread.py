@@ -33,7 +33,7 @@ ALL = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SummaryRequest:
     """A user's request for a summary: what it has to keep, and the message from which to read again.
 
     Without `from_position`, instructions apply from the first message on. Without instructions only new messages are

@@ -11,7 +11,7 @@ from throughline.domain.message import Message
 from throughline.domain.summary import CHOICE_LEVEL, NewSegment, Segment, WantedSegment
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.new_segment import named_facts, new_segment, request_key, restated_facts
+from throughline.summary.new_segment import facts_from_answer, new_segment, request_key, without_recall_results
 from throughline.summary.summariser import Ask, Summariser
 from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft
@@ -48,8 +48,8 @@ class SegmentSource:
         if copied is not None:
             return copied
         written = await self.calls.ask(summariser, ask)
-        said = restated_facts(read) if ask.keep_tokens else ()
-        naming = partial(named_facts, written, said)
+        said = without_recall_results(read) if ask.keep_tokens else ()
+        naming = partial(facts_from_answer, written, said)
         named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
         return await self.save(replace(new_segment(written, known, level), kept_facts=named))
 

@@ -27,7 +27,7 @@ from throughline.context.summaries.summary_prompt import (
     CONVERSATION_TAG,
     EXISTING_TAG,
     SMALLEST_BUDGET,
-    SummaryTask,
+    TextRequest,
     chunk_for_summariser,
     summary_request,
 )
@@ -51,7 +51,7 @@ SLACK_TOKENS = 64
 """Reserve for the difference between the counts of parts and the count of the whole."""
 
 
-WISH_SHARE = 1 / 4
+INSTRUCTION_SHARE = 1 / 4
 """Largest share of a summary model's window for the instructions; the rest is for reading and writing."""
 
 ONLY_LINES = "The summary model named what to keep and wrote no summary."
@@ -104,7 +104,7 @@ class Summariser:
         return self.model.calibration_key
 
     @property
-    def wish_tokens(self) -> int:
+    def instruction_tokens(self) -> int:
         """The model's tokens of the instructions."""
         return scale(self.count(self.instructions), self.factor)
 
@@ -177,7 +177,7 @@ async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: S
 
     def choose() -> tuple[Message, ...]:
         chosen = first_segment(rest, room_tokens=room_tokens, max_messages=most, count=count)
-        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy(), SummaryTask(1, subjects=())))
+        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy(), TextRequest(1, subjects=())))
         budget = room_tokens + frame + SLACK_TOKENS
         return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 
@@ -190,7 +190,7 @@ async def summarize_messages(messages: Sequence[Message], existing_summary: str,
     The messages must fit the summary model's window. No tools are offered. Raises the ModelRejected and
     ModelUnavailable families.
     """
-    asked = SummaryTask(summariser.max_tokens, summariser.instructions)
+    asked = TextRequest(summariser.max_tokens, summariser.instructions)
     prompt = summary_request(existing_summary, messages, summariser.policy, asked)
     return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
 
@@ -268,12 +268,12 @@ async def find_summarisers(
     if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
         models.pop()
     found = [await _summariser(dependencies, agent, model, wishes) for model in models]
-    fitting = tuple(one for one in found if one.wish_tokens <= WISH_SHARE * one.window_tokens)
+    fitting = tuple(one for one in found if one.instruction_tokens <= INSTRUCTION_SHARE * one.window_tokens)
     if found and not fitting:
         largest = max(found, key=lambda one: one.window_tokens)
         raise SummaryRejected(
-            f"What summaries have to keep takes {largest.wish_tokens:,} tokens, more than a quarter of the summary "
-            f"model's window of {largest.window_tokens:,}: shorten summary_instructions of the session, or "
+            f"What summaries have to keep takes {largest.instruction_tokens:,} tokens, more than a quarter of the "
+            f"summary model's window of {largest.window_tokens:,}: shorten summary_instructions of the session, or "
             "context.summary.instructions of the agent."
         )
     return fitting

@@ -74,7 +74,7 @@ class SummariserCalls:
     """All model calls of one compaction; the caller cancels them at `deadline` (of `clock.monotonic`).
 
     - `under_way`: the model being called, since `began`.
-    - `fair_seconds`: a timeout counts against the model only if the call had this much time.
+    - `least_seconds_of_model`: a timeout counts against the model only if the call had this much time.
     - `is_in_turn`: timeouts in turns and in the background are counted separately.
     - `unsaved`: an answer that is not stored yet; `kept`: the stored ones.
     - `timed_out_models`: not called again while there is a fallback.
@@ -87,7 +87,7 @@ class SummariserCalls:
     breakers: Breakers
     session_id: str
     deadline: float
-    fair_seconds: float = 0.0
+    least_seconds_of_model: float = 0.0
     is_in_turn: bool = False
     began: float = 0.0
     under_way: Summariser | None = None
@@ -168,7 +168,7 @@ class SummariserCalls:
             self._count_unused(self.unsaved, "timeout")
         self.unsaved = None
 
-    def wasted(self, reason: str) -> None:
+    def count_unused(self, reason: str) -> None:
         """Count all answers as unused."""
         for written in self.kept:
             self._count_unused(written, reason)
@@ -211,12 +211,12 @@ class SummariserCalls:
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
         if error is not None and not isinstance(error, NotWorthIt):
             self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
-            log.warning("summariser failed", model=summariser.model.name, error=error.code)
+            log.warning("summary call failed", model=summariser.model.name, error=error.code)
 
     def _failed(self, model: str, pace: str, error: ThroughlineError) -> None:
         if not isinstance(error, SummaryTimedOut):
             self.breakers.failed(model)
-        elif min(self.until, self.deadline) - self.began >= self.fair_seconds:
+        elif min(self.until, self.deadline) - self.began >= self.least_seconds_of_model:
             self.breakers.failed(pace)
 
     def _answered(self, content: str, error: ThroughlineError | None) -> None:
@@ -242,7 +242,7 @@ class SummariserCalls:
             pause = pause_seconds(error) if isinstance(error, ModelUnavailable) else 0.0
             if began + took + (pause or took) >= self.until:
                 raise
-            log.info("summariser is asked again", model=summariser.model.name, error=error.code)
+            log.info("summary call retried", model=summariser.model.name, error=error.code)
         if pause:
             await self.clock.sleep(pause)
         return await self._write_and_check(summariser, replace(ask, may_be_unchanged=not pause))

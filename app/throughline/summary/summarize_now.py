@@ -19,7 +19,7 @@ from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.compact import compact
 from throughline.summary.dependencies import SummaryDependencies
-from throughline.summary.reread import SummaryCost, Wish, plan_reread
+from throughline.summary.reread import SummaryCost, SummaryRequest, plan_reread
 from throughline.summary.write_summary import Compaction
 
 LEASE_SECONDS = 15.0
@@ -32,7 +32,7 @@ ON_DEMAND_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-async def summarize_now(dependencies: SummaryDependencies, session: Session, wish: Wish) -> CompactionResult:
+async def summarize_now(dependencies: SummaryDependencies, session: Session, wish: SummaryRequest) -> CompactionResult:
     """Summarise all but the newest messages of `session`, whatever the triggers say.
 
     With instructions, messages that are already summarised are read again. In all processes together, a session has one
@@ -44,7 +44,7 @@ async def summarize_now(dependencies: SummaryDependencies, session: Session, wis
         return await _summarize(dependencies, session, wish)
 
 
-async def estimate_summary(dependencies: SummaryDependencies, session: Session, wish: Wish) -> SummaryCost:
+async def estimate_summary(dependencies: SummaryDependencies, session: Session, wish: SummaryRequest) -> SummaryCost:
     """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
     task, plan = await _task(dependencies, session, wish)
     now = task.conversation.session
@@ -52,7 +52,9 @@ async def estimate_summary(dependencies: SummaryDependencies, session: Session, 
     return (await plan_reread(dependencies, task, plan, first)).cost
 
 
-async def _task(dependencies: SummaryDependencies, session: Session, wish: Wish) -> tuple[Compaction, ContextPlan]:
+async def _task(
+    dependencies: SummaryDependencies, session: Session, wish: SummaryRequest
+) -> tuple[Compaction, ContextPlan]:
     agent, conversation = await at_rest(dependencies, session)
     if (wish.from_position or 0) > conversation.session.message_count:
         raise InvalidInput(
@@ -64,7 +66,7 @@ async def _task(dependencies: SummaryDependencies, session: Session, wish: Wish)
     return Compaction(agent, conversation, instructions=wish.instructions, seconds_left=seconds), plan
 
 
-async def _summarize(dependencies: SummaryDependencies, session: Session, wish: Wish) -> CompactionResult:
+async def _summarize(dependencies: SummaryDependencies, session: Session, wish: SummaryRequest) -> CompactionResult:
     task, plan = await _task(dependencies, session, wish)
     now = task.conversation.session
     if wish.first is not None and wish.first <= now.summary_through_position:
@@ -99,4 +101,4 @@ async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> Asyn
         try:
             await summaries.release_lease(lease)
         except TemporaryError as error:
-            log.warning("summary lease is left to its time", session_id=str(session_id), error=error.code)
+            log.warning("summary lease not released", session_id=str(session_id), error=error.code)

@@ -7,7 +7,7 @@ from itertools import takewhile
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
-from throughline.context.summaries.kept_facts import merge_kept_facts, unfollowed
+from throughline.context.summaries.kept_facts import merge_kept_facts, without_subjects
 from throughline.context.summaries.summary_layout import RenderedSummary, SummaryLayout
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, read_hash
 from throughline.domain.errors import SummaryConflict
@@ -108,7 +108,7 @@ class Draft:
             segment_ids=tuple(segment.id for segment in self.segments),
             text=text.text,
             token_count=text.tokens,
-            kept_facts=self.kept_facts if policy.kind is SummaryKind.HYBRID else unfollowed(self.kept_facts),
+            kept_facts=self.kept_facts if policy.kind is SummaryKind.HYBRID else without_subjects(self.kept_facts),
             through_id=self.through_id,
             through_position=self.through_position,
             model=self.model,

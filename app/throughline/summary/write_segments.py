@@ -26,7 +26,7 @@ from throughline.context.summaries.merge_tiers import (
 from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.context.summaries.summary_prompt import (
     SMALLEST_BUDGET,
-    SummaryTask,
+    TextRequest,
     merge_hash,
     merge_request,
     read_hash,
@@ -43,7 +43,7 @@ from throughline.domain.summary import Adoption, Segment, WantedSegment
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.choose_facts import choose_facts
-from throughline.summary.new_segment import instructions_of, new_segment, restated_facts
+from throughline.summary.new_segment import instructions_of, new_segment, without_recall_results
 from throughline.summary.segment_source import MANY_CHARACTERS, SegmentSource
 from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
@@ -136,7 +136,7 @@ class SegmentWriter:
             try:
                 merged = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-                log.info("segments are merged another time", error=error.code, level=task.level)
+                log.info("segment merge postponed", error=error.code, level=task.level)
                 self.unmerged = () if isinstance(error, ModelUnavailable) else parts
                 return
             self.draft = replace(self.draft, segments=(*segments[: task.start], merged, *segments[task.stop :]))
@@ -256,7 +256,7 @@ class SegmentWriter:
         segment = await self._source.find(known)
         if segment is None:
             segment = await self._summarise(chunk, read, summariser, known)
-        facts = await self.facts(restated_facts(read), segment.kept_facts)
+        facts = await self.facts(without_recall_results(read), segment.kept_facts)
         kept = () if self._is_rolling else self.draft.segments
         replaced = sum(message.token_count for message in chunk)
         self.draft = self.draft.extended((*kept, segment), facts, replaced)
@@ -291,7 +291,7 @@ class SegmentWriter:
         found = await self._source.find(known)
         if found is not None:
             return found
-        prompt = merge_request(parts, summariser.policy, SummaryTask(task.max_tokens, summariser.instructions))
+        prompt = merge_request(parts, summariser.policy, TextRequest(task.max_tokens, summariser.instructions))
         replaced = sum(part.token_count for part in parts)
         reach = (parts[0].from_position, parts[-1].through_position)
         ask = Ask(prompt, task.max_tokens, replaced, reach)
@@ -318,7 +318,7 @@ class SegmentWriter:
 
     def _request(self, chunk: Sequence[Message], summariser: Summariser, max_tokens: int) -> Prompt:
         subjects = subjects_again(self.draft.kept_facts, chunk) if summariser.keep_tokens else None
-        asked = SummaryTask(max_tokens, summariser.instructions, subjects)
+        asked = TextRequest(max_tokens, summariser.instructions, subjects)
         if self._is_rolling:
             return summary_request(self.draft.text, chunk, summariser.policy, asked)
         return segment_request(chunk, summariser.policy, asked)

@@ -22,7 +22,7 @@ from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.ask_hook import ask_hook
 from throughline.summary.dependencies import SummaryDependencies
-from throughline.summary.new_segment import restated_facts
+from throughline.summary.new_segment import without_recall_results
 from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
 from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft, open_draft
@@ -91,7 +91,7 @@ class SummaryWriting:
             breakers=dependencies.breakers,
             session_id=self._session_id,
             deadline=dependencies.clock.monotonic() + self.task.limit_seconds,
-            fair_seconds=FAIR_SHARE * max(usual, self.task.limit_seconds),
+            least_seconds_of_model=FAIR_SHARE * max(usual, self.task.limit_seconds),
             is_in_turn=self.task.is_in_turn,
         )
 
@@ -100,7 +100,9 @@ class SummaryWriting:
 
         Any error of a model's adapter or a counter becomes a failed result, so that no turn fails because of it.
         """
-        with ErrorBoundary(log.error, "summary broke", lets_through=(ThroughlineError,), session_id=self._session_id):
+        with ErrorBoundary(
+            log.error, "unexpected error", task="summary", lets_through=(ThroughlineError,), session_id=self._session_id
+        ):
             return await self._run()
         return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
 
@@ -178,11 +180,11 @@ class SummaryWriting:
         facts: tuple[KeptFact, ...] = ()
         while batch := (await unsummarised.next_batch(session, await writer.room_tokens())).messages:
             replaced += sum(message.token_count for message in batch)
-            facts = merge_kept_facts(facts, await writer.facts(restated_facts(batch)))
+            facts = merge_kept_facts(facts, await writer.facts(without_recall_results(batch)))
             session = _reaching(session, batch[-1])
         if session is not before and await writer.take(text, session, facts, replaced):
             return True
-        log.warning("pre_compact hook's summary cannot be used", session_id=self._session_id)
+        log.warning("pre_compact summary rejected", session_id=self._session_id)
         return False
 
     def _ended(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from throughline.domain.errors import places_of
+from throughline.domain.errors import traceback_lines
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
@@ -90,7 +90,7 @@ class FunctionTool:
         if isinstance(error, ToolFailed):
             return failed(result_text(str(error), limits.max_result_bytes))
         if isinstance(error, ThreadLimitReached):
-            log.warning("tool was not called", tool=name, run_id=run_id, reason=str(error))
+            log.warning("tool call skipped", tool=name, run_id=run_id, reason=str(error))
             return failed(f"{name} was not called: {error}. Try again later.")
         if isinstance(error, PluginTimedOut):
             log.warning("tool timed out", tool=name, run_id=run_id)
@@ -99,7 +99,7 @@ class FunctionTool:
                 "Whether it took effect is unknown."
             )
         kind = type(error).__name__
-        log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=places_of(error))
+        log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=traceback_lines(error))
         return failed(f"{name} failed with {kind}.")
 
     def parse(self, text: str) -> dict[str, object]:

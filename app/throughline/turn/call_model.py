@@ -37,11 +37,11 @@ async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> Ans
             pause = _pause(error, tries)
             if tries >= MAX_TRIES or turn.dependencies.clock.monotonic() + pause >= turn.deadline:
                 raise
-            log.info("model call is tried again", model=model.name, error=error.code, tries=tries, pause=pause)
+            log.info("model call retried", model=model.name, error=error.code, tries=tries, pause=pause)
         except ModelRejected as error:
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             raise
-        _take_back(turn)
+        _reset_shown_text(turn)
         await turn.dependencies.clock.sleep(pause)
 
 
@@ -84,7 +84,7 @@ def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> Non
         )
 
 
-def _take_back(turn: Turn) -> None:
+def _reset_shown_text(turn: Turn) -> None:
     """Tell readers to discard the text of the failed try."""
     if turn.events.shown_text:
         turn.events.emit(AnswerReset(turn.attempt))

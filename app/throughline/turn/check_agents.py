@@ -22,17 +22,17 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
 
     Raises SettingInvalid or AgentInvalid. It needs no database, so that it can run before any connection is opened.
     """
-    with _told("DEFAULT_LLM", error_type=SettingInvalid):
+    with _locating_errors("DEFAULT_LLM", error_type=SettingInvalid):
         models.get("")
-    with _told("CONTEXT_SUMMARY_MODEL", error_type=SettingInvalid):
+    with _locating_errors("CONTEXT_SUMMARY_MODEL", error_type=SettingInvalid):
         models.get(defaults.summary_model, defaults.summary_base_url, defaults.summary_api_key_env)
     for agent in agents:
         summary = agent.context.summary
-        with _told(f"agent {agent.name}", "model"):
+        with _locating_errors(f"agent {agent.name}", "model"):
             models.get(agent.model, agent.base_url, agent.api_key_env)
-        with _told(f"agent {agent.name}", "summary.model"):
+        with _locating_errors(f"agent {agent.name}", "summary.model"):
             models.get(summary.model, summary.base_url, summary.api_key_env)
-        with _told(f"agent {agent.name}", "tools"):
+        with _locating_errors(f"agent {agent.name}", "tools"):
             tools.specs(agent.tools)
 
 
@@ -40,7 +40,7 @@ async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]
     """Check every agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid."""
     ready = []
     for definition in dependencies.agents.all():
-        with _told(f"agent {definition.name}"):
+        with _locating_errors(f"agent {definition.name}"):
             ready.append(await check_agent(dependencies, definition))
     return tuple(ready)
 
@@ -64,7 +64,7 @@ async def check_agent(dependencies: TurnDependencies, definition: AgentDefinitio
 
 
 @contextmanager
-def _told(*places: str, error_type: type[AgentInvalid | SettingInvalid] = AgentInvalid) -> Generator[None]:
+def _locating_errors(*places: str, error_type: type[AgentInvalid | SettingInvalid] = AgentInvalid) -> Generator[None]:
     """Prefix an error raised inside the block with `places`, and raise it as `error_type`."""
     try:
         yield

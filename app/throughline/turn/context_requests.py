@@ -19,7 +19,7 @@ from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
 from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
-from throughline.summary.reread import SummaryCost, Wish
+from throughline.summary.reread import SummaryCost, SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
 from throughline.turn.state import TurnDependencies
 
@@ -35,14 +35,14 @@ class SessionStore(Protocol):
 class ContextRequests:
     """Handler of these requests. Every method raises NotFound for a session that the owner does not have.
 
-    `summary_place` acquires one of the process's few slots for summaries on demand. It raises TurnLimitReached if no
+    `summary_slot` acquires one of the process's few slots for summaries on demand. It raises TurnLimitReached if no
     slot is free, and SummaryLimitReached if the owner already uses its share of them.
     """
 
     dependencies: TurnDependencies
     sessions: SessionStore
     pins: PinStore
-    summary_place: Callable[[UserId], AbstractAsyncContextManager[None]]
+    summary_slot: Callable[[UserId], AbstractAsyncContextManager[None]]
 
     async def report(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
         """Return how full the session's context is, and what takes its tokens."""
@@ -55,13 +55,13 @@ class ContextRequests:
         """
         return await preview_context(self.dependencies, await self.sessions.get(owner_id, session_id), content or "")
 
-    async def summarize(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> CompactionResult:
+    async def summarize(self, owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> CompactionResult:
         """Summarise all messages but the newest ones. The wish also applies to messages that are summarised already."""
-        async with self.summary_place(owner_id):
+        async with self.summary_slot(owner_id):
             session = await self.sessions.get(owner_id, session_id)
             return await summarize_now(self.dependencies, session, wish)
 
-    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> SummaryCost:
+    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> SummaryCost:
         """Return how much `summarize` would read and cost with this wish."""
         return await estimate_summary(self.dependencies, await self.sessions.get(owner_id, session_id), wish)
 

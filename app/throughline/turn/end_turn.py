@@ -11,8 +11,8 @@ from throughline.domain.message import NewMessage
 from throughline.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.event_writer import Unstored
-from throughline.turn.keep_step import wait_for_database
 from throughline.turn.state import Turn, TurnDependencies
+from throughline.turn.store_step import wait_for_database
 
 UNSTORABLE = "The answer could not be stored. Your message is kept; send it again."
 UNEXPLAINED = frozenset({ThroughlineError.code, RunAbandoned.code})
@@ -67,7 +67,7 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     try:
         await wait_for_database(turn.dependencies, run.id, lambda: turn.dependencies.runs.fail(turn.lease, error))
     except ThroughlineError as refusal:
-        log.error("run could not be ended", run_id=str(run.id), error=refusal.code)
+        log.error("run end not stored", run_id=str(run.id), error=refusal.code)
         return await _stored_status(turn, run)
     return RunStatus.FAILED
 
@@ -82,7 +82,7 @@ async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
     except (NotFound, DatabaseUnavailable):
         stored = None
     status = stored.status if stored is not None and stored.status.is_final else None
-    log.info("run is no longer held", run_id=str(run.id), status=None if status is None else status.value)
+    log.info("lease lost before the end", run_id=str(run.id), status=None if status is None else status.value)
     return status
 
 
@@ -97,11 +97,11 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     lets_through = (LeaseLost, DatabaseUnavailable)
     with ErrorBoundary(log.error, "message could not be stored", lets_through=lets_through, run_id=str(run.id)):
         await turn.dependencies.messages.append_message(
-            turn.lease, USER_STEP, _as_kept(turn.dependencies, run, outcome)
+            turn.lease, USER_STEP, _with_estimated_count(turn.dependencies, run, outcome)
         )
 
 
-def _as_kept(dependencies: TurnDependencies, run: Run, outcome: Outcome) -> NewMessage:
+def _with_estimated_count(dependencies: TurnDependencies, run: Run, outcome: Outcome) -> NewMessage:
     """Return the message to store, with an estimated token count if counting may have failed the turn.
 
     Otherwise a text that the agent's counter cannot handle would fail every later turn of the session, too. In all

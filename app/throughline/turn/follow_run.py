@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from throughline.domain.errors import NoWorkerAvailable
-from throughline.domain.events import STAND_IN_END, AnswerReset, RunEvent
+from throughline.domain.events import REPLAYED_END_SEQ, AnswerReset, RunEvent
 from throughline.domain.run import Run
 from throughline.ports.followed_runs import FollowedRuns, RunWaiter, Seen
 
@@ -86,12 +86,12 @@ class Following:
             run = await self.runs.reload(run)  # it may have ended before the subscription
             while not run.status.is_final:
                 self.before_waiting()
-                if await beat.wait(waiter, Seen(run.id, STAND_IN_END, run.status)):
+                if await beat.wait(waiter, Seen(run.id, REPLAYED_END_SEQ, run.status)):
                     run = await self.runs.reload(run)
                 if beat.is_due():
                     yield Idle(run)
                     beat.restart()
-        yield (RunEvent(run.id, STAND_IN_END, await self.runs.ending(run)),)
+        yield (RunEvent(run.id, REPLAYED_END_SEQ, await self.runs.ending(run)),)
 
     async def find_start(self, run: Run, last_seen: int) -> int | None:
         """Return the event number after which a reader continues that last saw `last_seen`.
@@ -101,7 +101,7 @@ class Following:
         """
         if last_seen <= 0:
             return 0
-        if last_seen == STAND_IN_END and run.status.is_final:
+        if last_seen == REPLAYED_END_SEQ and run.status.is_final:
             return None
         anchor = await self.runs.read_events(run.id, last_seen - 1, 1)
         if not anchor or anchor[0].seq != last_seen:
@@ -125,7 +125,7 @@ class _Beat:
 
     async def wait(self, waiter: RunWaiter, seen: Seen) -> bool:
         """Wait for more events than `seen`, at most until the heartbeat is due. Return whether there are more."""
-        was_woken = await waiter.wait_behind(seen, self._seconds_left())
+        was_woken = await waiter.wait_beyond(seen, self._seconds_left())
         if not was_woken:
             self._last = float("-inf")
         return was_woken
@@ -172,7 +172,7 @@ class _WorkerTimeout:
         self._since = self._following.monotonic()
 
     async def check(self, run: Run) -> None:
-        if run.status.is_final or await self._following.runs.is_anything_worked_on():
+        if run.status.is_final or await self._following.runs.has_running_worker():
             self.restart()
             return
         if self._following.monotonic() - self._since < self._timeout_seconds:

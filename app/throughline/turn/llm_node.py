@@ -17,16 +17,16 @@ from throughline.prompting.calibrate import learn_from_overflow, learn_from_usag
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_model import call_model
-from throughline.turn.keep_step import keep_step
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.state import Turn, TurnState, present
+from throughline.turn.store_step import store_step
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelCallResult:
     """A successful model call: the agent and the context it was made with, and the step that the model answered."""
 
     agent: ReadyAgent
@@ -42,8 +42,8 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     smaller prompt is sent.
     """
     turn, conversation = runtime.context, present(state.conversation)
-    asked = await _ask(turn, present(state.agent), conversation)
-    agent, conversation, step = asked.agent, asked.context.conversation, asked.step
+    result = await _call_with_retries(turn, present(state.agent), conversation)
+    agent, conversation, step = result.agent, result.context.conversation, result.step
     if not _may_use_tools(agent, conversation):
         step = without_calls(step)
     step = with_new_ids(step, conversation)
@@ -52,12 +52,12 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         "agent": agent,
         "conversation": conversation,
         "usage": _add(state.usage, step.usage),
-        "stages": (*state.stages, *asked.context.stages),
+        "stages": (*state.stages, *result.context.stages),
     }
     if not step.tool_calls:
-        _log_context(turn, asked, (*state.stages, *asked.context.stages))
+        _log_context(turn, result, (*state.stages, *result.context.stages))
         return {**found, "answer": message}
-    stored = await keep_step(turn, f"assistant:{rounds(conversation)}", message)
+    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message)
     turn.events.emit(MessageCompleted(stored))
     for call in step.tool_calls:
         turn.events.emit(ToolCalled(call))
@@ -94,7 +94,7 @@ def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComp
     return replace(step, tool_calls=tuple(calls))
 
 
-async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Asked:
+async def _call_with_retries(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
     """Reduce the context and call the model; after a refusal as too long, try once with a smaller prompt."""
     context = await fit_prompt(turn, await reduce_context(turn, agent, conversation))
     try:
@@ -120,7 +120,7 @@ async def _make_smaller(
         raise overflow from None
 
 
-async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
+async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelCallResult:
     """Call the model, without tools after the last tool round, and learn from its report of the prompt's tokens.
 
     Nothing is learned while tools are forbidden: our count includes them, but not every provider receives or counts
@@ -141,7 +141,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
     is_sent_as_counted = request.may_call_tools or not request.tools
     if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
-    return Asked(agent, context, step)
+    return ModelCallResult(agent, context, step)
 
 
 async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
@@ -149,7 +149,7 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
     try:
         return await learn_from_usage(turn.dependencies, agent, fitted, reported=reported)
     except TemporaryError as error:
-        log.warning("nothing was learned from a report", run_id=str(turn.lease.run_id), error=error.code)
+        log.warning("token report ignored", run_id=str(turn.lease.run_id), error=error.code)
         return agent
 
 
@@ -157,9 +157,9 @@ def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
     return rounds(conversation) < agent.definition.max_tool_rounds
 
 
-def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
+def _log_context(turn: Turn, result: ModelCallResult, stages: tuple[str, ...]) -> None:
     """Write the turn's one log line about its context."""
-    fitted, window = asked.context.fitted, asked.agent.budget.window_tokens
+    fitted, window = result.context.fitted, result.agent.budget.window_tokens
     log.info(
         "context",
         run_id=str(turn.lease.run_id),

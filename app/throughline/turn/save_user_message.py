@@ -3,8 +3,8 @@
 from langgraph.runtime import Runtime
 
 from throughline.domain.run import USER_STEP
-from throughline.turn.keep_step import keep_step
 from throughline.turn.state import Turn, TurnState, present
+from throughline.turn.store_step import store_step
 
 
 async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
@@ -15,5 +15,5 @@ async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[st
     conversation = present(state.conversation)
     if conversation.own:
         return {}
-    stored = await keep_step(runtime.context, USER_STEP, present(state.user))
+    stored = await store_step(runtime.context, USER_STEP, present(state.user))
     return {"conversation": conversation.with_own(stored)}

@@ -23,8 +23,8 @@ from throughline.prompting.planning import count_new
 from throughline.turn.end_turn import end_turn, failed
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.graph import TurnGraph, step_limit
-from throughline.turn.keep_step import PAUSE_SECONDS, wait_for_database
 from throughline.turn.state import Turn, TurnDependencies, TurnState, present
+from throughline.turn.store_step import PAUSE_SECONDS, wait_for_database
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +92,9 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
     Another worker then continues the run.
     """
     try:
-        with ErrorBoundary(log.error, "turn broke", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)):
+        with ErrorBoundary(
+            log.error, "unexpected error", task="turn", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)
+        ):
             return await _through_the_graph(start, turn)
     except LeaseLost:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
@@ -156,7 +158,7 @@ async def _give_back(start: TurnStart, *, counts: bool) -> None:
     try:
         await wait_for_database(start.dependencies, lease.run_id, lambda: runs.give_back(lease, counts=counts))
     except DatabaseUnavailable as error:
-        log.warning("run is left to its lease", run_id=str(lease.run_id), error=error.code)
+        log.warning("run not released", run_id=str(lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

@@ -14,8 +14,8 @@ from throughline.domain.message import Message, NewMessage, Role, Source, ToolCa
 from throughline.domain.tool import ResultRoom, ToolContext, ToolOutcome
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.turn.keep_step import keep_step
 from throughline.turn.state import Turn, TurnState, present
+from throughline.turn.store_step import store_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ ALWAYS_ADMITTED_BYTES = 1000
 
 
 @dataclass(slots=True)
-class StepRoom:
+class ResultByteBudget:
     """Byte budget (UTF-8) for all tool results of one step: `most_bytes` in total, of which `left_bytes` remain."""
 
     most_bytes: int
@@ -105,15 +105,15 @@ def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
     )
 
 
-def _step_room(turn: Turn, conversation: Conversation) -> StepRoom:
+def _step_room(turn: Turn, conversation: Conversation) -> ResultByteBudget:
     """Return the byte budget for the step's results, less the results that were stored before a restart."""
     most = turn.dependencies.config.max_step_result_bytes
     last = max((message.position for message in conversation.own if message.tool_calls), default=0)
     stored = (message for message in conversation.own if message.position > last)
-    return StepRoom(most, most - sum(len(text_of(message.content).encode()) for message in stored))
+    return ResultByteBudget(most, most - sum(len(text_of(message.content).encode()) for message in stored))
 
 
-async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepRoom) -> Message:
+async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: ResultByteBudget) -> Message:
     outcome = room.admit(await _outcome(turn, state, open_call))
     message = NewMessage(
         role=Role.TOOL,
@@ -124,7 +124,7 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepR
         metadata={"is_error": True} if outcome.is_error else {},
     )
     counted = await count_new(message, present(state.agent).counter)
-    stored = await keep_step(turn, open_call.step, counted)
+    stored = await store_step(turn, open_call.step, counted)
     turn.events.emit(ToolAnswered(stored))
     return stored
 

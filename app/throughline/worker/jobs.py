@@ -26,7 +26,7 @@ MOST_TRIES = 12
 Code that needs the job's result queues it again.
 """
 
-MOST_DEATHS = 6
+MAX_CRASHES = 6
 """Consecutive process deaths during a job after which it is given up, since it may cause them."""
 
 OWNERS_PART = 4
@@ -195,8 +195,8 @@ class SideJobs:
 
     async def _outcome(self, taken: TakenJob) -> tuple[str, PutBack | None]:
         """Run the job; return its outcome for metrics, and how it goes back into the queue, if it does."""
-        if taken.attempt > MOST_DEATHS:
-            log.error("job given up, its processes died", kind=taken.job.kind, subject=taken.job.subject)
+        if taken.attempt > MAX_CRASHES:
+            log.error("job given up after crashes", kind=taken.job.kind, subject=taken.job.subject)
             return "let_go", None
         outcome: Outcome[NotDone | None] = await outcome_of_awaiting(self._handlers[taken.job.kind](taken.job.subject))
         if isinstance(outcome, Raised):
@@ -216,7 +216,7 @@ class SideJobs:
             log.error("job given up after failures", **fields)
             return "let_go", None
         delay = max(min(self._config.first_pause * int(4 ** (failures - 1)), self._config.longest_pause), least)
-        log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **fields)
+        log.warning("job failed", delay_seconds=delay.total_seconds(), **fields)
         return "failed", PutBack(delay, failures=failures, is_continued=taken.is_continued)
 
     async def _is_stored(self, taken: TakenJob, outcome: str, put_back: PutBack | None) -> bool:
@@ -226,7 +226,7 @@ class SideJobs:
             else:
                 await self._queue.put_back(taken.lease, put_back)
         except ThroughlineError as error:
-            log.warning("end of a job was not stored, it is tried again", kind=taken.job.kind, error=error.code)
+            log.warning("job end not stored", kind=taken.job.kind, error=error.code)
             return False
         return True
 

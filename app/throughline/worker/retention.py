@@ -10,7 +10,7 @@ import structlog
 
 from throughline.db.jobs.kinds import RETENTION, UNUSED_SUMMARIES
 from throughline.db.jobs.queue import Schedule
-from throughline.db.retention.old_rows import FIRST_ID, RetentionRepository, Walked
+from throughline.db.retention.old_rows import FIRST_ID, BatchResult, RetentionRepository
 from throughline.domain.clock import Clock
 from throughline.domain.errors import TemporaryError
 
@@ -29,7 +29,7 @@ KEPT_HOURS = {
 
 log = structlog.get_logger(__name__)
 
-NOTHING_MORE = Walked(deleted=0, last=None)
+NOTHING_MORE = BatchResult(deleted=0, last=None)
 
 
 class RetentionMetrics(Protocol):
@@ -118,18 +118,18 @@ class Retention:
                 else:
                     places[kind] = looked.last
             await self._clock.sleep(PAUSE_SECONDS)
-        log.info("retention done", **deleted)
+        log.info("retention finished", **deleted)
         for kind in places:
             self._metrics.retention_out_of_time(kind=kind)
-            log.warning("retention ran out of time, the rest is left for the next", kind=kind)
+            log.warning("retention timed out", kind=kind)
 
-    async def _delete_batch(self, kind: str, hours: int, after: UUID) -> Walked:
+    async def _delete_batch(self, kind: str, hours: int, after: UUID) -> BatchResult:
         """Delete one batch. If it fails, this kind is skipped for the rest of the run; other kinds continue."""
         try:
             looked = await self._repository.delete(kind, hours, after)
         except TemporaryError as error:
             self._metrics.retention_failed(kind=kind)
-            log.warning("retention failed, it is tried again the next time", kind=kind, error=error.code)
+            log.warning("retention failed", kind=kind, error=error.code)
             return NOTHING_MORE
         self._metrics.retention_deleted(kind=kind, count=looked.deleted)
         return looked

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, places_of
+from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, traceback_lines
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun, Claimer
@@ -27,13 +27,13 @@ LONGEST_SILENCE_SECONDS = 60.0
 CANCELS_KEPT = 256
 """Announced cancels remembered, for runs that are being claimed at that moment."""
 
-PLACES_PER_OTHER = 10
+SLOTS_PER_SUMMARY = 10
 """One in this many turn slots may be used by work other than turns, that is, summaries on demand."""
 
 MOST_OTHERS_OF_OWNER = 4
 """Most on-demand summaries of one user in this process; never more than half of their slots."""
 
-ALONE_SECONDS = 10.0
+LAST_ATTEMPT_SPACING_SECONDS = 10.0
 """Seconds after a run started its last attempt in which no other run's last attempt starts in this process.
 
 A run that kills its process usually does so sooner. If a process died with hundreds of turns, their last attempts do
@@ -76,7 +76,7 @@ class Worker:
         self._loop: LeaseLoop[ClaimedRun] = LeaseLoop(self, heartbeats, signal, loop)
         self._free = config.concurrency
         self._is_line_empty = False
-        self._others = _places_for_others(config.concurrency)
+        self._summary_slots = _slots_for_summaries(config.concurrency)
         self._room = asyncio.Event()
         self._room.set()
         self._last_tries: dict[RunId, float] = {}
@@ -121,7 +121,7 @@ class Worker:
         """
         self._only_for = only_for
         loop, broken = asyncio.create_task(self._loop.run()), asyncio.Event()
-        loop.add_done_callback(lambda ended: _look_at_end(ended, broken))
+        loop.add_done_callback(lambda ended: _log_end(ended, broken))
         tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
         try:
             yield broken
@@ -205,7 +205,7 @@ class Worker:
         Such work gets only a share of the slots, so that turns always find some, and each owner a share of that. Raises
         TurnLimitReached, SummaryLimitReached.
         """
-        self._take_place(owner_id)
+        self._wait_for_slot(owner_id)
         try:
             await self._until_free()
             self._occupy()
@@ -214,10 +214,10 @@ class Worker:
             finally:
                 self.release()
         finally:
-            self._others.give_back(owner_id)
+            self._summary_slots.give_back(owner_id)
 
-    def _take_place(self, owner_id: UserId) -> None:
-        places = self._others
+    def _wait_for_slot(self, owner_id: UserId) -> None:
+        places = self._summary_slots
         match places.take(owner_id):
             case Taken.BY_OWNER:
                 most = places.most_of_owner
@@ -246,10 +246,10 @@ class Worker:
 
         Otherwise a run that kills its process could take the last attempts of other runs with it.
         """
-        since = self._dependencies.clock.monotonic() - ALONE_SECONDS
+        since = self._dependencies.clock.monotonic() - LAST_ATTEMPT_SPACING_SECONDS
         is_one_begun = any(began > since for began in self._last_tries.values())
-        passes_over = self._dependencies.config.max_attempts - 1 if is_one_begun else None
-        return replace(claimer, held=tuple(lease.id for lease in late), passes_over=passes_over)
+        skipped_attempt = self._dependencies.config.max_attempts - 1 if is_one_begun else None
+        return replace(claimer, held=tuple(lease.id for lease in late), skipped_attempt=skipped_attempt)
 
     def _take_slot(self) -> Claimer | None:
         if self._free == 0:
@@ -268,12 +268,12 @@ class Worker:
         self._room.set()
 
 
-def _look_at_end(loop: asyncio.Task[None], broken: asyncio.Event) -> None:
+def _log_end(loop: asyncio.Task[None], broken: asyncio.Event) -> None:
     if not loop.cancelled() and (error := loop.exception()) is not None:
-        log.error("claim loop broke", error=type(error).__name__, where=places_of(error))
+        log.error("claim loop crashed", error=type(error).__name__, where=traceback_lines(error))
         broken.set()
 
 
-def _places_for_others(concurrency: int) -> OwnerLimits:
-    most = max(1, concurrency // PLACES_PER_OTHER)
+def _slots_for_summaries(concurrency: int) -> OwnerLimits:
+    most = max(1, concurrency // SLOTS_PER_SUMMARY)
     return OwnerLimits(most, max(1, min(MOST_OTHERS_OF_OWNER, most // 2)))

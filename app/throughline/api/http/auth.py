@@ -24,7 +24,7 @@ LOCAL_USER = "local"
 ON_BEHALF_OF = "on-behalf-of"
 FORWARDED, FORWARDED_FOR = "forwarded", ("x-forwarded-for", "x-real-ip")
 MAX_USER_NAME = 200
-MAKE_ONE = (
+CREATE_KEY_HINT = (
     "`throughline keys create --user NAME --scope read --scope write --scope act_as` makes one; send it as "
     "`Authorization: Bearer <key>`."
 )
@@ -36,7 +36,7 @@ CacheKey: TypeAlias = tuple[bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedPrincipal:
     """An accepted key's principal, and the monotonic time in seconds until which the key is not looked up again."""
 
     principal: Principal
@@ -53,7 +53,7 @@ class Authenticator:
     def __init__(self, services: Services, config: ApiConfig) -> None:
         self._services = services
         self._config = config
-        self._known: dict[CacheKey, _Known] = {}
+        self._known: dict[CacheKey, _CachedPrincipal] = {}
         self._in_force: dict[bytes, float] = {}
         self._rechecking = asyncio.Lock()
         self._local: Principal | None = None
@@ -102,14 +102,16 @@ class Authenticator:
         principal = await self._look_up(secret, user)
         if len(self._known) >= MAX_KNOWN_KEYS:
             self._known.clear()
-        self._known[cached] = _Known(principal, now + self._config.key_cache_seconds)
+        self._known[cached] = _CachedPrincipal(principal, now + self._config.key_cache_seconds)
         return principal
 
     async def _without_key(self, headers: Headers) -> Principal:
         if not (self._config.trusted_socket or self._config.is_local_mode):
             raise NotAuthenticated("Send a key as `Authorization: Bearer <key>`. `throughline keys create` makes one.")
         if ON_BEHALF_OF in headers:
-            raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {MAKE_ONE}")
+            raise NotAllowed(
+                f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {CREATE_KEY_HINT}"
+            )
         if self._local is None:
             user_id = await self._services.database.users.get_or_create(LOCAL_USER)
             self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE}))
@@ -121,7 +123,9 @@ class Authenticator:
         if not user:
             return principal
         if Scope.ACT_AS not in principal.scopes:
-            raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, which this one lacks. {MAKE_ONE}")
+            raise NotAllowed(
+                f"`On-Behalf-Of` needs a key with the scope `act_as`, which this one lacks. {CREATE_KEY_HINT}"
+            )
         if len(user) > MAX_USER_NAME or not (user.isascii() and user.isprintable()):
             raise InvalidInput(
                 f"`On-Behalf-Of` must be 1 to {MAX_USER_NAME} printable ASCII characters.", field="On-Behalf-Of"
@@ -160,7 +164,7 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> 
     host = headers.get("host", "")
     if not _names_loopback(f"//{host}"):
         raise OriginRefused("Without a key only this machine is served: call it as localhost or 127.0.0.1.")
-    if _is_passed_on(headers):
+    if _is_forwarded(headers):
         raise OriginRefused(
             "Without a key only this machine is served, and a proxy has passed this on for another one. Create a key "
             "(`throughline keys create`) and start the service anew."
@@ -190,7 +194,7 @@ def _secret(headers: Headers) -> str | None:
     return secret.strip()
 
 
-def _is_passed_on(headers: Headers) -> bool:
+def _is_forwarded(headers: Headers) -> bool:
     """Return whether a proxy forwarded the request for another machine.
 
     A `Forwarded` header always counts as forwarded, because it is not parsed here.

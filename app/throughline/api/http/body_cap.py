@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from throughline.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget, HeldBytes
+from throughline.api.http.body_memory import UNCOUNTED_BYTES, BodyMemory, BodyReservation
 from throughline.api.http.problem_documents import error_problem
 from throughline.api.http.request_errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from throughline.domain.errors import PermanentError
@@ -43,7 +43,7 @@ class BodyCap:
         self._cap = cap
         self._own_caps = own_caps
         self._timeout_seconds = timeout_seconds
-        self._budget = BodyBudget(total_bytes, max(each.max_bytes for each in (cap, *own_caps.values())))
+        self._budget = BodyMemory(total_bytes, max(each.max_bytes for each in (cap, *own_caps.values())))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request if its headers suffice for that, else pass it on and count its body as it arrives."""
@@ -57,7 +57,7 @@ class BodyCap:
             await error_problem(refusal)(scope, receive, send)
             return
         size = _declared_bytes(headers)
-        held = HeldBytes(self._budget, cap.max_bytes if size is None else size, self._timeout_seconds)
+        held = BodyReservation(self._budget, cap.max_bytes if size is None else size, self._timeout_seconds)
         body = _Body(receive, cap, held, is_declared=size is not None)
         try:
             await self._app(scope, body.receive, send)
@@ -88,7 +88,7 @@ def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
 class _Body:
     """Receiver of one request's body that takes bytes of the budget and enforces the cap and the time limit."""
 
-    def __init__(self, receive: Receive, cap: Cap, held: HeldBytes, *, is_declared: bool) -> None:
+    def __init__(self, receive: Receive, cap: Cap, held: BodyReservation, *, is_declared: bool) -> None:
         self._held = held
         self._is_declared = is_declared
         self._receive = receive
@@ -100,7 +100,7 @@ class _Body:
     async def receive(self) -> Message:
         """Return the next ASGI message of the request.
 
-        Raises BodyTooLarge, BodyTooSlow and BodiesHeld, which the error handlers turn into responses.
+        Raises BodyTooLarge, BodyTooSlow and BodyMemoryExhausted, which the error handlers turn into responses.
         """
         if self._is_complete:
             return await self._receive()

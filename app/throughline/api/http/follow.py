@@ -50,7 +50,7 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
     The response is not begun while the run waits for a worker, so that it can still become a problem with Retry-After.
     """
     run = stream.run
-    if not run.status.is_final and not await call.services.database.followed_runs.is_anything_worked_on():
+    if not run.status.is_final and not await call.services.database.followed_runs.has_running_worker():
         try:
             stream = replace(stream, first=(*stream.first, *await _first_sign(request, call, stream.followed)))
         except TemporaryError as error:
@@ -72,7 +72,7 @@ async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Fol
     """
     runs = call.services.database.followed_runs
     async for item in followed:
-        if not isinstance(item, Idle) or await runs.is_anything_worked_on() or await request.is_disconnected():
+        if not isinstance(item, Idle) or await runs.has_running_worker() or await request.is_disconnected():
             return (item,)
     return ()
 

@@ -41,7 +41,7 @@ RUN_CANCELLED = "run_cancelled"
 log = structlog.get_logger(__name__)
 
 TIME_WORDS = "Must be a time with its offset: 2026-03-14T00:00:00Z."
-WORDS: Mapping[str, str] = {
+PYDANTIC_TEXTS: Mapping[str, str] = {
     "bool_type": "Must be true or false.",
     "datetime_from_date_parsing": TIME_WORDS,
     "datetime_parsing": TIME_WORDS,
@@ -71,62 +71,62 @@ WORDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProblemKind:
     """HTTP status of an error code, and the title that all problems with this code share."""
 
     status: int
     title: str
 
 
-KINDS: Mapping[str, Kind] = {
-    "malformed_body": Kind(400, "The body is not JSON"),
-    "malformed_request": Kind(400, "The request is not HTTP"),
-    "not_authenticated": Kind(401, "A valid key is needed"),
-    "not_allowed": Kind(403, "The key may not do this"),
-    "origin_refused": Kind(403, "Only this machine is served"),
-    "not_found": Kind(404, "Not found"),
-    "route_not_found": Kind(404, "No such route"),
-    "method_not_allowed": Kind(405, "Method not allowed"),
-    "body_too_slow": Kind(408, "The body did not arrive in time"),
-    "head_too_slow": Kind(408, "The request did not arrive in time"),
-    "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
-    "session_busy": Kind(409, "A turn of this session is running"),
-    "summary_conflict": Kind(409, "The summary was changed meanwhile"),
-    "summary_in_progress": Kind(409, "A summary of this session is being written"),
-    RUN_CANCELLED: Kind(409, "The run was cancelled"),
-    "body_too_large": Kind(413, "The body is too large"),
-    "unsupported_media_type": Kind(415, "Send plain JSON"),
-    "invalid_input": Kind(422, "The request is not valid"),
-    "model_refused": Kind(422, "The model declined this content"),
-    "queue_full": Kind(429, "Too many messages wait in this session"),
-    "owner_queue_full": Kind(429, "Too many of your messages wait"),
-    "owner_summaries_taken": Kind(429, "Too many of your summaries are being written"),
-    "head_too_large": Kind(431, "The request's head is too large"),
-    "internal_error": Kind(500, "Something unexpected went wrong"),
-    "lease_lost": Kind(500, "The run moved to another process"),
-    "run_abandoned": Kind(500, "The run could not be finished"),
-    "setting_invalid": Kind(500, "The service is not configured for this"),
-    "agent_invalid": Kind(500, "The agent cannot be used"),
-    "prompt_cannot_fit": Kind(500, "The agent leaves no room for a conversation"),
-    "model_rejected": Kind(502, "The model provider refused the request"),
-    "model_authentication_failed": Kind(502, "The model provider does not accept the service's key"),
-    "model_quota_exhausted": Kind(502, "The model provider account has no quota left"),
-    "model_invalid_request": Kind(502, "The model provider calls the request invalid"),
-    "context_overflow": Kind(502, "The prompt is longer than the model's window"),
-    "answer_too_long": Kind(502, "The model's answer was too long"),
-    "answer_incomplete": Kind(502, "The model's answer was incomplete"),
-    "database_unusable": Kind(503, "The database cannot serve"),
-    "database_unavailable": Kind(503, "The database does not answer"),
-    "claiming_broke": Kind(500, "The process takes no more turns"),
-    "no_worker_available": Kind(503, "No worker took the run"),
-    "turns_taken": Kind(503, "All open turns are taken"),
-    "service_stopping": Kind(503, "The service is stopping"),
-    "bodies_held": Kind(503, "The service holds too many large requests"),
-    "too_many_connections": Kind(503, "The service has too many connections"),
-    "model_unavailable": Kind(503, "The model provider is not available"),
-    "model_rate_limited": Kind(503, "The model provider is overloaded"),
-    "model_timeout": Kind(504, "The model did not answer in time"),
-    "turn_timeout": Kind(504, "The turn took too long"),
+PROBLEM_KINDS: Mapping[str, ProblemKind] = {
+    "malformed_body": ProblemKind(400, "The body is not JSON"),
+    "malformed_request": ProblemKind(400, "The request is not HTTP"),
+    "not_authenticated": ProblemKind(401, "A valid key is needed"),
+    "not_allowed": ProblemKind(403, "The key may not do this"),
+    "origin_refused": ProblemKind(403, "Only this machine is served"),
+    "not_found": ProblemKind(404, "Not found"),
+    "route_not_found": ProblemKind(404, "No such route"),
+    "method_not_allowed": ProblemKind(405, "Method not allowed"),
+    "body_too_slow": ProblemKind(408, "The body did not arrive in time"),
+    "head_too_slow": ProblemKind(408, "The request did not arrive in time"),
+    "idempotency_key_reused": ProblemKind(409, "The idempotency key was used for another request"),
+    "session_busy": ProblemKind(409, "A turn of this session is running"),
+    "summary_conflict": ProblemKind(409, "The summary was changed meanwhile"),
+    "summary_in_progress": ProblemKind(409, "A summary of this session is being written"),
+    RUN_CANCELLED: ProblemKind(409, "The run was cancelled"),
+    "body_too_large": ProblemKind(413, "The body is too large"),
+    "unsupported_media_type": ProblemKind(415, "Send plain JSON"),
+    "invalid_input": ProblemKind(422, "The request is not valid"),
+    "model_refused": ProblemKind(422, "The model declined this content"),
+    "queue_full": ProblemKind(429, "Too many messages wait in this session"),
+    "owner_queue_full": ProblemKind(429, "Too many of your messages wait"),
+    "owner_summaries_taken": ProblemKind(429, "Too many of your summaries are being written"),
+    "head_too_large": ProblemKind(431, "The request's head is too large"),
+    "internal_error": ProblemKind(500, "Something unexpected went wrong"),
+    "lease_lost": ProblemKind(500, "The run moved to another process"),
+    "run_abandoned": ProblemKind(500, "The run could not be finished"),
+    "setting_invalid": ProblemKind(500, "The service is not configured for this"),
+    "agent_invalid": ProblemKind(500, "The agent cannot be used"),
+    "prompt_cannot_fit": ProblemKind(500, "The agent leaves no room for a conversation"),
+    "model_rejected": ProblemKind(502, "The model provider refused the request"),
+    "model_authentication_failed": ProblemKind(502, "The model provider does not accept the service's key"),
+    "model_quota_exhausted": ProblemKind(502, "The model provider account has no quota left"),
+    "model_invalid_request": ProblemKind(502, "The model provider calls the request invalid"),
+    "context_overflow": ProblemKind(502, "The prompt is longer than the model's window"),
+    "answer_too_long": ProblemKind(502, "The model's answer was too long"),
+    "answer_incomplete": ProblemKind(502, "The model's answer was incomplete"),
+    "database_unusable": ProblemKind(503, "The database cannot serve"),
+    "database_unavailable": ProblemKind(503, "The database does not answer"),
+    "claiming_broke": ProblemKind(500, "The process takes no more turns"),
+    "no_worker_available": ProblemKind(503, "No worker took the run"),
+    "turns_taken": ProblemKind(503, "All open turns are taken"),
+    "service_stopping": ProblemKind(503, "The service is stopping"),
+    "bodies_held": ProblemKind(503, "The service holds too many large requests"),
+    "too_many_connections": ProblemKind(503, "The service has too many connections"),
+    "model_unavailable": ProblemKind(503, "The model provider is not available"),
+    "model_rate_limited": ProblemKind(503, "The model provider is overloaded"),
+    "model_timeout": ProblemKind(504, "The model did not answer in time"),
+    "turn_timeout": ProblemKind(504, "The turn took too long"),
 }
 
 
@@ -137,7 +137,7 @@ def problem(
 
     An unknown code gets the status and title of an internal error, and keeps its own `type`.
     """
-    kind = KINDS.get(code, KINDS["internal_error"])
+    kind = PROBLEM_KINDS.get(code, PROBLEM_KINDS["internal_error"])
     body = {"type": f"/problems/{code}", "title": kind.title, "status": kind.status, "detail": detail, **(more or {})}
     added = {"Cache-Control": "no-store", **(headers or {})}
     if kind.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
@@ -153,7 +153,7 @@ def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "")
     `run_id` names a run that continues although the request failed. Errors with status 503 are logged, except
     TooManyConnections: clients could fill the log by opening connections.
     """
-    if KINDS.get(error.code, KINDS["internal_error"]).status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if PROBLEM_KINDS.get(error.code, PROBLEM_KINDS["internal_error"]).status == HTTPStatus.SERVICE_UNAVAILABLE:
         _log_refusal(error, run_id, route)
     more = {**_members(error), **({"run_id": run_id} if run_id else {})}
     return problem(error.code, error.detail, more=more, headers=_headers(error))
@@ -168,7 +168,7 @@ def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
     if isinstance(error, TooManyConnections):
         return
     cause = error.detail if isinstance(error, DatabaseUnavailable | DatabaseUnusable) else error.code
-    log.warning("request refused for now", code=error.code, cause=cause, run_id=run_id or None, route=route or None)
+    log.warning("request refused temporarily", code=error.code, cause=cause, run_id=run_id or None, route=route or None)
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:
@@ -255,8 +255,8 @@ def _place(location: object) -> str:
 
 def _message(error: Mapping[str, object]) -> str:
     kind, context = str(error.get("type")), error.get("ctx")
-    if kind in WORDS:
-        return WORDS[kind].format_map(context if isinstance(context, dict) else {})
+    if kind in PYDANTIC_TEXTS:
+        return PYDANTIC_TEXTS[kind].format_map(context if isinstance(context, dict) else {})
     return (
         str(error.get("msg", "")).removeprefix("Value error, ").replace("Input should be", "Must be").rstrip(".") + "."
     )
@@ -282,12 +282,14 @@ class UnexpectedErrors:
             has_begun = True
             await send(message)
 
-        boundary = ErrorBoundary(log.error, "request broke", lets_through=(ClientDisconnect,), method=scope["method"])
+        boundary = ErrorBoundary(
+            log.error, "unexpected error", task="request", lets_through=(ClientDisconnect,), method=scope["method"]
+        )
         try:
             with boundary:
                 await self._app(scope, receive, note_start)
         except ClientDisconnect:
-            log.info("client left before its body was complete")
+            log.info("client disconnected in request body")
         if boundary.error is not None and not has_begun:
             detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
             await problem(ThroughlineError.code, detail)(scope, receive, send)

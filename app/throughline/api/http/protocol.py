@@ -99,10 +99,10 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if number > self._limits.max_connections:
             self.app_state = {**self.app_state, BEYOND_LIMIT: True}
-        self._expect(self._head_is_late, self._limits.head_seconds)
+        self._set_deadline(self._head_is_late, self._limits.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect_nothing()
+        self._clear_deadline()
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
@@ -118,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._framing_bytes += len(data)
         if self._deadline is None and not self._is_answering() and not self._is_in_head:
-            self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own timer
+            self._set_deadline(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own timer
         if self._framing_bytes > self._limits.max_head_bytes:
             self._refuse(_head_too_large(f"{self._limits.max_head_bytes} bytes"))
         if self._is_answered_early():
@@ -137,7 +137,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._is_in_head, self._framing_bytes, self._rest_bytes = True, 0, 0
         if self._deadline is None:
-            self._expect(self._head_is_late, self._limits.head_seconds)
+            self._set_deadline(self._head_is_late, self._limits.head_seconds)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header of the head. Trailers are dropped, because nothing reads them."""
@@ -152,7 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Stop the head's deadline and begin the request."""
         self._is_in_head = False
         self._count_from_here()
-        self._expect_nothing()
+        self._clear_deadline()
         if not self._asks_for_another_protocol():
             self._cycle_before = self.cycle
             super().on_headers_complete()
@@ -165,14 +165,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Stop the deadline for the rest of the body. The request may have been answered before."""
         if not self._asks_for_another_protocol():
-            self._expect_nothing()
+            self._clear_deadline()
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Start the deadline for the rest of the body if the request was answered before its body was complete."""
         super().on_response_complete()
         if self._is_answered_early() and not self.transport.is_closing():
-            self._expect(self.transport.close, self._limits.rest_seconds)
+            self._set_deadline(self.transport.close, self._limits.rest_seconds)
 
     def _count_from_here(self) -> None:
         """Restart the count of bytes outside of bodies.
@@ -215,18 +215,18 @@ class LimitedProtocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self.data_received(head + rest)
 
-    def _expect(self, otherwise: Callable[[], None], seconds: float) -> None:
-        self._expect_nothing()
+    def _set_deadline(self, otherwise: Callable[[], None], seconds: float) -> None:
+        self._clear_deadline()
         self._deadline = self.loop.call_later(seconds, otherwise)
 
-    def _expect_nothing(self) -> None:
+    def _clear_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _head_is_late(self) -> None:
         if self._is_answering():  # an earlier request is being answered
-            self._expect(self._head_is_late, self._limits.head_seconds)
+            self._set_deadline(self._head_is_late, self._limits.head_seconds)
         elif self._framing_bytes:
             seconds = self._limits.head_seconds
             self._refuse(HeadTooSlow(f"The request's head did not arrive within {seconds:g} seconds. Send it again."))
@@ -242,10 +242,10 @@ class LimitedProtocol(HttpToolsProtocol):
         A request that has arrived completely is answered first, and `error` is not sent. Nor is it sent if another
         response is being written, or if the refused request was answered before its body was complete.
         """
-        self._expect_nothing()
+        self._clear_deadline()
         if self.transport.is_closing():
             return
-        self._drop_waiting()
+        self._drop_incomplete_request()
         if self._is_answering() and not self.cycle.more_body:
             self.cycle.keep_alive, self._is_done_reading = False, True
             self.flow.pause_reading()
@@ -259,7 +259,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write(_on_the_wire(error_problem(error)))
         self.transport.close()
 
-    def _drop_waiting(self) -> None:
+    def _drop_incomplete_request(self) -> None:
         """Drop the newest pipelined request if its body is incomplete and it waits behind others."""
         if self._is_answering() and self.cycle.more_body and self.pipeline:
             assert self._cycle_before is not None

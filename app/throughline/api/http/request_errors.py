@@ -40,7 +40,7 @@ class BodyTooLarge(PermanentError):
     code = "body_too_large"
 
 
-class BodiesHeld(TemporaryError):
+class BodyMemoryExhausted(TemporaryError):
     """Error for a body that must wait: the process, or the body's owner, holds as many body bytes as allowed."""
 
     code = "bodies_held"

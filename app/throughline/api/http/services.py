@@ -14,7 +14,7 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.submission import Submission, Submitted
 from throughline.memories.keeper import MemoryKeeper
-from throughline.summary.reread import SummaryCost, Wish
+from throughline.summary.reread import SummaryCost, SummaryRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Services:
     preview_context: Callable[[UserId, SessionId, Content | None], Awaitable[Preview]]
     pin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
     unpin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
-    summarize_now: Callable[[UserId, SessionId, Wish], Awaitable[CompactionResult]]
-    estimate_summary: Callable[[UserId, SessionId, Wish], Awaitable[SummaryCost]]
+    summarize_now: Callable[[UserId, SessionId, SummaryRequest], Awaitable[CompactionResult]]
+    estimate_summary: Callable[[UserId, SessionId, SummaryRequest], Awaitable[SummaryCost]]
     render_metrics: Callable[[], tuple[bytes, str]]
     check_ready: Callable[[], Awaitable[Readiness]]
     count_message: Callable[[str, NewMessage], Awaitable[NewMessage]]

@@ -92,7 +92,7 @@ async def _chunks(stream: RunStream) -> AsyncGenerator[bytes]:
             async for item in followed:
                 yield _chunk(stream, item)
     except ThroughlineError as error:
-        log.warning("event stream broke", run_id=str(stream.run.id), error=error.code)
+        log.warning("event stream failed", run_id=str(stream.run.id), error=error.code)
         raise StreamAborted from error
 
 

@@ -17,8 +17,8 @@ from throughline.api.native.requests import (
     IMAGE_URL,
     MAX_BLOCKS,
     MAX_POSITION,
-    KeptMoment,
     Metadata,
+    StorableTime,
     Title,
     content_kind,
 )
@@ -98,7 +98,7 @@ class MessageLine(BaseModel):
     name: str | None = Field(None, max_length=MAX_NAME)
     author: str | None = Field(None, max_length=200)
     source: SourceName | None = None
-    created_at: KeptMoment | None = None
+    created_at: StorableTime | None = None
     metadata: Metadata = Field(default_factory=dict)
 
 

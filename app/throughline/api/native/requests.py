@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from throughline.api.http.problem_documents import TIME_WORDS
-from throughline.context.policy import MAX_WISH
+from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.text import is_blank
 
@@ -105,7 +105,7 @@ def _in_utc(time: datetime) -> datetime:
 Moment: TypeAlias = Annotated[
     AwareDatetime, Field(strict=False), BeforeValidator(_check_is_written_out), AfterValidator(_in_utc)
 ]
-KeptMoment: TypeAlias = Annotated[Moment, AfterValidator(_check_is_kept)]
+StorableTime: TypeAlias = Annotated[Moment, AfterValidator(_check_is_kept)]
 """Time that is stored, and that can be shown in any time zone."""
 
 Metadata: TypeAlias = Annotated[
@@ -135,7 +135,9 @@ class ChangeSession(BaseModel):
         default=False, description="takes no message any more; can still be read, summarized, restored and pinned in"
     )
     summary_instructions: str = Field(
-        "", max_length=MAX_WISH, description="what every summary of the session has to keep; empty: nothing further"
+        "",
+        max_length=MAX_INSTRUCTIONS,
+        description="what every summary of the session has to keep; empty: nothing further",
     )
 
 
@@ -227,7 +229,9 @@ class Summarize(BaseModel):
 
     model_config = STRICT
 
-    instructions: str = Field("", max_length=MAX_WISH, description="what it has to keep, also of what is summarized")
+    instructions: str = Field(
+        "", max_length=MAX_INSTRUCTIONS, description="what it has to keep, also of what is summarized"
+    )
     from_position: int | None = Field(
         None,
         ge=1,

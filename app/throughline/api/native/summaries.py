@@ -15,7 +15,7 @@ from throughline.api.native.documented import json_body
 from throughline.api.native.requests import ListSummaries, Summarize
 from throughline.domain.ids import SummaryId
 from throughline.domain.text import clean_text
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryCostOut, SummaryList, SummaryVersionOut
 
 MAX_DIGITS = 9  # any such number fits an integer column
@@ -95,8 +95,8 @@ async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Res
     return JsonResponse(SessionOut.render(await summaries.restore(call.owner_id, found, version_id)))
 
 
-def _wish(body: Summarize) -> Wish:
-    return Wish(clean_text(body.instructions).strip(), body.from_position)
+def _wish(body: Summarize) -> SummaryRequest:
+    return SummaryRequest(clean_text(body.instructions).strip(), body.from_position)
 
 
 def _id_or_number(text: str) -> SummaryId | int:

@@ -14,11 +14,11 @@ from throughline.context.measure import tokens_of
 from throughline.context.policy import ImportanceWeights
 from throughline.context.stages.trim_groups import (
     NOTE_TOKENS,
-    droppable,
+    apply_stage,
+    droppable_count,
     group_tokens,
     past_groups,
     positions_of,
-    staged,
 )
 from throughline.context.view import View, show
 from throughline.context.view_state import NEW_VIEW, ViewState
@@ -43,11 +43,11 @@ _MARK = re.compile(r"\d|[_/.][\w./-]")
 def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
     """Leave out messages that score below `min_score_threshold`, then more, lowest score first, down to the target."""
     groups = past_groups(view)
-    candidates = groups[: droppable(groups, max(view.context_input.policy.min_recent_messages - 1, 1))]
+    candidates = groups[: droppable_count(groups, max(view.context_input.policy.min_recent_messages - 1, 1))]
     if not candidates:
         return view, ()
     positions = _chosen(view, candidates, _scores(candidates, groups, view))
-    return staged(view, _with_left_out(view, positions), NAME)
+    return apply_stage(view, _with_left_out(view, positions), NAME)
 
 
 def score(group: Group[PromptMessage], referred: frozenset[str], weights: ImportanceWeights) -> float:

@@ -10,17 +10,17 @@ from typing import TypeAlias
 
 from throughline.context.measure import count_system
 from throughline.context.stages.message_cuts import (
+    choose_fitting_level,
     current_tokens,
-    newest_small_step,
     room_for_user,
     running_groups,
-    tightened,
+    spared_step_positions,
     with_fold,
     with_pins_cut,
     with_rows_cut,
     with_user_cut,
 )
-from throughline.context.stages.trim_groups import Goal, fewest, past_groups, trimmed
+from throughline.context.stages.trim_groups import Goal, groups_to_drop, past_groups, trimmed
 from throughline.context.view import View, show
 from throughline.context.view_state import ViewState
 
@@ -75,8 +75,8 @@ def truncate_big_messages(view: View, goal: Goal) -> ViewState:
     read again would be cut in favour of older ones.
     """
     smallest = max(min(int(goal.limit * BIG_SHARE), BIG_TOKENS), SMALLEST_SHOWN)
-    spared = newest_small_step(view)
-    return tightened(view, goal.aim, lambda room: with_rows_cut(view, room, smallest, spared))
+    spared = spared_step_positions(view)
+    return choose_fitting_level(view, goal.aim, lambda room: with_rows_cut(view, room, smallest, spared))
 
 
 def trim_oldest(view: View, goal: Goal) -> ViewState:
@@ -87,7 +87,7 @@ def trim_oldest(view: View, goal: Goal) -> ViewState:
     past = past_groups(view)
     if not past:
         return view.state
-    dropped = fewest(view, past, goal, keep_messages=max(view.context_input.policy.min_recent_messages, 0))
+    dropped = groups_to_drop(view, past, goal, keep_messages=max(view.context_input.policy.min_recent_messages, 0))
     state, more = trimmed(view, past[:dropped]), 1
     # The notes may take more than the room that was reserved for them.
     while dropped < len(past) and show(view.context_input, state).tokens > goal.limit:
@@ -107,13 +107,13 @@ def squeeze_messages(view: View, goal: Goal) -> ViewState:
 
     The ids and names of calls cannot be cut; other messages are cut further to make up for them.
     """
-    return tightened(view, goal.limit, lambda room: with_rows_cut(view, room, SMALLEST_SHOWN))
+    return choose_fitting_level(view, goal.limit, lambda room: with_rows_cut(view, room, SMALLEST_SHOWN))
 
 
 def fold_running_steps(view: View, goal: Goal) -> ViewState:
     """Show the oldest steps of the running turn as one short note, never the newest step, which the turn continues."""
     running = running_groups(view)[:-1]
-    return with_fold(view, running[: fewest(view, running, goal, keep_messages=0)])
+    return with_fold(view, running[: groups_to_drop(view, running, goal, keep_messages=0)])
 
 
 def drop_summary(view: View, goal: Goal) -> ViewState:
@@ -127,12 +127,12 @@ def truncate_pins(view: View, goal: Goal) -> ViewState:
 
     The user's current text, if it is pinned too, stays as it is; later stages may cut it.
     """
-    return tightened(view, goal.limit, lambda room: with_pins_cut(view, room, SMALLEST_SHOWN))
+    return choose_fitting_level(view, goal.limit, lambda room: with_pins_cut(view, room, SMALLEST_SHOWN))
 
 
 def truncate_pins_hard(view: View, goal: Goal) -> ViewState:
     """Cut pinned messages to the remaining room, however small it is."""
-    return tightened(view, goal.limit, lambda room: with_pins_cut(view, room, 1))
+    return choose_fitting_level(view, goal.limit, lambda room: with_pins_cut(view, room, 1))
 
 
 def truncate_user_text(view: View, goal: Goal) -> ViewState:

@@ -22,7 +22,7 @@ FRAMING_TOKENS = 48
 """Tokens of a tool result besides its text: ids, names and the message's framing."""
 
 
-def tightened(view: View, most: int, choose: Callable[[int], ViewState]) -> ViewState:
+def choose_fitting_level(view: View, most: int, choose: Callable[[int], ViewState]) -> ViewState:
     """Return the state that `choose` makes for the room `most`, or for less room if the prompt then still exceeds it.
 
     The prompt exceeds it if parts that cannot be cut take more than their share.
@@ -64,7 +64,7 @@ def _level(view: View, sizes: Sequence[int], room: int, smallest: int) -> int:
     return max(fair_level(sizes, max(room - (view.tokens - sum(sizes)), 0)), smallest)
 
 
-def newest_small_step(view: View) -> frozenset[int]:
+def spared_step_positions(view: View) -> frozenset[int]:
     """Return the positions of the running turn's newest step.
 
     Empty if one of its messages is larger than a tool result may be.

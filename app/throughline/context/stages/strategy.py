@@ -9,20 +9,20 @@ from throughline.context.stages.truncate_history import truncate_history
 from throughline.context.view import View
 
 
-class MakeRoom(Protocol):
+class ReductionStrategy(Protocol):
     """A strategy: takes a view over the threshold; returns a smaller one, and the names of the stages that ran."""
 
     def __call__(self, view: View, /) -> tuple[View, tuple[str, ...]]:
         """Return the same view if nothing can be left out."""
 
 
-def summarise_instead(view: View) -> tuple[View, tuple[str, ...]]:
+def leave_unchanged(view: View) -> tuple[View, tuple[str, ...]]:
     """Return the view unchanged: with this strategy, the plan decides which messages a new summary covers."""
     return view, ()
 
 
-STRATEGIES: Mapping[Strategy, MakeRoom] = {
-    Strategy.SUMMARIZATION: summarise_instead,
+STRATEGIES: Mapping[Strategy, ReductionStrategy] = {
+    Strategy.SUMMARIZATION: leave_unchanged,
     Strategy.TRUNCATION: truncate_history,
     Strategy.IMPORTANCE: keep_important,
 }

@@ -52,7 +52,7 @@ def group_tokens(view: View, groups: Sequence[Group[PromptMessage]]) -> list[int
     return [sum(tokens[id(message)] for message in group.messages) for group in groups]
 
 
-def fewest(view: View, groups: Sequence[Group[PromptMessage]], goal: Goal, *, keep_messages: int) -> int:
+def groups_to_drop(view: View, groups: Sequence[Group[PromptMessage]], goal: Goal, *, keep_messages: int) -> int:
     """Return how many groups, oldest first, have to be left out to reach the aim, else the limit; else all.
 
     The newest groups, which hold `keep_messages` messages, are left out only to reach the limit.
@@ -62,10 +62,10 @@ def fewest(view: View, groups: Sequence[Group[PromptMessage]], goal: Goal, *, ke
     freed[0] = 0
     for_limit = next((n for n in range(count + 1) if total - freed[n] <= goal.limit), count)
     for_aim = next((n for n in range(count + 1) if total - freed[n] <= goal.aim), count)
-    return max(for_limit, min(for_aim, droppable(groups, keep_messages)))
+    return max(for_limit, min(for_aim, droppable_count(groups, keep_messages)))
 
 
-def droppable(groups: Sequence[Group[PromptMessage]], keep_messages: int) -> int:
+def droppable_count(groups: Sequence[Group[PromptMessage]], keep_messages: int) -> int:
     """Return how many of the oldest groups may be left out so that the rest holds at least `keep_messages` messages."""
     kept = 0
     for index in range(len(groups) - 1, -1, -1):
@@ -83,7 +83,7 @@ def trimmed(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
     return replace(view.state, trimmed_through_position=max(through, view.state.trimmed_through_position))
 
 
-def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ...]]:
+def apply_stage(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ...]]:
     """Return the view that a strategy's `state` shows, and the stage's name; growth is then measured from its size.
 
     Return the view unchanged and no name if too little would be freed. The required share of the window is larger until
@@ -94,10 +94,12 @@ def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ..
     least = WORTHWHILE_SHARE if has_grown(view.context_input, view.tokens) else GROWTH_SHARE
     if freed < least * view.context_input.budget.window_tokens:
         return view, ()
-    return forgetful(replace(smaller, state=replace(smaller.state, compacted_to_tokens=smaller.tokens))), (name,)
+    return drop_hidden_entries(replace(smaller, state=replace(smaller.state, compacted_to_tokens=smaller.tokens))), (
+        name,
+    )
 
 
-def forgetful(view: View) -> View:
+def drop_hidden_entries(view: View) -> View:
     """Return the view with a state that holds nothing about messages which are hidden by the summary or trimmed."""
     state, current = view.state, view.context_input.current
     hidden = max(view.context_input.summary_through_position, state.trimmed_through_position)

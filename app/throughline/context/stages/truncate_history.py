@@ -2,7 +2,14 @@
 
 from throughline.context.calibration import unscale
 from throughline.context.compaction_triggers import GROWTH_SHARE
-from throughline.context.stages.trim_groups import Goal, droppable, fewest, past_groups, staged, trimmed
+from throughline.context.stages.trim_groups import (
+    Goal,
+    apply_stage,
+    droppable_count,
+    groups_to_drop,
+    past_groups,
+    trimmed,
+)
 from throughline.context.view import View
 
 NAME = "history_truncated"
@@ -15,13 +22,15 @@ def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
     groups = past_groups(view)
     if not groups:
         return view, ()
-    wanted = droppable(groups, view.context_input.policy.keep_recent - 1)  # the user's message is one of the newest
+    wanted = droppable_count(
+        groups, view.context_input.policy.keep_recent - 1
+    )  # the user's message is one of the newest
     most = _most_tokens(view)
-    enough = fewest(view, groups, Goal(limit=most, aim=most), keep_messages=0)
+    enough = groups_to_drop(view, groups, Goal(limit=most, aim=most), keep_messages=0)
     target = min(unscale(view.context_input.budget.target_tokens, view.context_input.factor), most)
-    fewer = fewest(view, groups, Goal(limit=target, aim=target), keep_messages=0)
+    fewer = groups_to_drop(view, groups, Goal(limit=target, aim=target), keep_messages=0)
     dropped = wanted if wanted >= enough else fewer
-    return staged(view, trimmed(view, groups[:dropped]), NAME)
+    return apply_stage(view, trimmed(view, groups[:dropped]), NAME)
 
 
 def _most_tokens(view: View) -> int:

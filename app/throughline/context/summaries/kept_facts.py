@@ -39,7 +39,7 @@ def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[
     return tuple(fact for fact in current.facts if fact in kept)
 
 
-def unfollowed(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
+def without_subjects(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
     """Return the facts without subjects, for a summary that covers messages from which no facts were kept.
 
     Whether such facts still hold is unknown.
@@ -59,7 +59,7 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
     known: defaultdict[str, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: fact.position):
         same = known[fact.text.casefold()]
-        at = next((at for at, before in enumerate(same) if not _are_two(before, fact)), None)
+        at = next((at for at, before in enumerate(same) if not _differ_in_subject(before, fact)), None)
         if at is None:
             same.append(fact)
             continue
@@ -68,7 +68,7 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
     return sorted((fact for same in known.values() for fact in same), key=lambda fact: fact.position)
 
 
-def _are_two(one: KeptFact, other: KeptFact) -> bool:
+def _differ_in_subject(one: KeptFact, other: KeptFact) -> bool:
     """Return whether equal texts are two facts because their subjects differ, as "Monday" of two meetings.
 
     Subjects are compared only if a model named both or neither: a rule names a subject by its key, a model by its
@@ -104,7 +104,9 @@ def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
     for fact in sorted(facts, key=lambda fact: len(fact.text), reverse=True):
         at_position = by_position[fact.position]
         wholes = ((at, whole) for at, whole in enumerate(at_position) if fact.text in whole.text)
-        index = next((at for at, whole in wholes if fact.text != whole.text or not _are_two(whole, fact)), None)
+        index = next(
+            (at for at, whole in wholes if fact.text != whole.text or not _differ_in_subject(whole, fact)), None
+        )
         if index is None:
             at_position.append(fact)
         else:

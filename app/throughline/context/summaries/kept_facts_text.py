@@ -32,7 +32,7 @@ WEIGHTS = {
 MESSAGE_SHARE = 4
 """Divisor of a kind's share: one message fills at most a quarter of it, so that a paste does not displace the rest."""
 
-UNTOLD = "earlier"
+MAYBE_OUTDATED = "earlier"
 """Appended to a fact if it is unknown whether it still holds."""
 
 EVEN = 0.5
@@ -81,7 +81,7 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     """
     see = f"; later: #{later}" if later and _is_tracked(fact) and not fact.replaced_by else ""
     is_untold = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
-    ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {UNTOLD}" if is_untold else ""
+    ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {MAYBE_OUTDATED}" if is_untold else ""
     return f"- {_told(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
 
 

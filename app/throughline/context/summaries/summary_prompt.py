@@ -73,7 +73,7 @@ _FAKED_LINE = re.compile(rf"[{LINE_ENDS}](?=[{BLANK}{INVISIBLE}]*+[{LEFT_BRACKET
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryTask:
+class TextRequest:
     """What a request asks of the text: at most `max_tokens`, further `instructions`, and facts to keep word for word.
 
     `subjects` are subjects of facts kept before which the messages may mention again. None: no facts are requested.
@@ -85,7 +85,7 @@ class SummaryTask:
 
 
 def summary_request(
-    existing_summary: str, messages: Sequence[Message], policy: SummaryPolicy, asked: SummaryTask
+    existing_summary: str, messages: Sequence[Message], policy: SummaryPolicy, asked: TextRequest
 ) -> Prompt:
     """Return the prompt that requests one text to replace `existing_summary` and `messages` together."""
     parts = []
@@ -95,13 +95,13 @@ def summary_request(
     return _request(parts, policy, asked)
 
 
-def segment_request(messages: Sequence[Message], policy: SummaryPolicy, asked: SummaryTask) -> Prompt:
+def segment_request(messages: Sequence[Message], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
     """Return the prompt that requests a text about `messages` alone, for a new summary segment."""
     record = f"The record:\n{_fenced(CONVERSATION_TAG, render_transcript(messages))}"
     return _request([record, SEGMENT_TASK], policy, asked)
 
 
-def merge_request(segments: Sequence[Segment], policy: SummaryPolicy, asked: SummaryTask) -> Prompt:
+def merge_request(segments: Sequence[Segment], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
     """Return the prompt that requests one text to replace the texts of neighbouring segments."""
     told = PARAGRAPH.join(node_text(segment) for segment in segments)
     existing = f"The existing summaries of neighbouring parts, oldest first:\n{_fenced(EXISTING_TAG, told)}"
@@ -183,7 +183,7 @@ def _hash_of(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def _request(parts: Sequence[str], policy: SummaryPolicy, asked: SummaryTask) -> Prompt:
+def _request(parts: Sequence[str], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
     wishes = [policy.style and f"Style: {policy.style}", asked.instructions and f"{WISHES} {asked.instructions}"]
     told = [*parts, *filter(None, wishes)]
     if asked.subjects is not None:
@@ -231,7 +231,7 @@ def _text(content: Content) -> str:
 
 
 def _frame_text() -> str:
-    empty = summary_request("…", (), SummaryPolicy(), SummaryTask(1, subjects=()))
+    empty = summary_request("…", (), SummaryPolicy(), TextRequest(1, subjects=()))
     return "".join(str(message.content) for message in empty.messages)
 
 

@@ -58,7 +58,7 @@ _BUSY = {
     "55P03": "waited too long for a lock",
 }
 _FULL_CLASSES = {"53300": "has no connection left", "53": "is out of resources"}
-_PASSING_CLASSES = {
+_TEMPORARY_CLASSES = {
     "57": "was interrupted by its operator",
     "58030": "cannot read or write its files",
 }
@@ -158,7 +158,7 @@ def _by_code(code: str) -> ThroughlineError:
     for full, words in _FULL_CLASSES.items():
         if code.startswith(full):
             return DatabaseFull(f"The database {words} (SQLSTATE {code}). {AGAIN}", delay_seconds=RETRY_AFTER_SECONDS)
-    for passing, words in _PASSING_CLASSES.items():
+    for passing, words in _TEMPORARY_CLASSES.items():
         if code.startswith(passing):
             return _unavailable(f"The database {words} (SQLSTATE {code}).")
     if code.startswith("22"):

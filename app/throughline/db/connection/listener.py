@@ -63,7 +63,7 @@ class Listener:
                     timeout=ANSWER_TIMEOUT_SECONDS,
                 )
         except _ERRORS as error:
-            log.info("notification could not be sent", error=type(error).__name__)
+            log.info("notification not sent", error=type(error).__name__)
 
     async def _keep(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -87,7 +87,7 @@ class Listener:
             except TimeoutError:
                 if not await self._answers():
                     break
-        log.warning("connection for notifications lost, polling meanwhile")
+        log.warning("listener disconnected")
 
     async def _answers(self) -> bool:
         try:
@@ -107,7 +107,7 @@ class Listener:
             )
             await connection.add_listener(CHANNEL, self._receive)
         except _ERRORS as error:
-            log.info("no connection for notifications yet", error=type(error).__name__)
+            log.info("listener connection failed", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return False

@@ -86,17 +86,17 @@ class ConnectionPool:
         """
         await self._reserve()
         try:
-            generation, connection = self._generation, self._take() or await self._connect()
+            generation, connection = self._generation, self._acquire() or await self._connect()
             try:
                 yield connection
             except BaseException as error:
                 if _is_unusable(error):
                     connection.terminate()
                 if generation == self._generation and (is_connection_lost(error) or is_stale_plan(error)):
-                    self._leave_all()
+                    self._discard_all()
                 raise
             finally:
-                self._give_back(connection, is_good=generation == self._generation)
+                self._release(connection, is_good=generation == self._generation)
         finally:
             self._free.release()
 
@@ -127,7 +127,7 @@ class ConnectionPool:
         if loop is None or loop is not self._loop:
             raise DatabaseUnusable(OTHER_LOOP)
 
-    def _take(self) -> asyncpg.Connection | None:
+    def _acquire(self) -> asyncpg.Connection | None:
         """Return the most recently used idle connection, None if there is none that may be used."""
         while self._idle:
             one = self._idle.pop()
@@ -138,7 +138,7 @@ class ConnectionPool:
             one.connection.terminate()
         return None
 
-    def _give_back(self, connection: asyncpg.Connection, *, is_good: bool) -> None:
+    def _release(self, connection: asyncpg.Connection, *, is_good: bool) -> None:
         if connection.is_closed():  # is_in_transaction() would raise and hide the original error
             return
         if self._is_closed or not is_good or connection.is_in_transaction():
@@ -146,7 +146,7 @@ class ConnectionPool:
         else:
             self._idle.append(_Idle(connection, time.monotonic()))
 
-    def _leave_all(self) -> None:
+    def _discard_all(self) -> None:
         """Discard all connections, since the others share the failure: only new ones find a new server or schema."""
         self._generation += 1
         while self._idle:

@@ -27,10 +27,10 @@ async def check_urls(urls: DatabaseUrls) -> None:
     Raises DatabaseUnusable, which names the setting to change, or DatabaseUnavailable, which names host and port.
     """
     async with _connected(urls.shared_address()) as shared:
-        if not urls.direct_url and not await _is_rewritten(shared):
+        if not urls.direct_url and not await _has_intermediary(shared):
             return
         async with _connected(urls.session_address()) as own:
-            heard = [await _hears(own, shared) for _ in range(LISTENS)]
+            heard = [await _receives_notification(own, shared) for _ in range(LISTENS)]
             if not all(heard):
                 raise await _refusal(own, urls)
 
@@ -45,15 +45,15 @@ async def check_direct(urls: DatabaseUrls) -> None:
             await check_urls(urls)
             return
     async with _connected(urls.session_address()) as own:
-        if not await _is_rewritten(own):
+        if not await _has_intermediary(own):
             return
         async with _connected(urls.session_address()) as other:
-            heard = [await _hears(own, other) for _ in range(LISTENS)]
+            heard = [await _receives_notification(own, other) for _ in range(LISTENS)]
             if not all(heard):
                 raise await _refusal(own, urls)
 
 
-async def _is_rewritten(connection: asyncpg.Connection) -> bool:
+async def _has_intermediary(connection: asyncpg.Connection) -> bool:
     """Whether an intermediary reported another server process id than the one that answers.
 
     Poolers do this, and so do some hosts' proxies that keep sessions intact.
@@ -64,8 +64,8 @@ async def _is_rewritten(connection: asyncpg.Connection) -> bool:
     return bool(answering != connection.get_server_pid())
 
 
-async def _hears(listener: asyncpg.Connection, teller: asyncpg.Connection) -> bool:
-    """Whether `listener` receives a notification from `teller`: it has a session, and both use one database.
+async def _receives_notification(listener: asyncpg.Connection, sender: asyncpg.Connection) -> bool:
+    """Whether `listener` receives a notification from `sender`: it has a session, and both use one database.
 
     PostgreSQL signals listeners before it answers the sender, and they deliver before answering their next statement.
     """
@@ -76,7 +76,7 @@ async def _hears(listener: asyncpg.Connection, teller: asyncpg.Connection) -> bo
         heard.append(told)
 
     await listener.add_listener(channel, hear)
-    await teller.execute(f"notify {channel}")
+    await sender.execute(f"notify {channel}")
     await listener.execute("select 1")
     await listener.remove_listener(channel, hear)
     return bool(heard)
@@ -85,7 +85,7 @@ async def _hears(listener: asyncpg.Connection, teller: asyncpg.Connection) -> bo
 async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusable:
     if not urls.direct_url:
         return DatabaseUnusable(f"DATABASE_URL leads to a connection pooler in transaction mode. {ADVICE}")
-    if await _is_rewritten(own):
+    if await _has_intermediary(own):
         return DatabaseUnusable(
             f"DATABASE_DIRECT_URL leads to a connection pooler, too, or to another database. {ADVICE}"
         )

@@ -49,7 +49,7 @@ class RunSignal(Signal):
         self.seen: Seen | None = None
         self._events: list[RunEvent] = []
 
-    async def wait_behind(self, seen: Seen, timeout_seconds: float) -> bool:
+    async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
         """Wait like `wait`, and meanwhile expose in `seen` what the reader has seen, for the poll."""
         self.seen = seen
         try:

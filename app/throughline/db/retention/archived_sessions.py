@@ -6,7 +6,7 @@ from uuid import UUID
 
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.erasure import erase_session
-from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.quotations import hold_history
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
@@ -44,7 +44,7 @@ BEFORE_ALL = ArchivedSession(SessionId(UUID(int=0)), UserId(UUID(int=0)), dateti
 class ArchiveRepository:
     """Archived sessions of all owners."""
 
-    def __init__(self, transactions: Transactions, loaded: LoadedRows) -> None:
+    def __init__(self, transactions: Transactions, loaded: MessageCache) -> None:
         """Use `transactions`; remove the rows of erased sessions from the cache `loaded`."""
         self._transactions = transactions
         self._loaded = loaded

@@ -52,7 +52,7 @@ _DELETE_EVENTS = sql(
 # of ids, so that indexes are used even before table statistics exist.
 
 
-def _walk(looked_at: str, free: str, gone: str) -> Statement:
+def _scan_batch(looked_at: str, free: str, gone: str) -> Statement:
     """Return the statement for one batch of a scan by id: rows examined, rows that may be deleted, rows deleted.
 
     The fragments are queries of ids. `:after` is the previous batch's last id, `:rows` the batch size.
@@ -71,7 +71,7 @@ def _walk(looked_at: str, free: str, gone: str) -> Statement:
     )
 
 
-_FORGET_RUN_KEYS = _walk(
+_FORGET_RUN_KEYS = _scan_batch(
     looked_at="select id from runs where idempotency_key is not null and id > :after and id < {made_before}",
     free="""
         select r.id from runs r where r.id = any(array(select id from looked_at))
@@ -79,14 +79,14 @@ _FORGET_RUN_KEYS = _walk(
         for no key update of r skip locked""",
     gone="update runs r set idempotency_key = null, fingerprint = '' from free where r.id = free.id returning r.id",
 )
-_FORGET_SESSION_KEYS = _walk(
+_FORGET_SESSION_KEYS = _scan_batch(
     looked_at="select id from sessions where idempotency_key is not null and id > :after and id < {made_before}",
     free="""
         select s.id from sessions s where s.id = any(array(select id from looked_at)) and s.idempotency_key is not null
         for no key update of s skip locked""",
     gone="update sessions s set idempotency_key = null, fingerprint = '' from free where s.id = free.id returning s.id",
 )
-_DELETE_SEGMENTS = _walk(
+_DELETE_SEGMENTS = _scan_batch(
     looked_at="select id, session_id from summaries where id > :after and id < {made_before}",
     free="""
         select t.id from summaries t join looked_at l on l.id = t.id join sessions s on s.id = l.session_id
@@ -153,7 +153,7 @@ _STATEMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class BatchResult:
     """The result of a batch; `last` is the id to continue after, None at the end.
 
     Locked rows are examined but not deleted.
@@ -170,7 +170,7 @@ class RetentionRepository:
         """Use `transactions`; each batch is one transaction."""
         self._transactions = transactions
 
-    async def delete(self, kind: str, hours: int, after: UUID) -> Walked:
+    async def delete(self, kind: str, hours: int, after: UUID) -> BatchResult:
         """Delete, or clear, the next batch of rows of this kind older than `hours`, after the id `after`.
 
         Events are deleted by runs, RUNS_AT_ONCE at a time. Summary segments are deleted if no version uses them and
@@ -180,4 +180,4 @@ class RetentionRepository:
         found = (
             await self._transactions.fetch(_STATEMENTS[kind], hours=hours, after=after, rows=most, kinds=list(KINDS))
         )[0]
-        return Walked(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)
+        return BatchResult(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)

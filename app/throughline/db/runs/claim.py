@@ -16,7 +16,7 @@ _CLAIM = """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and (r.lease_until < now() or r.claim_id = :claim_id)
             and not r.id = any(cast(:held as uuid[]))
-            and (r.claim_id = :claim_id or r.attempt is distinct from cast(:passes_over as integer))
+            and (r.claim_id = :claim_id or r.attempt is distinct from cast(:skipped_attempt as integer))
             {and_is_theirs}
         order by r.claim_id is distinct from :claim_id, r.seq limit 1 for update skip locked
     ), waiting as ({waiting}
@@ -87,7 +87,7 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
         "claim_id": new_id(),
         "lease_seconds": claimer.lease_seconds,
         "held": list(claimer.held),
-        "passes_over": claimer.passes_over,
+        "skipped_attempt": claimer.skipped_attempt,
         "max_running_of_owner": caps.running_per_owner,
     }
     if claimer.only_for is None:

@@ -127,7 +127,7 @@ class Finished:
     has_waiting: bool
 
 
-async def finish_without_lock(tx: Statements, end: Ending) -> Finished | None:
+async def finish_in_one_statement(tx: Statements, end: Ending) -> Finished | None:
     """Store answer, usage, status, the session's totals and the last events in one statement.
 
     Return None, and store nothing, if skipped messages have to be appended after the turn. If an earlier try already

@@ -34,14 +34,14 @@ from throughline.domain.message import Message
 from throughline.domain.run import Run
 from throughline.execution.error_boundary import ErrorBoundary
 
-DEAF_SECONDS = 1.0
+DISCONNECTED_POLL_SECONDS = 1.0
 """Seconds between polls while notifications of other processes do not arrive."""
 
 LISTENING_SECONDS = 3.0
 """Seconds between polls while notifications arrive; only changes whose notification was not sent are found so."""
 
 WORKED_ON_SECONDS = 1.0
-"""Seconds for which the answer of `is_anything_worked_on` is shared by all readers."""
+"""Seconds for which the answer of `has_running_worker` is shared by all readers."""
 
 MOST_READING = 4
 """Readers that may read at the same time, so that other requests get connections when all readers are woken."""
@@ -88,7 +88,7 @@ class FollowedRuns:
         """Yield the run's signal; the poll also wakes readers that expose what they have seen."""
         async with self._notifier.subscribe(run_id, ends_only=ends_only) as signal:
             if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
+                self._looking = asyncio.create_task(self._poll(), name="look at followed runs")
             yield signal
 
     async def find(self, run_id: RunId) -> Run | None:
@@ -116,7 +116,7 @@ class FollowedRuns:
         """Return the last event of an ended run."""
         return ended_event(run, await self._messages(run))
 
-    async def is_anything_worked_on(self) -> bool:
+    async def has_running_worker(self) -> bool:
         """Whether any worker holds a valid lease on a run; waiting requests then wait for their turn, not for a worker.
 
         At most one statement runs per WORKED_ON_SECONDS for all callers. Raises DatabaseUnavailable, or
@@ -125,7 +125,9 @@ class FollowedRuns:
         asking = self._asking
         if asking is None or (asking.done() and time.monotonic() - self._asked_at >= WORKED_ON_SECONDS):
             self._asked_at = time.monotonic()
-            asking = self._asking = asyncio.create_task(self._ask_worked_on(), name="look for runs that are worked on")
+            asking = self._asking = asyncio.create_task(
+                self._has_running_worker(), name="look for runs that are worked on"
+            )
             asking.add_done_callback(_notice)
         await asyncio.wait({asking})
         if asking.cancelled():
@@ -143,12 +145,12 @@ class FollowedRuns:
         rows = await self._transactions.fetch(_MESSAGES, run_id=run.id, session_id=run.session_id)
         return tuple(message_from(row) for row in rows)
 
-    async def _ask_worked_on(self) -> bool:
+    async def _has_running_worker(self) -> bool:
         return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])
 
-    async def _look_now_and_then(self) -> None:
+    async def _poll(self) -> None:
         while self._notifier.has_readers:
-            await asyncio.sleep(LISTENING_SECONDS if self._notifier.is_listening else DEAF_SECONDS)
+            await asyncio.sleep(LISTENING_SECONDS if self._notifier.is_listening else DISCONNECTED_POLL_SECONDS)
             with ErrorBoundary(log.warning, "followed runs could not be looked at") as look:
                 await self._look()
             if look.error is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from throughline.domain.events import (
-    STAND_IN_END,
+    REPLAYED_END_SEQ,
     AnswerReset,
     Event,
     MessageCompleted,
@@ -19,11 +19,11 @@ from throughline.domain.run import Run
 def replay_events(run: Run, messages: tuple[Message, ...]) -> tuple[RunEvent, ...]:
     """Return `reset`, an event for each message and tool call of the run, and the last event.
 
-    The numbers end with STAND_IN_END and match no stored event. A reader that resumes after any of them except the last
-    gets all events again.
+    The numbers end with REPLAYED_END_SEQ and match no stored event. A reader that resumes after any of them except the
+    last gets all events again.
     """
     events = [AnswerReset(run.attempt), *_steps(messages), ended_event(run, messages)]
-    first = STAND_IN_END - len(events) + 1
+    first = REPLAYED_END_SEQ - len(events) + 1
     return tuple(RunEvent(run.id, first + index, event) for index, event in enumerate(events))
 
 

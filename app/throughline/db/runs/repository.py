@@ -38,7 +38,7 @@ class RunRepository:
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
         """Store the run, and claim it for `claimer` if no earlier run has to go first. Raises as run_submit.submit."""
         new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
-        submitted = await run_submit.submit_without_lock(self._transactions, new) or await self._submit_in_line(new)
+        submitted = await run_submit.submit_in_one_statement(self._transactions, new) or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
             self._notifier.announce_work()
         return submitted
@@ -63,7 +63,7 @@ class RunRepository:
         Wakes this process's claim loop if the owner may have another run that can start now.
         """
         end, times = Ending(lease, outcome, unstored, next_seq), self._notifier.work.times
-        finished = await run_finish.finish_without_lock(self._transactions, end)
+        finished = await run_finish.finish_in_one_statement(self._transactions, end)
         if finished is None:
             finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
         self._notifier.announce_events(finished.run.id, finished.events)

@@ -1,6 +1,7 @@
 """Submission of a message: the run's row, its position in the queue and its idempotency key, in one transaction.
 
-One statement is enough in the usual case (`submit_without_lock`), else several run under the session's lock (`submit`).
+One statement is enough in the usual case (`submit_in_one_statement`), else several run under the session's lock
+(`submit`).
 """
 
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ class NewRun:
     caps: Caps
 
 
-async def submit_without_lock(tx: Statements, new: NewRun) -> Submitted | None:
+async def submit_in_one_statement(tx: Statements, new: NewRun) -> Submitted | None:
     """Store the submission in one statement; None, with nothing stored, if that is not possible.
 
     A statement sees only rows committed before it began. So the queue is read by an SQL function, which sees rows

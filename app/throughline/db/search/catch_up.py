@@ -44,7 +44,7 @@ class CatchUp:
         is_over = False
         while True:
             waiting = await self._index.waiting(owner_id, session_id)
-            live = await self._index.read_live(waiting)
+            live = await self._index.read_unindexed(waiting)
             left = _without(waiting, live)
             if is_over or not left:
                 return live, left
@@ -84,7 +84,7 @@ class CatchUp:
         try:
             return await self._index.index_block(session_id)
         except DatabaseBusy as error:  # better to search without this block than not at all
-            log.warning("block was not indexed", session_id=str(session_id), cause=error.detail)
+            log.warning("block indexing failed", session_id=str(session_id), cause=error.detail)
             return 0
         finally:
             line.release()

@@ -201,7 +201,7 @@ class HistoryIndex:
             return 0
         return len(messages)
 
-    async def read_live(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
+    async def read_unindexed(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
         """Return the waiting messages that a search tokenizes itself, short sessions first."""
         sessions: list[SessionId] = []
         messages = 0

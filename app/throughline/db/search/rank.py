@@ -44,7 +44,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchRequest:
     """A search request: weighted terms, the owner, optionally one session, a filter, and the most results."""
 
     owner_id: UserId
@@ -190,7 +190,7 @@ _LAST_POSITION = 2**31 - 1
 
 
 async def find(
-    tx: Statements, asked: Asked, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
+    tx: Statements, asked: SearchRequest, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
 ) -> Sequence[Row]:
     """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index."""
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking)
@@ -199,7 +199,7 @@ async def find(
     return await tx.fetch(_FIND_SOME, **parameters, **_conditions(asked.only), recall_tools=list(hidden_tools))
 
 
-async def find_newest(tx: Statements, asked: Asked, hidden_tools: Sequence[str]) -> Sequence[Row]:
+async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequence[str]) -> Sequence[Row]:
     """Return the newest messages that pass the filter, for a query without terms."""
     parameters = _asked(asked) | _conditions(asked.only)
     return await tx.fetch(_FIND_NEWEST, **parameters, recall_tools=list(hidden_tools))
@@ -210,7 +210,7 @@ def _is_positional(only: HistoryFilter) -> bool:
     return only == HistoryFilter(after=only.after, before=only.before, before_run=only.before_run)
 
 
-def _asked(asked: Asked) -> Parameters:
+def _asked(asked: SearchRequest) -> Parameters:
     only = asked.only
     return {
         "owner_id": asked.owner_id,
@@ -222,7 +222,7 @@ def _asked(asked: Asked) -> Parameters:
     }
 
 
-def _terms(asked: Asked) -> Parameters:
+def _terms(asked: SearchRequest) -> Parameters:
     return {
         "terms": list(asked.terms),
         "weights": list(asked.terms.values()),

@@ -14,7 +14,7 @@ from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.catch_up import CatchUp
 from throughline.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
 from throughline.db.search.query import ReadQuery, read_query
-from throughline.db.search.rank import Asked, Ranking, find, find_newest
+from throughline.db.search.rank import Ranking, SearchRequest, find, find_newest
 from throughline.db.search.snippet import snippet_of
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
 from throughline.db.statements.rows import message_from, session_not_found
@@ -75,7 +75,7 @@ class SearchRepository:
         filter such as `before:` with an invalid value.
         """
         read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
-        asked = Asked(owner_id, session_id, read.terms, read.only, query.limit)
+        asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit)
         left: tuple[Waiting, ...] = ()
         if not read.terms:
             rows = await find_newest(self._transactions, asked, RECALL_TOOLS)

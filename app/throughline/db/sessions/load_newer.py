@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.load_context import SUMMARY_PIECES, adopted_from, load_context, prepared_from
-from throughline.db.sessions.loaded_rows import KeptRows, LoadedRows, kept_of, with_newer
+from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached
 from throughline.db.sessions.newest_rows import Found, Wanted, choose_rows
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
@@ -67,7 +67,7 @@ After a database restore, or for a session stored anew under the same id, that p
 """
 
 
-async def load_known_context(tx: Statements, loaded: LoadedRows, wanted: Wanted) -> Conversation:
+async def load_known_context(tx: Statements, loaded: MessageCache, wanted: Wanted) -> Conversation:
     """Load like `load_context`, but reuse the session's cached rows, and cache the loaded ones.
 
     Raises NotFound.
@@ -77,7 +77,7 @@ async def load_known_context(tx: Statements, loaded: LoadedRows, wanted: Wanted)
     if known is not None:
         return known
     conversation = await load_context(tx, wanted)
-    now = kept_of(conversation, wanted.max_tokens)
+    now = cacheable_rows(conversation, wanted.max_tokens)
     if now is None:
         loaded.forget(wanted.session_id)
     else:
@@ -85,7 +85,9 @@ async def load_known_context(tx: Statements, loaded: LoadedRows, wanted: Wanted)
     return conversation
 
 
-async def _load_newer(tx: Statements, loaded: LoadedRows, kept: KeptRows, wanted: Wanted) -> Conversation | None:
+async def _load_newer(
+    tx: Statements, loaded: MessageCache, kept: CachedMessages, wanted: Wanted
+) -> Conversation | None:
     """Return the conversation, None if the cached rows are outdated or insufficient. Raises NotFound."""
     rows = await tx.fetch(
         _LOAD_NEWER,
@@ -103,11 +105,11 @@ async def _load_newer(tx: Statements, loaded: LoadedRows, kept: KeptRows, wanted
     if found is None:
         return None
     cursor, newer = found.session.summary_through_position, found.rows[len(kept.rows) :]
-    loaded.keep(wanted.session_id, with_newer(kept, newer, cursor, wanted))
+    loaded.keep(wanted.session_id, extend_cached(kept, newer, cursor, wanted))
     return choose_rows(found, wanted)
 
 
-def _read(rows: Sequence[Row], kept: KeptRows) -> Found | None:
+def _read(rows: Sequence[Row], kept: CachedMessages) -> Found | None:
     first = next(row for row in rows if row["of_session_id"] is not None)
     if not first["of_session_is_known"]:
         return None

@@ -6,7 +6,7 @@ from typing import Literal
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_message
 from throughline.db.sessions.load_newer import load_known_context
-from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redaction, redact_message
@@ -92,7 +92,7 @@ class MessageQuery:
 class MessageRepository:
     """Implements the interface MessageStore, and reads the log for the interfaces."""
 
-    def __init__(self, transactions: Transactions, loaded: LoadedRows) -> None:
+    def __init__(self, transactions: Transactions, loaded: MessageCache) -> None:
         """Use `transactions`, and cache loaded rows in `loaded`."""
         self._transactions = transactions
         self._loaded = loaded

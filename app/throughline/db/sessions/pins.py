@@ -68,7 +68,7 @@ class PinRepository:
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
         """Return the message's pin group as it is stored now. Raises NotFound."""
-        whose = _Whose(owner_id, session_id)
+        whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _find_group(tx, whose, message_id))
 
     async def pin(
@@ -78,19 +78,19 @@ class PinRepository:
 
         `check` runs while the session is locked against other pins. Raises NotFound, and the errors of `check`.
         """
-        whose = _Whose(owner_id, session_id)
+        whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _pin(tx, whose, message_ids, check))
 
     async def unpin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
     ) -> tuple[Message, ...]:
         """Unpin the messages and return them by position. Raises NotFound."""
-        whose = _Whose(owner_id, session_id)
+        whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _unpin(tx, whose, message_ids))
 
 
 @dataclass(frozen=True, slots=True)
-class _Whose:
+class _OwnedSession:
     """A session and its owner, the parameters of all pin statements."""
 
     owner_id: UserId
@@ -109,14 +109,14 @@ class _Whose:
         return found
 
 
-async def _pin(tx: Statements, whose: _Whose, ids: Sequence[MessageId], check: CheckRoom) -> tuple[Message, ...]:
+async def _pin(tx: Statements, whose: _OwnedSession, ids: Sequence[MessageId], check: CheckRoom) -> tuple[Message, ...]:
     await lock_session(tx, whose.session_id, whose.owner_id)
     check(int((await whose.fetch(tx, _ELSEWHERE, ids=list(ids)))[0]["tokens"]))
     await whose.fetch(tx, _PIN, ids=list(ids))
     return await whose.messages(tx, ids)
 
 
-async def _unpin(tx: Statements, whose: _Whose, ids: Sequence[MessageId]) -> tuple[Message, ...]:
+async def _unpin(tx: Statements, whose: _OwnedSession, ids: Sequence[MessageId]) -> tuple[Message, ...]:
     """Lock the session's row first, so that a concurrent erasure happens entirely before or after."""
     if not await whose.fetch(tx, _KEEP):
         raise session_not_found(whose.session_id)
@@ -124,7 +124,7 @@ async def _unpin(tx: Statements, whose: _Whose, ids: Sequence[MessageId]) -> tup
     return await whose.messages(tx, ids)
 
 
-async def _find_group(tx: Statements, whose: _Whose, message_id: MessageId) -> PinGroup:
+async def _find_group(tx: Statements, whose: _OwnedSession, message_id: MessageId) -> PinGroup:
     message = (await whose.messages(tx, (message_id,)))[0]
     group = await _outline(tx, whose, message)
     ids = [member.id for member in group.messages]
@@ -135,7 +135,7 @@ async def _find_group(tx: Statements, whose: _Whose, message_id: MessageId) -> P
     )
 
 
-async def _outline(tx: Statements, whose: _Whose, message: Message) -> Group[Message]:
+async def _outline(tx: Statements, whose: _OwnedSession, message: Message) -> Group[Message]:
     """Return the message's group, from outlines of the rows around it; a message without tools is its own group."""
     if message.role is not Role.TOOL and not message.tool_calls:
         return Group(message)

@@ -126,21 +126,21 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Message:
     message = await _get(tx, wanted)
     if await tx.fetch(_IS_DONE, id=message.id):
         return message
-    words = _Words(text_of(message.content), wanted.actor)
-    taking = _Taking(tx, wanted.owner_id, {session.id: session})
+    words = _RemovedText(text_of(message.content), wanted.actor)
+    taking = _Redactor(tx, wanted.owner_id, {session.id: session})
     await taking.take(await tx.fetch(_ROW, id=message.id), words)
     return await _get(tx, wanted)
 
 
 async def redact_quotations(tx: Statements, owner_id: UserId, session_id: SessionId) -> None:
     """Redact quotations of the session, which will be erased, in the user's other sessions. Raises SessionBusy."""
-    await _Taking(tx, owner_id, {}).take(
-        await find_quoting_session(tx, owner_id, session_id), _Words("", None), without=session_id
+    await _Redactor(tx, owner_id, {}).take(
+        await find_quoting_session(tx, owner_id, session_id), _RemovedText("", None), without=session_id
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _RemovedText:
     """The removed text and the actor who asked for its removal."""
 
     said: str
@@ -148,14 +148,14 @@ class _Words:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taking:
+class _Redactor:
     """The redaction of messages and everything that quotes them; `sessions` are the sessions locked so far."""
 
     tx: Statements
     owner_id: UserId
     sessions: dict[SessionId, Session]
 
-    async def take(self, rows: Sequence[Row], words: _Words, *, without: SessionId | None = None) -> None:
+    async def take(self, rows: Sequence[Row], words: _RemovedText, *, without: SessionId | None = None) -> None:
         """Redact the messages, and transitively all quotations of them, except in the session `without`.
 
         Each session is locked before its messages' quotations are searched, so that none can be added meanwhile.
@@ -195,7 +195,7 @@ async def _get(tx: Statements, wanted: Redaction) -> Message:
     return message_from(rows[0])
 
 
-async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: _Words) -> None:
+async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: _RemovedText) -> None:
     positions, ids = [row["position"] for row in rows], [row["id"] for row in rows]
     await tx.fetch(_ALLOW)
     await tx.fetch(_OVERWRITE, ids=ids, marker=MARKER)
@@ -211,10 +211,10 @@ async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: 
     }
     for statement in _CLEAN:
         await tx.fetch(statement, **parameters)
-    await _step_back(tx, session, sum(row["token_count"] for row in rows), words.said)
+    await _readopt_earlier_summary(tx, session, sum(row["token_count"] for row in rows), words.said)
 
 
-async def _step_back(tx: Statements, session: Session, tokens: int, said: str) -> None:
+async def _readopt_earlier_summary(tx: Statements, session: Session, tokens: int, said: str) -> None:
     """Adopt the newest remaining version again, as a new version; without any, the session has no summary."""
     version_id = new_id()
     await discard_prepared(tx, session.id)

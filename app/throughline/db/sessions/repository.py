@@ -9,7 +9,7 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
-from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
@@ -119,7 +119,7 @@ class Announcements(Protocol):
 class SessionRepository:
     """Storage of sessions. Missing sessions and other users' sessions raise the same NotFound."""
 
-    def __init__(self, transactions: Transactions, announcements: Announcements, loaded: LoadedRows) -> None:
+    def __init__(self, transactions: Transactions, announcements: Announcements, loaded: MessageCache) -> None:
         """Use `transactions`; notify turns and readers of erased sessions through `announcements`.
 
         The rows of erased sessions are removed from the cache `loaded`.

@@ -99,7 +99,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class Detached:
     """A thread that has no session at present; its next message opens a new one."""
 
     thread_ts: str
@@ -112,7 +112,7 @@ class LastUsed:
     conversation: Conversation
 
 
-Found: TypeAlias = Conversation | LastUsed | Parted | None
+Found: TypeAlias = Conversation | LastUsed | Detached | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _last_used(rows: Sequence[Row]) -> LastUsed | None:
 def _found(row: Row, *, is_direct: bool) -> Found:
     """Return the result for a thread's row. A direct thread whose session has another owner now counts as detached."""
     if row["session_id"] is None or (row["may"] and row["archived"]) or (is_direct and not row["may"]):
-        return Parted(row["thread_ts"])
+        return Detached(row["thread_ts"])
     if not row["may"]:
         return None
     return _conversation(row)

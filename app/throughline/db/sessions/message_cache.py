@@ -28,7 +28,7 @@ UNPACKED_ROWS = 2_500
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
+class CachedMessages:
     """Cached rows of one session, at least one and without a gap, valid for this `redaction_count`.
 
     `max_tokens` is the largest amount requested while they were cached. Pins are not cached.
@@ -50,15 +50,15 @@ class KeptRows:
         return self.rows[-1]
 
 
-class LoadedRows:
+class MessageCache:
     """The cached rows of the most recently loaded sessions; the least recently loaded session is evicted first."""
 
     def __init__(self, max_bytes: int, max_unpacked_rows: int = UNPACKED_ROWS) -> None:
         """Cache at most `max_bytes` in all (0: nothing), and pickle rows beyond `max_unpacked_rows`."""
         self._max_bytes = max_bytes
         self._max_unpacked_rows = max_unpacked_rows
-        self._sessions: OrderedDict[SessionId, KeptRows | bytes] = OrderedDict()
-        self._unpacked: OrderedDict[SessionId, KeptRows] = OrderedDict()
+        self._sessions: OrderedDict[SessionId, CachedMessages | bytes] = OrderedDict()
+        self._unpacked: OrderedDict[SessionId, CachedMessages] = OrderedDict()
         self._unpacked_rows = 0
         self._bytes = 0
 
@@ -67,17 +67,17 @@ class LoadedRows:
         """The current size of the cache."""
         return self._bytes
 
-    def get(self, session_id: SessionId) -> KeptRows | None:
+    def get(self, session_id: SessionId) -> CachedMessages | None:
         """Return the session's cached rows, None if there are none."""
         found = self._sessions.get(session_id)
         if found is None:
             return None
         kept = pickle.loads(found) if isinstance(found, bytes) else found  # noqa: S301  # packed by this process
-        assert isinstance(kept, KeptRows)
+        assert isinstance(kept, CachedMessages)
         self.keep(session_id, kept)
         return kept
 
-    def keep(self, session_id: SessionId, kept: KeptRows) -> None:
+    def keep(self, session_id: SessionId, kept: CachedMessages) -> None:
         """Replace the session's cached rows; rows larger than the whole cache are not cached."""
         self.forget(session_id)
         if kept.size_bytes > self._max_bytes:
@@ -106,21 +106,21 @@ class LoadedRows:
         self._sessions[session_id] = packed
 
 
-def _size_of_kept(kept: KeptRows | bytes) -> int:
+def _size_of_kept(kept: CachedMessages | bytes) -> int:
     return sys.getsizeof(kept) if isinstance(kept, bytes) else kept.size_bytes
 
 
-def kept_of(loaded: Conversation, max_tokens: int) -> KeptRows | None:
+def cacheable_rows(loaded: Conversation, max_tokens: int) -> CachedMessages | None:
     """Return the rows to cache of a fully loaded conversation, None if there are none to cache."""
     rows = _without_gap(sorted((*loaded.history, *loaded.own), key=lambda row: row.position))
     session = loaded.session
     if not rows or rows[-1].position != session.message_count:
         return None
     plain = tuple(replace(row, pinned=False) if row.pinned else row for row in rows)
-    return KeptRows(plain, session.redaction_count, max_tokens, size_of(plain))
+    return CachedMessages(plain, session.redaction_count, max_tokens, size_of(plain))
 
 
-def with_newer(kept: KeptRows, newer: tuple[Message, ...], cursor: int, wanted: Wanted) -> KeptRows:
+def extend_cached(kept: CachedMessages, newer: tuple[Message, ...], cursor: int, wanted: Wanted) -> CachedMessages:
     """Return the cached rows with `newer` rows appended, without rows that no turn will load again.
 
     Those are rows up to the cursor, and rows before the history that the largest request so far loads.
@@ -129,7 +129,7 @@ def with_newer(kept: KeptRows, newer: tuple[Message, ...], cursor: int, wanted: 
     first = first_of_history(rows, cursor, replace(wanted, max_tokens=max_tokens))
     gone = tuple(row for row in rows if row.position < min(rows[-1].position, max(cursor + 1, first or 0)))
     size = kept.size_bytes + size_of(newer) - size_of(gone)
-    return KeptRows(rows[len(gone) :], kept.redaction_count, max_tokens, size)
+    return CachedMessages(rows[len(gone) :], kept.redaction_count, max_tokens, size)
 
 
 def size_of(rows: Iterable[Message]) -> int:

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from uuid import UUID
 
-from throughline.api.http.request_errors import BodiesHeld
+from throughline.api.http.request_errors import BodyMemoryExhausted
 from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import present_owner
 from throughline.execution.owner_limits import OwnerLimits, Taken
@@ -30,7 +30,7 @@ class _Waiting:
     admitted: asyncio.Future[None]
 
 
-class BodyBudget:
+class BodyMemory:
     """Budget of body bytes.
 
     They are taken before a body is read, and given back once the body was read or its request ended.
@@ -42,7 +42,7 @@ class BodyBudget:
         self._waiting: deque[_Waiting] = deque()
 
     async def take(self, owner_id: UserId | None, size: int, timeout_seconds: float) -> None:
-        """Take `size` bytes for the owner, waiting until they are free. Raises BodiesHeld after `timeout_seconds`."""
+        """Wait for `size` free bytes and take them. Raises BodyMemoryExhausted after `timeout_seconds`."""
         waiting = _Waiting(owner_id or NOBODY, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._admit()
@@ -51,7 +51,7 @@ class BodyBudget:
                 await waiting.admitted
         except TimeoutError:
             self._leave(waiting)
-            raise BodiesHeld(
+            raise BodyMemoryExhausted(
                 f"Large requests of yours, or of all users, hold the bytes that MAX_HELD_BODY_BYTES allows: {size} did "
                 f"not become free within {timeout_seconds:g} seconds. Try again later.",
                 delay_seconds=RETRY_SECONDS,
@@ -88,14 +88,14 @@ class BodyBudget:
                     waiting.admitted.set_result(None)
 
 
-class HeldBytes:
+class BodyReservation:
     """The bytes of the budget that one request holds.
 
     A body up to UNCOUNTED_BYTES holds none. A larger body holds its declared length, or its cap if no length is
     declared.
     """
 
-    def __init__(self, budget: BodyBudget, size: int, timeout_seconds: float) -> None:
+    def __init__(self, budget: BodyMemory, size: int, timeout_seconds: float) -> None:
         self.timeout_seconds = timeout_seconds
         self._budget = budget
         self._size = size if size > UNCOUNTED_BYTES else 0
@@ -103,7 +103,7 @@ class HeldBytes:
         self.is_held = False
 
     async def take(self) -> None:
-        """Take the request's bytes from the budget, in the name of the admitted owner. Raises BodiesHeld."""
+        """Take the request's bytes from the budget, in the name of the admitted owner. Raises BodyMemoryExhausted."""
         if self._size:
             self._owner_id = present_owner()
             await self._budget.take(self._owner_id, self._size, self.timeout_seconds)

@@ -23,7 +23,7 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.load_newer import MOST_NEW, load_known_context
-from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.redaction import MARKER, Redaction
 from throughline.domain.conversation import Conversation as Loaded
@@ -271,7 +271,7 @@ async def test_one_statement_brings_only_what_is_new(
     database: Database, database_url: str, new: int, statements: int, rows: int
 ) -> None:
     pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 1.0))
-    conversation, loaded = await open_conversation(database), LoadedRows(1_000_000_000)
+    conversation, loaded = await open_conversation(database), MessageCache(1_000_000_000)
     await conversation.say(*("text" for _ in range(300)))
     wanted = Wanted(conversation.session.id, None, 100_000)
     await load_known_context(Transactions(pool), loaded, wanted)

@@ -16,7 +16,7 @@ from throughline.domain.message import Role
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.summary import SummaryState
 from throughline.summary.prepare import prepare_next
-from throughline.summary.reread import Wish
+from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
 
 RULE = "Never forget the allergy to nuts."
@@ -51,7 +51,7 @@ async def test_every_wish_is_told_whole(database: Database) -> None:
     kept, wish = f"{'b' * 1_900} {RULE} {'b' * 1_900}", f"Keep the deadline. {'c' * 3_900}"
     await keep(stage, kept)
 
-    done = await summarize_now(stage.dependencies, await stage.reload(), Wish(wish))
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(wish))
 
     assert done.outcome == "adopted"
     assert all(part in asked(stage.model.requests[0]) for part in (agents, kept, wish))
@@ -60,14 +60,14 @@ async def test_every_wish_is_told_whole(database: Database) -> None:
 async def test_wishes_that_no_model_has_room_for_are_named_as_the_reason(database: Database) -> None:
     stage = await summarising(database)
     await fill(stage, 6)
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     await fill(stage, 6)
     await keep(stage, "🥜" * 4_000)
     before = len(stage.model.requests)
 
-    refused = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    refused = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     with pytest.raises(InvalidInput, match="shorten summary_instructions"):
-        await estimate_summary(stage.dependencies, await stage.reload(), Wish("Keep the deadline."))
+        await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest("Keep the deadline."))
 
     assert refused.outcome == "failed"
     assert "window of 8,192: shorten summary_instructions" in refused.detail
@@ -79,11 +79,11 @@ async def test_wishes_that_no_model_has_room_for_are_named_as_the_reason(databas
 async def test_the_cost_of_short_segments_is_told_and_bounded(database: Database, chunk_messages: int) -> None:
     stage = await summarising(database, chunk_messages=chunk_messages)
     await fill(stage, 60)
-    first = await estimate_summary(stage.dependencies, await stage.reload(), Wish("Keep it."))
-    done = await summarize_now(stage.dependencies, await stage.reload(), Wish("Keep it."))
+    first = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest("Keep it."))
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest("Keep it."))
 
-    again = await estimate_summary(stage.dependencies, await stage.reload(), Wish("Keep the place."))
-    redone = await summarize_now(stage.dependencies, await stage.reload(), Wish("Keep the place."))
+    again = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest("Keep the place."))
+    redone = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest("Keep the place."))
 
     for cost, spent in ((first, done.spent.calls), (again, redone.spent.calls)):
         assert 0.6 * spent <= cost.calls <= 1.5 * spent
@@ -96,14 +96,14 @@ async def test_a_wish_begins_where_it_was_told_to_also_behind_what_was_merged(da
         f"{told(request).text} {'Wished. ' if 'Keep it.' in asked(request) else ''}{'More of it. ' * 50}"
     )
     await fill(stage, 80)
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     parts = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert parts is not None
     merged = max(parts.segments, key=lambda segment: segment.level)
     inside = merged.through_position - 3
 
-    cost = await estimate_summary(stage.dependencies, await stage.reload(), Wish("Keep it.", inside))
-    done = await summarize_now(stage.dependencies, await stage.reload(), Wish("Keep it.", inside))
+    cost = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest("Keep it.", inside))
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest("Keep it.", inside))
 
     assert merged.level > 0
     assert inside - 8 <= cost.from_position <= inside
@@ -116,11 +116,11 @@ async def test_large_tool_outputs_do_not_keep_a_wish_from_older_messages(databas
     stage.model.by_request = told
     talk = [(role, f"{role.value} {n} {'word ' * 30}") for n in range(4) for role in (Role.USER, Role.ASSISTANT)]
     await store(stage, *talk, (Role.USER, "x" * 600_000), *talk)
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
-    cost = await estimate_summary(stage.dependencies, await stage.reload(), Wish("Keep #1."))
+    cost = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest("Keep #1."))
     stage.model.requests.clear()
-    await summarize_now(stage.dependencies, await stage.reload(), Wish("Keep #1."))
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest("Keep #1."))
 
     assert cost.from_position == 1
     assert cost.calls <= 4
@@ -156,9 +156,9 @@ async def test_what_is_being_prepared_is_dropped_where_its_wishes_change(databas
 async def test_what_is_read_again_and_says_the_same_is_no_further_version(database: Database) -> None:
     stage = await summarising(database)
     await fill(stage, 12)
-    first = await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    first = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
 
-    again = await summarize_now(stage.dependencies, await stage.reload(), Wish(from_position=1))
+    again = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(from_position=1))
 
     assert again.outcome == "skipped"
     assert "with a further wish" in again.detail
@@ -171,13 +171,13 @@ async def test_a_position_behind_the_last_message_is_refused(database: Database)
 
     for asked_for in (estimate_summary, summarize_now):
         with pytest.raises(InvalidInput, match="no message #13: the session has 12"):
-            await asked_for(stage.dependencies, await stage.reload(), Wish(from_position=13))
+            await asked_for(stage.dependencies, await stage.reload(), SummaryRequest(from_position=13))
 
 
 async def test_a_redaction_brings_no_summary_back(database: Database) -> None:
     stage = await summarising(database)
     await fill(stage, 12)
-    await summarize_now(stage.dependencies, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     await stage.database.summaries.restore(stage.owner_id, stage.session.id, None)
 
     newest = (await stage.messages())[-1]

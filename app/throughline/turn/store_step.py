@@ -25,7 +25,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-async def keep_step(turn: Turn, step: str, message: NewMessage) -> Message:
+async def store_step(turn: Turn, step: str, message: NewMessage) -> Message:
     """Append the message under `step`, only once, and retry while the database is unavailable.
 
     Raises LeaseLost, and everything that `wait_for_database` raises.
@@ -51,5 +51,5 @@ async def wait_for_database(dependencies: TurnDependencies, run_id: RunId, write
             tries += isinstance(error, DatabaseBusy)
             if tries >= MOST_TRIES:
                 raise
-            log.warning("a turn waits for the database", run_id=str(run_id), error=type(error).__name__)
+            log.warning("database unavailable", run_id=str(run_id), error=type(error).__name__)
             await dependencies.clock.sleep(PAUSE_SECONDS)
