@@ -73,7 +73,7 @@ def test_tokens_are_counted_with_the_vocabulary_of_the_agents_model(tmp_path: Pa
 
 
 def test_the_page_of_option_names_tells_what_each_name_does(tmp_path: Path) -> None:
-    page = dict(OPTION_ROW.findall((ROOT / "docs" / "option-names.md").read_text()))
+    page = dict(OPTION_ROW.findall((ROOT / "docs" / "reference" / "option-names.md").read_text()))
     context = field_names(ContextSection)
 
     assert {name for name, told in page.items() if told != "accepted"} == set(OTHER_NAMES)

@@ -1,6 +1,6 @@
 """Names that other libraries and services use for the fields of `context`, each with the field's name here.
 
-Such a name is refused, because its unit or default may differ. `docs/option-names.md` lists them all.
+Such a name is refused, because its unit or default may differ. `docs/reference/option-names.md` lists them all.
 """
 
 OTHER_NAMES = {
