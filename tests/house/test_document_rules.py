@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 
 from house.tree import ROOT, name_of, own_files
+from throughline.api.http.problem_documents import PROBLEM_KINDS
 from throughline.settings import Settings
 
+DOCS = ROOT / "docs"
+MOST_LINES, MOST_LINES_OF_A_PAGE = 200, 150
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+CODE_BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+ERROR_ROW = re.compile(r"^\| `([a-z_]+)` \| (\d{3}) \|", re.MULTILINE)
 SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
 FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
-"""A file or room as our documents name it: `turn/take_turn.py`, `turn/`."""
+"""A file or package as our documents name it: `turn/take_turn.py`, `turn/`."""
 COMPOSE_ONLY = {"POSTGRES_PASSWORD"}
 DATA = {".jsonl", ".tiktoken", ".lock"}
 RECORDED = "benchmarks/data/*/*"
@@ -31,8 +37,7 @@ TRACES = [
 def test_links_in_our_documents_lead_somewhere() -> None:
     broken = [
         f"{name_of(document)}: {target}"
-        for document in own_files()
-        if document.suffix == ".md" and not document.relative_to(ROOT).match(RECORDED)
+        for document in _documents()
         for target in LINK.findall(document.read_text(encoding="utf-8"))
         if not target.startswith(("http://", "https://", "#", "mailto:"))
         and not (document.parent / target.partition("#")[0]).exists()
@@ -41,12 +46,65 @@ def test_links_in_our_documents_lead_somewhere() -> None:
     assert broken == []
 
 
-def test_files_and_rooms_named_in_the_architecture_exist() -> None:
-    named = FILE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+def test_links_to_anchors_lead_to_a_heading() -> None:
+    broken = [
+        f"{name_of(document)}: {target}"
+        for document in _documents()
+        for target in LINK.findall(document.read_text(encoding="utf-8"))
+        for path, has_anchor, anchor in [target.partition("#")]
+        if has_anchor
+        and not path.startswith(("http://", "https://"))
+        and anchor not in _anchors((document.parent / path).resolve() if path else document)
+    ]
 
-    assert len(named) > 50
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+def test_the_first_documents_stay_short(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def test_pages_stay_short() -> None:
+    lengths = {name_of(page): len(page.read_text(encoding="utf-8").splitlines()) for page in _pages()}
+
+    assert len(lengths) > 20
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES_OF_A_PAGE} == {}
+
+
+def test_pages_say_first_whom_they_are_for() -> None:
+    begun = {name_of(page): page.read_text(encoding="utf-8").split("\n\n", maxsplit=2)[1] for page in _pages()}
+
+    assert [name for name, sentence in begun.items() if not sentence.startswith("For ")] == []
+
+
+@pytest.mark.parametrize("index", [DOCS / "README.md", ROOT / "README.md"], ids=name_of)
+def test_every_page_is_linked_from_the_indexes(index: Path) -> None:
+    linked = {
+        (index.parent / target.partition("#")[0]).resolve()
+        for target in LINK.findall(index.read_text(encoding="utf-8"))
+        if "://" not in target
+    }
+
+    assert [name_of(page) for page in _pages() if page not in linked | {DOCS / "README.md"}] == []
+
+
+def test_the_errors_page_has_every_code_with_its_status() -> None:
+    listed = ERROR_ROW.findall((DOCS / "reference" / "errors.md").read_text(encoding="utf-8"))
+
+    assert sorted(listed) == sorted((code, str(kind.status)) for code, kind in PROBLEM_KINDS.items())
+
+
+def test_files_named_in_the_architecture_exist() -> None:
+    assert len(FILE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))) > 50
+
+    explained = (ROOT / "ARCHITECTURE.md", *sorted((DOCS / "explanation").glob("*.md")))
+    named = {(name_of(page), name) for page in explained for name in FILE.findall(page.read_text(encoding="utf-8"))}
+
     assert [
-        name for name in named if not (ROOT / "app" / "throughline" / name).exists() and not (ROOT / name).exists()
+        (page, name)
+        for page, name in sorted(named)
+        if not (ROOT / "app" / "throughline" / name).exists() and not (ROOT / name).exists()
     ] == []
 
 
@@ -80,6 +138,23 @@ def test_the_example_environment_shows_the_defaults(tmp_path: Path, monkeypatch:
     for name, info in Settings.model_fields.items():
         if info.default is not None:  # unset ones show an example
             assert shown[name] == info.default, name
+
+
+def _documents() -> list[Path]:
+    """Return our documents, without those of others that are kept as they were."""
+    found = (path for path in own_files() if path.suffix == ".md")
+    return [path for path in found if not path.relative_to(ROOT).match(RECORDED)]
+
+
+def _pages() -> list[Path]:
+    """Return the pages in docs/, but for the decisions, which have an index and a form of their own."""
+    return [path for path in _documents() if path.is_relative_to(DOCS) and not path.is_relative_to(DOCS / "decisions")]
+
+
+def _anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    text = CODE_BLOCK.sub("", document.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 
 
 def _example() -> str:
