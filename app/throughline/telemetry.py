@@ -126,7 +126,7 @@ class PrometheusMetrics:
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
         self._stages = Counter(
-            "throughline_rungs", "Rungs of the ladder that changed a view", ("rung",), registry=self.registry
+            "throughline_rungs", "Stages that made a prompt smaller, by name", ("rung",), registry=self.registry
         )
         self._overflows = Counter(
             "throughline_overflow_errors", "Prompts the provider called too long", ("model",), registry=self.registry

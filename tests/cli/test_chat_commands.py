@@ -36,7 +36,7 @@ async def test_no_session_is_made_before_the_first_message(service: CommandStage
     result = await service.run("chat", typed="/help\n/quit\nnever sent\n")
 
     assert result.exit_code == 0
-    assert "/summarize [from N] [WISH]" in result.stdout
+    assert "/summarize [from N] [INSTRUCTIONS]" in result.stdout
     assert await service.titles() == []
 
 

@@ -37,9 +37,9 @@ async def names(url: str) -> list[object]:
 
 
 async def test_a_process_has_one_row_which_says_what_it_has_in_hand_now(database: Database, database_url: str) -> None:
-    await database.processes.beat(process(1), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(1), IDLE, up_seconds=0)
     before = await run_sql(database_url, "select started_at, heartbeat_at from processes")
-    await database.processes.beat(process(1), BUSY, up_seconds=5)
+    await database.processes.heartbeat(process(1), BUSY, up_seconds=5)
     after = await run_sql(database_url, "select started_at, heartbeat_at from processes")
 
     assert await run_sql(database_url, WHAT_IT_HAS) == [(500, 7, 2, False, False)]
@@ -48,24 +48,24 @@ async def test_a_process_has_one_row_which_says_what_it_has_in_hand_now(database
 
 
 async def test_a_row_that_was_lost_comes_back_with_the_time_of_the_start(database: Database, database_url: str) -> None:
-    await database.processes.beat(process(1), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(1), IDLE, up_seconds=0)
     await run_sql(database_url, "truncate processes")
-    await database.processes.beat(process(1), IDLE, up_seconds=3600)
+    await database.processes.heartbeat(process(1), IDLE, up_seconds=3600)
 
     since = await run_sql(database_url, "select heartbeat_at - started_at = interval '1 hour' from processes")
     assert since == [(True,)]
 
 
 async def test_two_processes_of_one_name_on_their_hosts_are_two(database: Database, database_url: str) -> None:
-    await database.processes.beat(process(1), IDLE, up_seconds=0)
-    await database.processes.beat(process(2), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(1), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(2), IDLE, up_seconds=0)
 
     assert await names(database_url) == ["host:1:00000001", "host:1:00000002"]
 
 
 async def test_a_process_that_ends_leaves_nothing(database: Database, database_url: str) -> None:
-    await database.processes.beat(process(1), IDLE, up_seconds=0)
-    await database.processes.beat(process(2), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(1), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(2), IDLE, up_seconds=0)
 
     await database.processes.forget(process(1).id)
 
@@ -74,7 +74,7 @@ async def test_a_process_that_ends_leaves_nothing(database: Database, database_u
 
 async def test_what_was_silent_for_a_day_goes_by_retention(database: Database, database_url: str) -> None:
     for number in (1, 2, 3):
-        await database.processes.beat(process(number), IDLE, up_seconds=0)
+        await database.processes.heartbeat(process(number), IDLE, up_seconds=0)
     await silence(database_url, 1, SILENT_PROCESS_HOURS * 3600 - 60)
     await silence(database_url, 2, SILENT_PROCESS_HOURS * 3600 + 60)
     await silence(database_url, 3, SILENT_PROCESS_HOURS * 3600 + 60)
@@ -91,10 +91,10 @@ async def test_what_was_silent_for_a_day_goes_by_retention(database: Database, d
 async def test_a_process_is_at_work_if_it_claims_and_said_so_lately(database: Database, database_url: str) -> None:
     assert await database.processes.count_claiming() == 0
 
-    await database.processes.beat(process(1), IDLE, up_seconds=0)
-    await database.processes.beat(process(2), SERVER, up_seconds=0)
-    await database.processes.beat(process(3), BUSY, up_seconds=0)
-    await database.processes.beat(process(4), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(1), IDLE, up_seconds=0)
+    await database.processes.heartbeat(process(2), SERVER, up_seconds=0)
+    await database.processes.heartbeat(process(3), BUSY, up_seconds=0)
+    await database.processes.heartbeat(process(4), IDLE, up_seconds=0)
     await silence(database_url, 4, SILENT_SECONDS + 60)
 
     assert await database.processes.count_claiming() == 1
@@ -106,7 +106,7 @@ async def test_a_beat_does_not_wait_for_the_connections_of_requests(database_url
     database = await Database.open(config)
 
     async with slow_request(database, database_url):
-        await database.processes.beat(process(1), IDLE, up_seconds=0)
+        await database.processes.heartbeat(process(1), IDLE, up_seconds=0)
     await database.close()
 
     assert await names(database_url) == ["host:1:00000001"]

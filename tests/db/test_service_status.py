@@ -29,7 +29,7 @@ async def stage(database: Database) -> Stage:
 
 async def beat(stage: Stage, number: int, kind: ProcessKind, state: ProcessState) -> Process:
     process = Process(ProcessId(UUID(int=number)), kind, f"host:{number}", "0.1.0")
-    await stage.database.processes.beat(process, state, up_seconds=3600)
+    await stage.database.processes.heartbeat(process, state, up_seconds=3600)
     return process
 
 

@@ -86,9 +86,9 @@ async def slack_stage(database: Database, database_url: str) -> AsyncIterator[Sl
     async def stop(sign: StopSign) -> None:
         stops.append(sign)
 
-    intake = EventStorage(slack, IDENTITY, stop)
+    storage = EventStorage(slack, IDENTITY, stop)
     config = SlackConfig(BOT_TOKEN, SIGNING_SECRET)
-    bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
+    bolt = make_bolt(config, IDENTITY, Listeners(storage.store, no_command))
     add_interface(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
     async with served_asgi(api.app) as client:
         yield SlackStage(

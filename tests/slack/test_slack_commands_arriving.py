@@ -53,8 +53,8 @@ def config_of(ask: Asked) -> SlackConfig:
 
 
 def listeners_of(ask: Asked) -> Listeners:
-    intake = EventStorage(ask.stage.slack, IDENTITY, ask.commands.stop_by_sign)
-    return Listeners(intake.take, ask.commands.answer)
+    storage = EventStorage(ask.stage.slack, IDENTITY, ask.commands.stop_by_sign)
+    return Listeners(storage.store, ask.commands.answer)
 
 
 @pytest.fixture

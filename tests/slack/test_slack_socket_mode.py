@@ -54,8 +54,8 @@ class Line:
 @pytest.fixture
 async def line(database: Database, database_url: str, slack: SlackDouble) -> AsyncGenerator[Line]:
     config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
-    intake = EventStorage(database.open_slack("assistant"), IDENTITY, no_stop)
-    bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
+    storage = EventStorage(database.open_slack("assistant"), IDENTITY, no_stop)
+    bolt = make_bolt(config, IDENTITY, Listeners(storage.store, no_command))
     opened = Line(slack, database_url)
     async with SocketMode(bolt, config, opened.clock, opened.health).running():
         await until(lambda: opened.is_heard)

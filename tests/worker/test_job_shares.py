@@ -147,7 +147,7 @@ async def test_readiness_outlasts_a_claim_that_fails_and_ends_with_the_loop(
         await until(lambda: jobs.is_taking)
         with capture_logs() as logs:
             await run_sql(database_url, "alter table jobs rename to away")
-            await until(lambda: any(line["event"].startswith("claiming") for line in logs))
+            await until(lambda: any(line["event"] == "claim failed" for line in logs))
             during = jobs.is_taking
         await run_sql(database_url, "alter table away rename to jobs")
 

@@ -248,7 +248,7 @@ async def enter(worker: Worker, owner_id: UserId) -> None:
 
 async def until_claiming_failed() -> None:
     with capture_logs() as logs:
-        await until(lambda: any(entry["event"].startswith("claiming ") for entry in logs))
+        await until(lambda: any(entry["event"] == "claim failed" for entry in logs))
 
 
 async def test_a_worker_is_ready_by_answered_claims_and_not_while_all_fail(stage: Stage, database_url: str) -> None:

@@ -94,7 +94,7 @@ async def service_status(options: LocalOptions) -> ServiceStatus:
     """
     where = database_location(read_quiet_settings(options))
     async with open_direct_address(where, may_create=False) as url:
-        return replace(await read_service_status(url), database=where.told)
+        return replace(await read_service_status(url), database=where.description)
 
 
 async def database_address(options: LocalOptions) -> str:

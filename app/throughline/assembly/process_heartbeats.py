@@ -34,7 +34,7 @@ class ProcessHeartbeats:
         self._process = process
         self._read_state = read_state
         self._clock = clock
-        self._started_at = self._beat_at = clock.monotonic()
+        self._started_at = self._written_at = clock.monotonic()
         self._shown: tuple[bool, bool] | None = None
 
     async def run(self) -> None:
@@ -42,10 +42,10 @@ class ProcessHeartbeats:
         while True:
             state, now = self._read_state(), self._clock.monotonic()
             shown = (state.is_claiming, state.is_listening)
-            if shown != self._shown or now - self._beat_at >= HEARTBEAT_SECONDS:
-                self._beat_at, self._shown = now, shown
+            if shown != self._shown or now - self._written_at >= HEARTBEAT_SECONDS:
+                self._written_at, self._shown = now, shown
                 with ErrorBoundary(log.info, "process could not note that it is there"):
-                    await self._processes.beat(self._process, state, up_seconds=now - self._started_at)
+                    await self._processes.heartbeat(self._process, state, up_seconds=now - self._started_at)
             await self._clock.sleep(LOOK_SECONDS)
 
     async def forget(self) -> None:
@@ -72,9 +72,11 @@ async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
             is_listening=runtime.database.notifier.is_listening,
         )
 
-    beats = ProcessHeartbeats(runtime.database.processes, runtime.process, read_state, runtime.turn_dependencies.clock)
+    heartbeats = ProcessHeartbeats(
+        runtime.database.processes, runtime.process, read_state, runtime.turn_dependencies.clock
+    )
     try:
-        async with running_concurrently(beats.run(), "beat"):
+        async with running_concurrently(heartbeats.run(), "process heartbeat"):
             yield
     finally:
-        await beats.forget()
+        await heartbeats.forget()

@@ -82,7 +82,7 @@ async def _work(options: WorkerOptions) -> None:
     ):
         tune_collector()
         stopping.started()
-        print(_told("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
+        print(_start_line("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
     check_unbroken(broken)
 
@@ -100,7 +100,7 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
     ):
         tune_collector()
         stopping.started()
-        print(_told("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
+        print(_start_line("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
     check_unbroken(broken)
 
@@ -111,7 +111,7 @@ def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settin
     return read_settings(data_dir).model_copy(update=changes)
 
 
-def _told(what: str, health: str | None) -> str:
+def _start_line(what: str, health: str | None) -> str:
     return what if health is None else f"{what}, health on {health}"
 
 
@@ -154,9 +154,9 @@ async def _whose_turns(runtime: Runtime) -> UserId | None:
 def _warn_of_proxy(slack: SlackHttpInterface) -> None:
     """Warn that requests which a proxy passes on for Slack may look like requests of this machine."""
     log.warning(
-        "requests without a key are served while slack is set up over http: whoever the proxy lets through acts as the "
-        "user local",
-        hint=f"let the proxy pass on {slack.path} alone; `throughline keys create`, then start the service anew",
+        "requests without a key served",
+        hint="Slack is set up over HTTP, so each request that the proxy passes on acts as the user local. "
+        f"Let the proxy pass on {slack.path} alone; `throughline keys create`, then restart the service",
     )
 
 

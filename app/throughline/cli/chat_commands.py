@@ -91,8 +91,10 @@ COMMANDS = {
     for command in (
         ChatCommand("/context", "how full the window is, and what the next message triggers", show_context),
         ChatCommand("/preview [TEXT]", "what the model would be shown with this message", show_preview),
-        ChatCommand("/summarize [from N] [WISH]", "summarize now; with a wish or from #N again", summarize),
-        ChatCommand("/keep [WISH|nothing]", "what every summary of this session has to keep", keep),
+        ChatCommand(
+            "/summarize [from N] [INSTRUCTIONS]", "summarize now; from #N: also summarized messages", summarize
+        ),
+        ChatCommand("/keep [INSTRUCTIONS]", "what every summary of this session has to keep", keep),
         ChatCommand("/summaries [N [M]]", "versions of the summary, the text of one, what changed", show_summaries),
         ChatCommand("/restore VERSION", "go back to a version of the summary, 0 for none", restore),
         ChatCommand("/history [N]", "the newest N messages (20)", show_history),

@@ -42,16 +42,16 @@ async def show_preview(state: ChatState, text: str) -> None:
 async def summarize(state: ChatState, argument: str) -> None:
     """Write a summary now.
 
-    With `from N` or a wish, messages are read again, and the cost is printed before and after.
+    With `from N` or instructions, messages are read again, and the cost is printed before and after.
     """
-    session, wish = session_of(state), request_of(argument)
-    if wish:
-        state.screen.note(cost_line(await state.client.estimate_summary(session.id, wish)))
+    session, request = session_of(state), request_of(argument)
+    if request:
+        state.screen.note(cost_line(await state.client.estimate_summary(session.id, request)))
     state.screen.note("summarizing …")
-    done = await state.client.summarize(session.id, wish)
+    done = await state.client.summarize(session.id, request)
     state.session = done.session
     state.screen.say(f"Summary {done.outcome}{f': {done.detail}' if done.detail else '.'}")
-    if wish:
+    if request:
         state.screen.note(spent_line(done.spent))
     if done.outcome != "adopted":
         return
@@ -61,11 +61,13 @@ async def summarize(state: ChatState, argument: str) -> None:
     )
 
 
-async def keep(state: ChatState, wish: str) -> None:
-    """Change the session's summary instructions if `wish` is given, and print them."""
+async def keep(state: ChatState, instructions: str) -> None:
+    """Change the session's summary instructions if `instructions` is given, and print them."""
     session = session_of(state)
-    if wish:
-        session = state.session = await state.client.keep_in_summaries(session.id, "" if wish == NO_REQUEST else wish)
+    if instructions:
+        session = state.session = await state.client.keep_in_summaries(
+            session.id, "" if instructions == NO_REQUEST else instructions
+        )
     kept = session.summary_instructions
     state.screen.say(f"Every summary keeps: {printable(kept)}" if kept else "Summaries keep nothing special.")
 
@@ -100,8 +102,8 @@ async def _version(client: ServiceClient, session_id: str, name: str) -> Summary
 
 async def restore(state: ChatState, argument: str) -> None:
     """Restore a summary version, given by its number or its id; 0 stands for no summary."""
-    state.session, told = await restore_version(state.client, session_of(state).id, argument)
-    state.screen.say(told)
+    state.session, text = await restore_version(state.client, session_of(state).id, argument)
+    state.screen.say(text)
 
 
 async def restore_version(client: ServiceClient, session_id: str, argument: str) -> tuple[SessionOut, str]:

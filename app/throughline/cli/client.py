@@ -53,11 +53,9 @@ class ServiceClient:
         return tuple(read_json(AgentList, await self._get("/v1/agents")).data)
 
     async def create_session(self, agent: str, *, title: str) -> SessionOut:
-        """Create a session with an agent."""
         return read_json(SessionOut, await self._post("/v1/sessions", {"agent": agent, "title": title}))
 
     async def session(self, session_id: str) -> SessionOut:
-        """Return a session."""
         return read_json(SessionOut, await self._get(f"/v1/sessions/{session_id}"))
 
     async def session_json(self, session_id: str) -> Exported:
@@ -121,14 +119,14 @@ class ServiceClient:
         """Return the context report of a session: how full its window is."""
         return read_json(ContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
 
-    async def summarize(self, session_id: str, wish: JsonObject) -> SummarizeOut:
-        """Write a summary of the session now. `wish` has `instructions` and `from_position`, both optional."""
+    async def summarize(self, session_id: str, request: JsonObject) -> SummarizeOut:
+        """Write a summary of the session now. `request` has `instructions` and `from_position`, both optional."""
         path = f"/v1/sessions/{session_id}/summarize"
-        return read_json(SummarizeOut, await self._post(path, wish, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+        return read_json(SummarizeOut, await self._post(path, request, timeout=SUMMARIZE_TIMEOUT_SECONDS))
 
-    async def estimate_summary(self, session_id: str, wish: JsonObject) -> SummaryCostOut:
-        """Return what `summarize` would read and cost with this wish."""
-        return read_json(SummaryCostOut, await self._post(f"/v1/sessions/{session_id}/summarize/estimate", wish))
+    async def estimate_summary(self, session_id: str, request: JsonObject) -> SummaryCostOut:
+        """Return what `summarize` would read and cost for this request."""
+        return read_json(SummaryCostOut, await self._post(f"/v1/sessions/{session_id}/summarize/estimate", request))
 
     async def keep_in_summaries(self, session_id: str, instructions: str) -> SessionOut:
         """Set what every later summary of the session has to keep; '' removes these instructions."""
@@ -178,7 +176,6 @@ class ServiceClient:
         return await self._up_to(limit, MemoryPage, "/v1/memories", {}, cursor)
 
     async def memory(self, memory_id: str) -> MemoryOut:
-        """Return a memory."""
         return read_json(MemoryOut, await self._get(f"/v1/memories/{memory_id}"))
 
     async def add_memory(self, text: str) -> MemoryOut:
@@ -196,7 +193,6 @@ class ServiceClient:
         await self._send("PATCH", f"/v1/memories/{memory_id}", json={"text": text})
 
     async def delete_memory(self, memory_id: str) -> None:
-        """Delete a memory."""
         await self._send("DELETE", f"/v1/memories/{memory_id}")
 
     async def cancel_run(self, run_id: str) -> None:
@@ -303,7 +299,7 @@ class ServiceClient:
         if not response.headers.get("content-type", "").startswith("application/problem+json"):
             return f"{self._place} answered {status} in a form that is not Throughline's. Check --url."
         problem = read_json(Problem, response.content)
-        told = problem.detail or problem.title or f"The service answered {status}."
+        text = problem.detail or problem.title or f"The service answered {status}."
         if response.status_code == httpx.codes.UNAUTHORIZED:
-            return f"{told} Give a key with --api-key or THROUGHLINE_API_KEY."
-        return told
+            return f"{text} Give a key with --api-key or THROUGHLINE_API_KEY."
+        return text

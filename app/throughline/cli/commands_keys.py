@@ -96,10 +96,10 @@ def _unknown(name: str) -> str:
 
     The name is cut to MOST_OF_NAME characters.
     """
-    told = f"There is no key {one_line(name, limit=MOST_OF_NAME)!r} in force."
+    text = f"There is no key {one_line(name, limit=MOST_OF_NAME)!r} in force."
     if len(name) < PREFIX_LENGTH:
-        told += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, this has {len(name)}."
-    return f"{told} `throughline keys list` shows the prefixes."
+        text += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, this has {len(name)}."
+    return f"{text} `throughline keys list` shows the prefixes."
 
 
 def _keys_table(stored: list[StoredKey]) -> Table:

@@ -65,14 +65,14 @@ def span(first: int, last: int) -> str:
 
 
 def _what_happens(preview: PreviewOut) -> str:
-    told = _action(preview)
+    text = _action(preview)
     if preview.fired:
-        told += (
+        text += (
             f" Done to the view: {', '.join(one_line(stage, limit=30).replace('_', ' ') for stage in preview.fired)}."
         )
     if preview.floor_too_high and preview.action != "none":
-        told += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room."
-    return told
+        text += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room."
+    return text
 
 
 def _action(preview: PreviewOut) -> str:

@@ -74,7 +74,7 @@ class KeyAdmin(Protocol):
         """Create a key for a user, and the user as well if new."""
 
     async def list(self) -> Sequence[StoredKey]:
-        """Return all keys."""
+        """Return all keys, revoked ones included, oldest first."""
 
     async def revoke(self, prefix_or_id: str) -> bool:
         """Revoke a key. Return False if there is no such key in force."""

@@ -25,10 +25,10 @@ class ThroughlineCli(click.Group):
         try:
             return super().invoke(ctx)
         except ThroughlineError as error:
-            raise _Told(error.detail) from error
+            raise _ShownError(error.detail) from error
 
 
-class _Told(click.ClickException):
+class _ShownError(click.ClickException):
     """An error of the service, printed in the same way as in a chat."""
 
     def show(self, _file: IO[str] | None = None) -> None:

@@ -32,9 +32,9 @@ def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
 
 def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
     versions = {noted.process.version for noted in status.processes}
-    told = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
+    text = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
     living = sum(not noted.is_silent for noted in status.processes)
-    yield Text(f"Processes: {living}, {status.claiming_processes} of them take turns · schema {status.schema}{told}")
+    yield Text(f"Processes: {living}, {status.claiming_processes} of them take turns · schema {status.schema}{text}")
     shown = _shown(status.processes)
     if shown:
         yield _processes(shown, is_mixed=len(versions) > 1)
@@ -85,7 +85,7 @@ def _shown(processes: Sequence[ProcessReport]) -> Sequence[ProcessReport]:
 
 
 def _processes(processes: Sequence[ProcessReport], *, is_mixed: bool) -> Table:
-    table = _table("Kind", "Name", "Up", "Last beat", "Turns", "Jobs", "State")
+    table = _table("Kind", "Name", "Up", "Last heartbeat", "Turns", "Jobs", "State")
     for noted in processes:
         state, style = _state(noted)
         if is_mixed:

@@ -16,7 +16,7 @@ from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, Summ
 MOST_VERSIONS = 2
 _FROM = re.compile(r"from #?(\d{1,9})(?:\s+|\Z)", re.IGNORECASE)
 _NO_PLACE = re.compile(r"from(?:\s*\Z|\s+[-+#\d]\S*)", re.IGNORECASE)
-"""A `from` that should be followed by a position and is not. Text such as "from now on" is a wish instead."""
+"""A `from` that should be followed by a position and is not. Text such as "from now on" belongs to the instructions."""
 
 PREPARED = "prepared"
 """Name of the newest prepared summary, which has no number yet."""
@@ -38,7 +38,9 @@ def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
 
 def draw_version(version: SummaryVersionOut, *, width: int) -> Text:
     """Return one version with its whole text."""
-    lines = [line for told in printable(version.text).splitlines() for line in wrapped(told, width=width) or [""]]
+    lines = [
+        line for line_text in printable(version.text).splitlines() for line in wrapped(line_text, width=width) or [""]
+    ]
     return Text("\n").join([_version_line(version, version.version), Text(), *map(Text, lines)])
 
 
@@ -51,8 +53,8 @@ def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) 
     changes = list(_changes(before, after))
     lines = [
         Text(line, style=style)
-        for mark, told, style in changes
-        for line in wrapped(f"{mark} {told}", width=width) or [""]
+        for mark, line_text, style in changes
+        for line in wrapped(f"{mark} {line_text}", width=width) or [""]
     ]
     return Text("\n").join([Text(head, style="bold"), *(lines or [Text("Both say the same.")])])
 
@@ -84,8 +86,8 @@ def request_of(argument: str) -> JsonObject:
     found = _FROM.match(argument)
     if found is None and _NO_PLACE.match(argument):
         raise InvalidInput("Behind `from` stands the number of a message, as in: /summarize from 12 keep all dates")
-    wish = argument[found.end() :] if found else argument
-    asked: JsonObject = {"instructions": wish} if wish else {}
+    instructions = argument[found.end() :] if found else argument
+    asked: JsonObject = {"instructions": instructions} if instructions else {}
     return {**asked, "from_position": int(found[1])} if found else asked
 
 

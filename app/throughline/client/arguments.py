@@ -27,7 +27,7 @@ def read_run_id(given: RunId | str) -> RunId:
 
 
 def read_text(given: object, *, field: str) -> str:
-    """Return `given` if it is a str."""
+    """Return `given` unchanged. Raises InvalidInput, with the name of the field, for anything but a str."""
     if isinstance(given, str):
         return given
     raise InvalidInput(f"{field} is {_shown(given)} ({type(given).__name__}); it has to be text, a str.", field=field)

@@ -122,7 +122,7 @@ def _summary_text(context_input: ContextInput, state: ViewState) -> str:
 
 
 def _repaired(listing: MessageList) -> tuple[list[PromptMessage], list[int], PromptMessage | None]:
-    """Repair the messages for strict providers; count anew only those that changed."""
+    """Repair the messages for strict providers; count only the changed ones again."""
     known = {id(message): tokens for message, tokens in zip(listing.messages, listing.counts, strict=True)}
     opening, count = NOTHING if listing.state.without_notes else OPENING, listing.context_input.count
     repaired = repair_messages(listing.messages, opening)

@@ -15,7 +15,7 @@ from throughline.domain.json_types import JsonObject, JsonValue
 class ViewState:
     """What has been done to the view. 0 (None, ()) everywhere: nothing yet.
 
-    `stage` names the stage that set it last, COMPACTED or one of the ladder's. `model` is the calibration key of the
+    `stage` names the stage that set it last, COMPACTED or one of the last stages. `model` is the calibration key of the
     model the state was made for, `factor` the factor in force since the last stage. Tool outputs up to
     `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole then. Of `truncations`
     (position, tokens), ordered by position, each says in how many tokens the messages up to there are shown at most,

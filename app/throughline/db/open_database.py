@@ -26,7 +26,7 @@ class DatabaseLocation:
     direct_url: str = ""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The location as display text, without role and password. Raises DatabaseUnusable."""
         if not self.url:
             return f"embedded, in {choose_data_dir(self.data_dir)}"

@@ -14,7 +14,7 @@ HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 15.0
 """Age of a process's last heartbeat from which it may be dead: two heartbeats were missed."""
 
-_BEAT = sql("""
+_HEARTBEAT = sql("""
     insert into processes as p (
         id, kind, name, version, started_at, heartbeat_at, concurrency, open_turns, jobs_in_hand,
         is_claiming, is_listening)
@@ -38,10 +38,10 @@ class ProcessRepository:
         """Use `transactions`, which should not share the requests' pool: a busy process must not look dead."""
         self._transactions = transactions
 
-    async def beat(self, process: Process, state: ProcessState, *, up_seconds: float) -> None:
+    async def heartbeat(self, process: Process, state: ProcessState, *, up_seconds: float) -> None:
         """Store a heartbeat: that the process is alive, and its current work."""
         await self._transactions.fetch(
-            _BEAT,
+            _HEARTBEAT,
             id=process.id,
             kind=process.kind.value,
             name=process.name,

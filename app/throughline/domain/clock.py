@@ -14,4 +14,4 @@ class Clock(Protocol):
         """Return seconds of a clock that never goes backwards, for measuring durations."""
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for `seconds` of this clock."""
+        """Sleep for `seconds`, as the tests or the operating system count them."""

@@ -46,7 +46,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:
-    """The instruction to discard the run's earlier events, because attempt number `attempt` starts anew."""
+    """The instruction to discard the run's earlier events, because attempt number `attempt` starts again."""
 
     type: ClassVar[EventType] = EventType.RESET
     attempt: int

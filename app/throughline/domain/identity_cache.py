@@ -56,7 +56,6 @@ class IdentityCache(Generic[K, V]):
         return None if found is None else found.made
 
     def keep(self, value: K, made: V) -> None:
-        """Cache `made` for the value."""
         kept: _Kept[K, V] = _Kept(value, self._on_gone)
         kept.key, kept.made = id(value), made
         self._kept[kept.key] = kept

@@ -84,14 +84,14 @@ class Heartbeats(Generic[L]):
                     await self._woken.wait()
                     await asyncio.sleep(0)  # lets the timeout fire even if leases keep becoming due
             except TimeoutError:
-                is_reached = await self._beat(set(self._watched))
+                is_reached = await self._renew_watched(set(self._watched))
                 pause = self._lease_seconds / HEARTBEATS_PER_LEASE
                 next_heartbeat = loop.time() + (pause if is_reached else min(AWAY_SECONDS, pause))
             else:
                 self._woken.clear()
-                await self._beat({heartbeat for heartbeat in self._watched if heartbeat.is_due_now})
+                await self._renew_watched({heartbeat for heartbeat in self._watched if heartbeat.is_due_now})
 
-    async def _beat(self, heartbeats: "Collection[Heartbeat[L]]") -> bool:
+    async def _renew_watched(self, heartbeats: "Collection[Heartbeat[L]]") -> bool:
         """Renew these leases, with retries for locked rows. Return whether the database was reached.
 
         A lease that cannot be renewed is kept: a process that claims its row changes the fence, which a later heartbeat

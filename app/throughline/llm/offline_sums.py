@@ -37,7 +37,7 @@ def sum_in(message: str) -> str:
     """Return the first sum that a message asks for, in the calculator's syntax; '' if it asks for none."""
     head = message[:HEAD_CHARACTERS]
     found = (match for match in _EXPRESSION.finditer(head) if match["sum"])
-    return next((told for match in found if (told := _asked(head, match.start("sum"), match.end("sum")))), "")
+    return next((sum_text for match in found if (sum_text := _asked(head, match.start("sum"), match.end("sum")))), "")
 
 
 def _asked(head: str, start: int, stop: int) -> str:

@@ -102,7 +102,7 @@ class SummaryStore(Protocol):
         """Extend the leases to `seconds` from now; the result lacks leases that others have taken."""
 
     async def release_lease(self, lease: SummaryLease) -> None:
-        """Release the lease."""
+        """End the lease, so that another process can summarise the session. No error if the lease is lost."""
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None if the session has no summary."""

@@ -19,7 +19,7 @@ DATABASE = "throughline"
 _SETTINGS_FILE = "throughline.conf"
 # SQL errors are reported by the application. Their text may contain values, so the server does not log them.
 _SETTINGS = """\
-# Written anew at every start.
+# Written again at every start.
 cluster_name = '{mark}'
 listen_addresses = ''
 port = 5432
@@ -102,7 +102,7 @@ def check_version(installation: Installation) -> None:
     except FileNotFoundError:
         raise DatabaseUnusable(
             f"{cluster} holds no PostgreSQL data (PG_VERSION is missing): restore it from a backup, move the folder "
-            "away to begin anew, or choose another place with --data-dir or DATA_DIR."
+            "away to start with an empty database, or choose another place with --data-dir or DATA_DIR."
         ) from None
     if found != wanted:
         raise DatabaseUnusable(

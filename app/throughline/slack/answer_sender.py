@@ -64,8 +64,8 @@ class AnswerSender:
         try:
             run = await self._runs.find(delivery.run_id)
             if run is not None:
-                told = NOT_SHOWN.format(reason=reason, session=run.session_id)
-                await self._services.calls.post(thread, told, metadata_of(delivery, NO_PART), max_wait_seconds=0)
+                text = NOT_SHOWN.format(reason=reason, session=run.session_id)
+                await self._services.calls.post(thread, text, metadata_of(delivery, NO_PART), max_wait_seconds=0)
         except ThroughlineError as error:
             log.warning("slack failure notice not sent", error=error.code)
 
@@ -86,7 +86,7 @@ class AnswerSender:
             await writer.abandon(ERASED)
         except (SlackRefused, TemporaryError) as error:
             log.warning("slack answer of erased session left", error=error.code)
-        await Progress(self._services, delivery, writer, self._growth).tell("")
+        await Progress(self._services, delivery, writer, self._growth).set_status("")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
         run = await self._runs.find(run_id)
@@ -105,7 +105,7 @@ class AnswerSender:
             await writer.show(to_slack(text), is_final=True)
             await progress.withdraw_status()
         else:
-            await progress.tell("")
+            await progress.set_status("")
 
     async def _follow(self, run: Run, progress: Progress) -> Run:
         """Show the answer as it grows, and return the ended run. Raises NotFound if the run was deleted meanwhile."""

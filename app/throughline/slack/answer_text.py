@@ -85,8 +85,8 @@ def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
 
 def sentence(error: RunError | None) -> str:
     """Return the error text that a person sees: one short sentence without internal details."""
-    told = error.detail if error is not None and error.detail else "Something went wrong here. Send it again."
-    line = " ".join(told.split())
+    text = error.detail if error is not None and error.detail else "Something went wrong here. Send it again."
+    line = " ".join(text.split())
     return f":warning: {line if len(line) <= LONGEST_SENTENCE else line[: LONGEST_SENTENCE - 1] + '…'}"
 
 

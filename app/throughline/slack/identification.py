@@ -30,7 +30,7 @@ class Identification:
         self._config = config
         self._clock = clock
         self._health = health
-        self._told = ""
+        self._logged_reason = ""
         self.first_address = ""
         """Address for the first connection of Socket Mode, valid for a short time; '' if Slack was not asked."""
 
@@ -80,6 +80,6 @@ class Identification:
     def _send(self, reason: str) -> None:
         """Record why the identity is not known, and log the reason if it has changed."""
         self._health.set_disconnected(reason)
-        if reason != self._told:
-            self._told = reason
+        if reason != self._logged_reason:
+            self._logged_reason = reason
             log.warning("slack start delayed", reason=reason)

@@ -96,7 +96,7 @@ async def _run_background(dependencies: _Dependencies, identity: Identity) -> As
     calls = SlackWebApi(dependencies.client, services.clock)
     commands = Commands(services, identity, _respond)
     installation = Installation(dependencies.client, config, identity, services.clock, dependencies.health)
-    intake = EventStorage(services.slack, identity, commands.stop_by_sign)
+    storage = EventStorage(services.slack, identity, commands.stop_by_sign)
     maintenance = Maintenance(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
     delivery_services = DeliveryServices(services.slack.outbox, calls, services.clock, identity)
     dispatcher = Dispatcher(
@@ -110,7 +110,7 @@ async def _run_background(dependencies: _Dependencies, identity: Identity) -> As
         for part in (installation, dispatcher, maintenance):
             await stack.enter_async_context(part.running())
         log.info("slack bot identified", workspace=identity.team_name, team=identity.team_id)
-        yield make_bolt(config, identity, Listeners(intake.take, commands.answer, installation.take))
+        yield make_bolt(config, identity, Listeners(storage.store, commands.answer, installation.take))
 
 
 @asynccontextmanager

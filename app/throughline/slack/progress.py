@@ -54,7 +54,7 @@ class Progress:
         self._writer = writer
         self._flushed = services.clock.monotonic()
         self._seen, self._length, self._text = 0, 0, ""
-        self._status, self._told_at = "", 0.0
+        self._status, self._status_at = "", 0.0
         self._is_status_beside_message = False
         self._growth = growth
         self._is_counted = False
@@ -70,7 +70,7 @@ class Progress:
         if self.growing.is_silent or not self._writer.has_shown:
             await self._set_status()
 
-    async def tell(self, status: str) -> None:
+    async def set_status(self, status: str) -> None:
         """Set the thread's status. Failures are only logged, because an answer does not depend on its status."""
         try:
             await self._services.calls.set_status(self._delivery.channel_id, self._delivery.thread_ts, status)
@@ -84,7 +84,7 @@ class Progress:
         """
         if self._is_status_beside_message:
             self._is_status_beside_message = False
-            await self.tell("")
+            await self.set_status("")
 
     async def _show_text(self) -> None:
         is_new = self.growing.changes != self._seen
@@ -115,8 +115,8 @@ class Progress:
 
     async def _set_status(self) -> None:
         now, status = self._services.clock.monotonic(), self.growing.status
-        if self._status == status and now - self._told_at <= STATUS_SECONDS:
+        if self._status == status and now - self._status_at <= STATUS_SECONDS:
             return
-        self._status, self._told_at = status, now
+        self._status, self._status_at = status, now
         self._is_status_beside_message = self._writer.has_shown
-        await self.tell(status)
+        await self.set_status(status)

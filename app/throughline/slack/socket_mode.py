@@ -43,7 +43,7 @@ class SocketMode:
         self._clock = clock
         self._health = health
         self._lost_at = clock.monotonic()
-        self._is_told = False
+        self._is_reported = False
         self._failures = 0
         self._asked_pause = 0.0
         self._address = first_address
@@ -86,7 +86,7 @@ class SocketMode:
         await self._close_all_except(*self._open[-2:])
         self._asked_pause = 0.0
         self._health.set_connected()
-        self._is_told = False
+        self._is_reported = False
         log.info("slack connected")
         return connection
 
@@ -121,15 +121,14 @@ class SocketMode:
 
     def _report_disconnected(self, reason: str, *, at_once: bool = False) -> None:
         """Report once that no events can arrive: after DISCONNECTED_SECONDS, or now if `at_once`."""
-        if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DISCONNECTED_SECONDS):
+        if not (self._is_reported or at_once or self._clock.monotonic() - self._lost_at >= DISCONNECTED_SECONDS):
             return
         self._health.set_disconnected(f"not connected, {reason}")
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_reported:
+            self._is_reported = True
             log.warning("slack disconnected", reason=reason)
 
     async def _close_all_except(self, *kept: SocketConnection) -> None:
-        """Close all connections except `kept`."""
         for connection in [one for one in self._open if one not in kept]:
             await self._close(connection)
 

@@ -31,7 +31,7 @@ class EventStorage:
         self._identity = identity
         self._on_stop = on_stop
 
-    async def take(self, body: Mapping[str, object]) -> None:
+    async def store(self, body: Mapping[str, object]) -> None:
         """Handle one event.
 
         Raises DatabaseUnavailable. The event is then not acknowledged, and Slack sends it again.

@@ -30,7 +30,9 @@ from throughline.summary.write_summary import (
     unchanged,
 )
 
-SAYS_THE_SAME = "Read again, it says what it said before, and stays as it is: with a further wish it is written anew."
+SAYS_THE_SAME = (
+    "The new text is the same as the old one, so the summary stays as it is. Give other instructions to change it."
+)
 NOT_SMALLER = "The summary would not make the prompt smaller."
 log = structlog.get_logger(__name__)
 

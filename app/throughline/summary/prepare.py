@@ -76,8 +76,8 @@ async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: Co
     if further.decision.trigger is None:
         return unchanged(task, plan, CompactionOutcome.SKIPPED)
     is_further = task.conversation.prepared is not None
-    told = hook_event(task, further, extends_prepared=is_further)
-    event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
+    event_fields = hook_event(task, further, extends_prepared=is_further)
+    event = replace(event_fields, trigger="auto", tokens=plan.tokens, must_compact=False)
     writing = SummaryWriting(
         dependencies, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS
     )

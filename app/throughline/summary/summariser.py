@@ -263,11 +263,11 @@ async def find_summarisers(
     the instructions take too much of every model's window.
     """
     policy = agent.definition.context.summary
-    wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
+    all_instructions = "\n".join(part for part in (policy.instructions, instructions) if part)
     models = [model for model in (named_summary_model(dependencies.models, agent), agent.model) if model is not None]
     if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
         models.pop()
-    found = [await _summariser(dependencies, agent, model, wishes) for model in models]
+    found = [await _summariser(dependencies, agent, model, all_instructions) for model in models]
     fitting = tuple(one for one in found if one.instruction_tokens <= INSTRUCTION_SHARE * one.window_tokens)
     if found and not fitting:
         largest = max(found, key=lambda one: one.window_tokens)

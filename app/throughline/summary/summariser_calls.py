@@ -283,5 +283,5 @@ class SummariserCalls:
 
 
 def pause_seconds(error: ModelUnavailable) -> float:
-    """Return the seconds to wait before a model is asked again: the provider's wish, or a short default."""
+    """Return the seconds to wait before a model is asked again: the provider's delay, or a short default."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds

@@ -32,7 +32,9 @@ ON_DEMAND_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-async def summarize_now(dependencies: SummaryDependencies, session: Session, wish: SummaryRequest) -> CompactionResult:
+async def summarize_now(
+    dependencies: SummaryDependencies, session: Session, request: SummaryRequest
+) -> CompactionResult:
     """Summarise all but the newest messages of `session`, whatever the triggers say.
 
     With instructions, messages that are already summarised are read again. In all processes together, a session has one
@@ -41,36 +43,36 @@ async def summarize_now(dependencies: SummaryDependencies, session: Session, wis
     message or instructions too long for every summary model.
     """
     async with _summary_lease(dependencies.summaries, session.id):
-        return await _summarize(dependencies, session, wish)
+        return await _summarize(dependencies, session, request)
 
 
-async def estimate_summary(dependencies: SummaryDependencies, session: Session, wish: SummaryRequest) -> SummaryCost:
+async def estimate_summary(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> SummaryCost:
     """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
-    task, plan = await _task(dependencies, session, wish)
+    task, plan = await _task(dependencies, session, request)
     now = task.conversation.session
-    first = min(wish.first or now.summary_through_position + 1, now.summary_through_position + 1)
+    first = min(request.first or now.summary_through_position + 1, now.summary_through_position + 1)
     return (await plan_reread(dependencies, task, plan, first)).cost
 
 
 async def _task(
-    dependencies: SummaryDependencies, session: Session, wish: SummaryRequest
+    dependencies: SummaryDependencies, session: Session, request: SummaryRequest
 ) -> tuple[Compaction, ContextPlan]:
     agent, conversation = await at_rest(dependencies, session)
-    if (wish.from_position or 0) > conversation.session.message_count:
+    if (request.from_position or 0) > conversation.session.message_count:
         raise InvalidInput(
-            f"There is no message #{wish.from_position}: the session has {conversation.session.message_count}.",
+            f"There is no message #{request.from_position}: the session has {conversation.session.message_count}.",
             field="from_position",
         )
     plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
-    return Compaction(agent, conversation, instructions=wish.instructions, seconds_left=seconds), plan
+    return Compaction(agent, conversation, instructions=request.instructions, seconds_left=seconds), plan
 
 
-async def _summarize(dependencies: SummaryDependencies, session: Session, wish: SummaryRequest) -> CompactionResult:
-    task, plan = await _task(dependencies, session, wish)
+async def _summarize(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> CompactionResult:
+    task, plan = await _task(dependencies, session, request)
     now = task.conversation.session
-    if wish.first is not None and wish.first <= now.summary_through_position:
-        again = await plan_reread(dependencies, task, plan, wish.first)
+    if request.first is not None and request.first <= now.summary_through_position:
+        again = await plan_reread(dependencies, task, plan, request.first)
         task, plan = again.task, again.plan
     elif plan.decision.trigger is None:
         return CompactionResult(CompactionOutcome.SKIPPED, now, _nothing_to_do(now), plan.tokens, plan.tokens)

@@ -154,7 +154,7 @@ class SummaryWriting:
         """Return the writer, with the instructions of the session, the request and the hook. Raises SummaryConflict."""
         task, policy = self.task, self.task.agent.definition.context.summary
         session, count = task.conversation.session, task.agent.counter.count
-        wishes = "\n".join(
+        instructions = "\n".join(
             part for part in (session.summary_instructions, task.instructions, decision.instructions) if part
         )
         draft = task.beginning or await open_draft(
@@ -165,7 +165,7 @@ class SummaryWriting:
             assignment=Assignment(
                 session, policy, summary_tokens(task.agent), task.lease, is_rewriting=task.beginning is not None
             ),
-            summarisers=await find_summarisers(self.dependencies, task.agent, wishes),
+            summarisers=await find_summarisers(self.dependencies, task.agent, instructions),
             calls=self.calls,
             draft=draft,
         )

@@ -55,15 +55,15 @@ class ContextRequests:
         """
         return await preview_context(self.dependencies, await self.sessions.get(owner_id, session_id), content or "")
 
-    async def summarize(self, owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> CompactionResult:
-        """Summarise all messages but the newest ones. The wish also applies to messages that are summarised already."""
+    async def summarize(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
+        """Summarise all messages but the newest ones. The request may also read summarised messages again."""
         async with self.summary_slot(owner_id):
             session = await self.sessions.get(owner_id, session_id)
-            return await summarize_now(self.dependencies, session, wish)
+            return await summarize_now(self.dependencies, session, request)
 
-    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> SummaryCost:
-        """Return how much `summarize` would read and cost with this wish."""
-        return await estimate_summary(self.dependencies, await self.sessions.get(owner_id, session_id), wish)
+    async def estimate(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> SummaryCost:
+        """Return how much `summarize` would read and cost with this request."""
+        return await estimate_summary(self.dependencies, await self.sessions.get(owner_id, session_id), request)
 
     async def pin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
         """Pin the message together with its group (a tool call and its results); return the group."""

@@ -52,14 +52,14 @@ class Following:
         deleted (short retention, a crash of the database), `reset`, the stored messages and the stored end are yielded
         in their place. Raises NotFound once the run is deleted.
         """
-        beat = _Beat(self)
+        poll = _Poll(self)
         async with self.runs.follow(run.id) as waiter:
             may_have_more, was_woken, is_over = not is_fresh, False, False
             while not is_over:
                 events = await self._new_events(run, after, waiter) if may_have_more else ()
                 if events:
                     yield events
-                    beat.restart()
+                    poll.restart()
                     after, is_over = events[-1].seq, events[-1].is_last
                     may_have_more, was_woken = True, False
                 elif run.status.is_final:
@@ -70,27 +70,27 @@ class Following:
                     run, was_woken = await self.runs.reload(run), False
                 else:
                     self.before_waiting()
-                    was_woken = await beat.wait(waiter, Seen(run.id, after, run.status))
+                    was_woken = await poll.wait(waiter, Seen(run.id, after, run.status))
                     may_have_more = was_woken
-                if not is_over and beat.is_due():
+                if not is_over and poll.is_due():
                     yield Idle(run)
-                    beat.restart()
+                    poll.restart()
 
     async def end(self, run: Run) -> AsyncGenerator[Followed]:
         """Yield Idle in between, and at last the event that ends the run. Its other events are never read.
 
         The run's row is read again after each notification. Raises NotFound once the run is deleted.
         """
-        beat = _Beat(self)
+        poll = _Poll(self)
         async with self.runs.follow(run.id, ends_only=True) as waiter:
             run = await self.runs.reload(run)  # it may have ended before the subscription
             while not run.status.is_final:
                 self.before_waiting()
-                if await beat.wait(waiter, Seen(run.id, REPLAYED_END_SEQ, run.status)):
+                if await poll.wait(waiter, Seen(run.id, REPLAYED_END_SEQ, run.status)):
                     run = await self.runs.reload(run)
-                if beat.is_due():
+                if poll.is_due():
                     yield Idle(run)
-                    beat.restart()
+                    poll.restart()
         yield (RunEvent(run.id, REPLAYED_END_SEQ, await self.runs.ending(run)),)
 
     async def find_start(self, run: Run, last_seen: int) -> int | None:
@@ -113,7 +113,7 @@ class Following:
         return waiter.after(after) or await self.runs.read_events(run.id, after)
 
 
-class _Beat:
+class _Poll:
     """Timer of the next heartbeat, an Idle item."""
 
     def __init__(self, following: Following) -> None:

@@ -66,7 +66,7 @@ class ContextOut(Shape):
     counted_from_position: int = Field(description="the messages behind it are those that N and K count")
     messages_since_summary: int = Field(
         description="since the newest summary, prepared or in use (with `adopt: immediately` the one in use); "
-        "counted anew where one was gone back to"
+        "counted from a restored summary on"
     )
     messages_threshold: int | None
     messages_percent: float | None
@@ -132,7 +132,7 @@ class PreviewOut(Shape):
     cause: Annotated[str, one_of("threshold", "messages", "tokens", "manual", "overflow")] | None = Field(
         description="why room would be made"
     )
-    fired: list[str] = Field(description="the stages of the ladder that would change the view, in their order")
+    fired: list[str] = Field(description="the stages that would make the prompt smaller, in their order")
     tokens: int = Field(description="what would be sent")
     unreduced_tokens: int = Field(description="the same with nothing pruned, shortened or left out since the summary")
     window: int

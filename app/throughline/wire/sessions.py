@@ -10,7 +10,7 @@ from throughline.wire.shape import Id, Shape, Time, one_of
 
 
 class SessionOut(Shape):
-    """A session."""
+    """A conversation of one owner with one agent, without its messages."""
 
     id: Id
     agent: str

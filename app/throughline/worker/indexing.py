@@ -54,5 +54,5 @@ class Indexing:
             log.info("history indexed", sessions=len(sessions), messages=messages)
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """Return the schedule of the indexing."""
+        """Return how often the worker looks for sessions with messages that are not in the search index."""
         return (Schedule(INDEX_HISTORY, EVERY, self.run),)

@@ -167,7 +167,7 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> 
     if _is_forwarded(headers):
         raise OriginRefused(
             "Without a key only this machine is served, and a proxy has passed this on for another one. Create a key "
-            "(`throughline keys create`) and start the service anew."
+            "(`throughline keys create`) and restart the service."
         )
     origin = headers.get("origin")
     if origin is None or origin in origins:

@@ -252,10 +252,10 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._is_answering():
             self.cycle.disconnected = True
-            can_be_told = not self.cycle.response_started
+            can_be_answered = not self.cycle.response_started
         else:
-            can_be_told = not self._is_answered_early()
-        if can_be_told:
+            can_be_answered = not self._is_answered_early()
+        if can_be_answered:
             self.transport.write(_on_the_wire(error_problem(error)))
         self.transport.close()
 

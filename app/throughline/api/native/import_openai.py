@@ -59,7 +59,7 @@ class ImportedImage(BaseModel):
     model_config = FOREIGN
 
     class Address(BaseModel):
-        """The address of the image."""
+        """Location of an image: an https URL or a `data:` URL, with OpenAI's level of detail."""
 
         model_config = FOREIGN
 

@@ -40,8 +40,8 @@ async def summarize(request: Request, session_id: str, call: Writer) -> Response
     An archived session accepts no messages any more, but it can still be summarized, restored and pinned in.
     """
     found = session_id_of(session_id)
-    wish = _wish(await read_optional_body(request, Summarize))
-    return JsonResponse(SummarizeOut.render(await call.services.summarize_now(call.owner_id, found, wish)))
+    wanted = _summary_request(await read_optional_body(request, Summarize))
+    return JsonResponse(SummarizeOut.render(await call.services.summarize_now(call.owner_id, found, wanted)))
 
 
 @router.post(
@@ -52,8 +52,8 @@ async def summarize(request: Request, session_id: str, call: Writer) -> Response
 async def estimate_summary(request: Request, session_id: str, call: Reader) -> Response:
     """Return what the same request to `…/summarize` would read and cost. Nothing is written, no model is called."""
     found = session_id_of(session_id)
-    wish = _wish(await read_optional_body(request, Summarize))
-    return JsonResponse(SummaryCostOut.render(await call.services.estimate_summary(call.owner_id, found, wish)))
+    wanted = _summary_request(await read_optional_body(request, Summarize))
+    return JsonResponse(SummaryCostOut.render(await call.services.estimate_summary(call.owner_id, found, wanted)))
 
 
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
@@ -95,7 +95,7 @@ async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Res
     return JsonResponse(SessionOut.render(await summaries.restore(call.owner_id, found, version_id)))
 
 
-def _wish(body: Summarize) -> SummaryRequest:
+def _summary_request(body: Summarize) -> SummaryRequest:
     return SummaryRequest(clean_text(body.instructions).strip(), body.from_position)
 
 

@@ -62,8 +62,8 @@ class Choice:
         """The prompt that asks for the numbers."""
         lines = [_numbered(at, fact) for at, fact in enumerate(self.listed, 1)]
         last = f"Return at most {self.most} numbers, separated by commas, the most important first."
-        told = "\n".join((CHOICE_TASK, "", *lines, "", last))
-        return Prompt(CHOICE_SYSTEM_PROMPT, (PromptMessage(Role.USER, told),))
+        request = "\n".join((CHOICE_TASK, "", *lines, "", last))
+        return Prompt(CHOICE_SYSTEM_PROMPT, (PromptMessage(Role.USER, request),))
 
     @property
     def answer_tokens(self) -> int:

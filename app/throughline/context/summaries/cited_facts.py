@@ -62,8 +62,8 @@ class _Said:
 
 
 def _of(line: str, said: _Said, kind: FactKind, named: KeepLine | None) -> Iterator[KeptFact]:
-    told, message = words_of(_SINGLE.sub("", line)), said.message
-    shared = {sentence: _shared(told, words_of(sentence)) for sentence in said.sentences}
+    line_words, message = words_of(_SINGLE.sub("", line)), said.message
+    shared = {sentence: _shared(line_words, words_of(sentence)) for sentence in said.sentences}
     best = max(shared, key=lambda sentence: shared[sentence], default="")
     if best and shared[best] >= LEAST_SHARED:
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED
@@ -71,5 +71,5 @@ def _of(line: str, said: _Said, kind: FactKind, named: KeepLine | None) -> Itera
         yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=1)
 
 
-def _shared(told: frozenset[str], words: frozenset[str]) -> float:
-    return len(told & words) / max(min(len(told), len(words)), 1)
+def _shared(line_words: frozenset[str], words: frozenset[str]) -> float:
+    return len(line_words & words) / max(min(len(line_words), len(words)), 1)

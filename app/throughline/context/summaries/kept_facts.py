@@ -17,7 +17,7 @@ from throughline.domain.message import Role
 MAX_FACTS = 600
 """Most facts kept for a session, about 60 kB stored; more than any summary has room to show."""
 
-SAID_ANEW, LEAST_SHARED = 0.5, 2
+RESTATED, LEAST_SHARED = 0.5, 2
 """A sentence restates another if it shares at least half of its words, and at least two."""
 
 MAX_INSTRUCTIONS = 200
@@ -162,7 +162,7 @@ class _Current:
         return [
             at
             for at in earlier
-            if self._is_other_number(at, key, fact) or self._is_said_anew(at, key, words, is_change=is_change)
+            if self._is_other_number(at, key, fact) or self._is_restated(at, key, words, is_change=is_change)
         ]
 
     def _is_other_number(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
@@ -172,7 +172,7 @@ class _Current:
         """
         return bool(key or self.subjects[at]) and is_other_number(self.facts[at].text, fact.text)
 
-    def _is_said_anew(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
+    def _is_restated(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
         """Return whether a statement has an earlier fact's subject, or changes most of its text.
 
         If both have subjects, these must share a word.
@@ -182,7 +182,7 @@ class _Current:
             return False
         named = subject or key
         is_named = not (key and subject) and named <= words and (named <= text or bool(subject))
-        return is_named or len(text & words) >= max(LEAST_SHARED, SAID_ANEW * len(text))
+        return is_named or len(text & words) >= max(LEAST_SHARED, RESTATED * len(text))
 
     def _is_stated(self, at: int) -> bool:
         return self.facts[at].said_by is not Role.ASSISTANT

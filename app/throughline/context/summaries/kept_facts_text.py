@@ -80,9 +80,11 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     `later` is the position of a later statement that may concern the same subject, 0 for none.
     """
     see = f"; later: #{later}" if later and _is_tracked(fact) and not fact.replaced_by else ""
-    is_untold = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
-    ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {MAYBE_OUTDATED}" if is_untold else ""
-    return f"- {_told(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
+    may_be_outdated = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
+    ended = (
+        f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {MAYBE_OUTDATED}" if may_be_outdated else ""
+    )
+    return f"- {_statement(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
 
 
 def one_a_line(facts: Iterable[KeptFact]) -> list[KeptFact]:
@@ -94,7 +96,7 @@ def one_a_line(facts: Iterable[KeptFact]) -> list[KeptFact]:
     return list(lines.values())
 
 
-def _told(fact: KeptFact) -> str:
+def _statement(fact: KeptFact) -> str:
     text = _TAG.sub("(#", fact.text)
     if text != fact.text or fact.said_by is Role.TOOL:
         text = _quoted(text)

@@ -153,8 +153,8 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
         return False
     if _begins_alike(fact.text, sentence, key) or is_other_number(fact.text, sentence):
         return True
-    is_told = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
-    is_certain = len(key) > 1 or is_told or bool(_values(fact.text) & _values(sentence)) or _is_ended(key, sentence)
+    is_named = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
+    is_certain = len(key) > 1 or is_named or bool(_values(fact.text) & _values(sentence)) or _is_ended(key, sentence)
     has_news = any(key.isdisjoint(words_of(value)) for value in _values(sentence))
     is_statement = has_news or _is_ended(key, sentence) or (bool(_UNSPACED.search(sentence)) and "请" not in sentence)
     return is_certain and is_statement and changes(sentence)

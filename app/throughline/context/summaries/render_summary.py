@@ -51,19 +51,19 @@ def narrative_text(segments: Sequence[Segment], *, max_tokens: int, count: Count
     If they take more, the biggest are cut at a boundary, all to the same size. If that leaves too little to read, the
     oldest are left out first. The same segments and limit give the same bytes.
     """
-    told = [segment for segment in segments if segment.text.strip()]
-    whole = PARAGRAPH.join(node_text(segment) for segment in told)
-    if not told or count(whole) <= max_tokens:
+    written = [segment for segment in segments if segment.text.strip()]
+    whole = PARAGRAPH.join(node_text(segment) for segment in written)
+    if not written or count(whole) <= max_tokens:
         return whole
-    cut = _cut_to_fit(told, max_tokens, count)
+    cut = _cut_to_fit(written, max_tokens, count)
     return truncate_middle(whole, max_tokens, count, " of the summary") if cut is None else cut
 
 
-def _cut_to_fit(told: Sequence[Segment], max_tokens: int, count: Count) -> str | None:
+def _cut_to_fit(written: Sequence[Segment], max_tokens: int, count: Count) -> str | None:
     """Return the segments with the biggest ones cut; None if a few tries were not enough."""
-    all_sizes = [count(node_text(segment)) + 1 for segment in told]
+    all_sizes = [count(node_text(segment)) + 1 for segment in written]
     left_out = _left_out(all_sizes, max_tokens)
-    opening, shown, sizes = _opening(told[:left_out]), told[left_out:], all_sizes[left_out:]
+    opening, shown, sizes = _opening(written[:left_out]), written[left_out:], all_sizes[left_out:]
     room = max_tokens - (count(opening) if opening else 0)
     for _ in range(CUT_TRIES):
         cut = opening + _cut_biggest(shown, sizes, room, count)

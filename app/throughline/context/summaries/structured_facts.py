@@ -118,8 +118,8 @@ def _around(text: str, item: Found, first: int, last: int) -> tuple[int, int]:
 
 
 def _quote(text: str, item: Found, start: int, stop: int, subject: str) -> _Quote:
-    told = one_line(text[start:stop], FACT_CHARACTERS)
-    return _Quote(start, item.kind, told, one_line(subject, SUBJECT_CHARACTERS))
+    quote = one_line(text[start:stop], FACT_CHARACTERS)
+    return _Quote(start, item.kind, quote, one_line(subject, SUBJECT_CHARACTERS))
 
 
 def _own_words(text: str) -> str:

@@ -110,8 +110,8 @@ def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
 
     Replaced facts and facts that state a change are always returned: the narrative may repeat the old value later on.
     """
-    told = one_line(narrative)
-    return [fact for fact in facts if fact.replaced_by or fact.text not in told or changes(fact.text)]
+    narrative_line = one_line(narrative)
+    return [fact for fact in facts if fact.replaced_by or fact.text not in narrative_line or changes(fact.text)]
 
 
 def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segment, ...]:

@@ -103,8 +103,8 @@ def segment_request(messages: Sequence[Message], policy: SummaryPolicy, asked: T
 
 def merge_request(segments: Sequence[Segment], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
     """Return the prompt that requests one text to replace the texts of neighbouring segments."""
-    told = PARAGRAPH.join(node_text(segment) for segment in segments)
-    existing = f"The existing summaries of neighbouring parts, oldest first:\n{_fenced(EXISTING_TAG, told)}"
+    texts = PARAGRAPH.join(node_text(segment) for segment in segments)
+    existing = f"The existing summaries of neighbouring parts, oldest first:\n{_fenced(EXISTING_TAG, texts)}"
     return _request([existing, MERGE_TASK], policy, asked)
 
 
@@ -185,13 +185,13 @@ def _hash_of(*texts: str) -> str:
 
 def _request(parts: Sequence[str], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
     wishes = [policy.style and f"Style: {policy.style}", asked.instructions and f"{WISHES} {asked.instructions}"]
-    told = [*parts, *filter(None, wishes)]
+    paragraphs = [*parts, *filter(None, wishes)]
     if asked.subjects is not None:
-        told.append(KEEP_TASK)
+        paragraphs.append(KEEP_TASK)
     if asked.subjects:
-        told.append(f"{SUBJECTS_BEFORE} {'; '.join(asked.subjects)}.")
-    told.append(f"{CLOSING_WORDS}, in at most {max(asked.max_tokens // 2, 1)} words.")
-    return Prompt(SUMMARISER_SYSTEM_PROMPT, (PromptMessage(Role.USER, PARAGRAPH.join(told)),))
+        paragraphs.append(f"{SUBJECTS_BEFORE} {'; '.join(asked.subjects)}.")
+    paragraphs.append(f"{CLOSING_WORDS}, in at most {max(asked.max_tokens // 2, 1)} words.")
+    return Prompt(SUMMARISER_SYSTEM_PROMPT, (PromptMessage(Role.USER, PARAGRAPH.join(paragraphs)),))
 
 
 def _fenced(tag: str, text: str) -> str:

@@ -30,8 +30,8 @@ async def check_urls(urls: DatabaseUrls) -> None:
         if not urls.direct_url and not await _has_intermediary(shared):
             return
         async with _connected(urls.session_address()) as own:
-            heard = [await _receives_notification(own, shared) for _ in range(LISTENS)]
-            if not all(heard):
+            received = [await _receives_notification(own, shared) for _ in range(LISTENS)]
+            if not all(received):
                 raise await _refusal(own, urls)
 
 
@@ -48,8 +48,8 @@ async def check_direct(urls: DatabaseUrls) -> None:
         if not await _has_intermediary(own):
             return
         async with _connected(urls.session_address()) as other:
-            heard = [await _receives_notification(own, other) for _ in range(LISTENS)]
-            if not all(heard):
+            received = [await _receives_notification(own, other) for _ in range(LISTENS)]
+            if not all(received):
                 raise await _refusal(own, urls)
 
 
@@ -70,16 +70,16 @@ async def _receives_notification(listener: asyncpg.Connection, sender: asyncpg.C
     PostgreSQL signals listeners before it answers the sender, and they deliver before answering their next statement.
     """
     channel = f"throughline_check_{secrets.token_hex(8)}"
-    heard: list[object] = []
+    received: list[object] = []
 
-    def hear(*told: object) -> None:
-        heard.append(told)
+    def receive(*payload: object) -> None:
+        received.append(payload)
 
-    await listener.add_listener(channel, hear)
+    await listener.add_listener(channel, receive)
     await sender.execute(f"notify {channel}")
     await listener.execute("select 1")
-    await listener.remove_listener(channel, hear)
-    return bool(heard)
+    await listener.remove_listener(channel, receive)
+    return bool(received)
 
 
 async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusable:

@@ -14,10 +14,10 @@ _NOT_LET_IN = ("authentication failed", "no such database", "no such user", "doe
 _FULL = ("no more connections allowed",)
 
 
-def explain_pooler(code: str, told: str) -> ThroughlineError | None:
+def explain_pooler(code: str, text: str) -> ThroughlineError | None:
     """Return the error for a pooler's refusal, None for all else, such as a lost server connection.
 
-    `code` is the SQLSTATE. The text `told` is compared with PgBouncer's known texts and never shown.
+    `code` is the SQLSTATE. The text `text` is compared with PgBouncer's known texts and never shown.
     """
     if code in _LOST_STATEMENT:
         return DatabaseUnusable(
@@ -25,16 +25,16 @@ def explain_pooler(code: str, told: str) -> ThroughlineError | None:
         )
     if code != _PROTOCOL:
         return None
-    if _has(told, _REFUSED_SETTINGS):
+    if _has(text, _REFUSED_SETTINGS):
         return DatabaseUnusable(f"A connection pooler refused the settings that we give a connection. {ADVICE}")
-    if _has(told, _NOT_LET_IN):
+    if _has(text, _NOT_LET_IN):
         return DatabaseUnusable("The connection pooler refused us: check role, password and database of DATABASE_URL.")
-    if _has(told, _FULL):
+    if _has(text, _FULL):
         return DatabaseFull(
             "The connection pooler has no connection left. Try again in a moment.", delay_seconds=RETRY_AFTER_SECONDS
         )
     return None
 
 
-def _has(told: str, words: tuple[str, ...]) -> bool:
-    return any(word in told for word in words)
+def _has(text: str, words: tuple[str, ...]) -> bool:
+    return any(word in text for word in words)

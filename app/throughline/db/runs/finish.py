@@ -56,7 +56,7 @@ _FINISH = sql(
     ), answer as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
         returning {message_columns}
-    ), told as (
+    ), notified as (
         insert into run_events (run_id, seq, type, data)
         select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
         on conflict (run_id, seq) do nothing

@@ -65,7 +65,6 @@ class BlockEntries:
         self._by_term: dict[str, str] = {}
 
     def add(self, analyzer: Analyzer, messages: Sequence[IndexedMessage]) -> None:
-        """Add the entries of the messages."""
         for message in messages:
             numbers, total = numbers_of(analyzer, message)
             offset = (message.position - self.first) << 8

@@ -63,7 +63,7 @@ _LOAD_NEWER = sql(
 )
 """The cached rows are valid if the redaction count and the newest row's id are unchanged.
 
-After a database restore, or for a session stored anew under the same id, that position has another row.
+After a database restore, or for a session stored again under the same id, that position has another row.
 """
 
 

@@ -51,7 +51,7 @@ _LAST_USED_BY_ANY = sql("""
     where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
     order by c.updated_at desc limit 1
 """)
-"""The most recently used conversation the asking user takes part in, whoever wrote last."""
+"""The most recently used conversation that the asking user takes part in. Another person may have written last."""
 
 _IS_KNOWN = sql("""
     select exists (select 1 from slack_conversations c

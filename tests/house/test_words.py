@@ -1,0 +1,124 @@
+"""Words that the glossary rules out, and docstrings that only repeat a name."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from house.tree import ROOT, name_of, own_files, python_files, syntax_tree
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+NOT_USED = "## Words that we do not use"
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+"""A word of a text, or a part of a name: `MessageList` and `message_list` have the same two."""
+
+RULE = re.compile(r"noqa: [A-Z0-9, ]+")
+TEXTS = ("README.md", "ARCHITECTURE.md", ".env.example", "docs/", "app/throughline/")
+UNCHECKED = ("docs/glossary.md", "docs/decisions/")
+"""Decisions are records: each speaks the words of its day."""
+
+KEPT = {
+    "app/throughline/wire/context.py": {"rung"},  # a field's name on the wire
+    "app/throughline/wire/sessions.py": {"stretches"},  # the same
+    "app/throughline/cli/context_gauges.py": {"rung"},  # reads that field
+    "app/throughline/cli/summary_views.py": {"stretches"},  # the same
+    "app/throughline/cli/status_views.py": {"beat"},  # a key of its JSON
+    "app/throughline/telemetry.py": {"rung", "rungs"},  # a metric's name and label
+    "docs/reference/metrics.md": {"rung", "rungs"},  # the same
+    "app/throughline/context/view_state.py": {"rung"},  # a key of states that older versions stored
+    "docs/examples/summarize_a_transcript.py": {"ledger"},  # what the users in it speak of
+    "app/throughline/llm/local_tokenizers.py": {"hub"},  # the Hugging Face Hub
+    "app/throughline/context/summaries/summary_prompt.py": {"wishes"},  # what a model reads
+    "app/throughline/context/summaries/choose_facts.py": {"wishes"},  # the same
+}
+LITTLE = frozenset(
+    WORD.findall(
+        "a an the of for its it is are be by to in on at and or with from as this that one all each whether if"
+    )
+) | {"whether", "return", "yield", "given", "new"}
+ENDINGS = ("ings", "ing", "ies", "ed", "es", "s", "e", "y")
+Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def test_words_that_the_glossary_rules_out_are_not_used() -> None:
+    unused = _unused_words()
+    found = [
+        f"{name_of(path)}: {word}"
+        for path in own_files()
+        if name_of(path).startswith(TEXTS) and not name_of(path).startswith(UNCHECKED)
+        if path.suffix in {".py", ".md", ".yaml", ".example"}
+        for word in sorted(_words(f"{path.stem} {_text_of(path)}") & unused - KEPT.get(name_of(path), set()))
+    ]
+
+    assert len(unused) > 20
+    assert found == []
+
+
+def test_exceptions_from_the_glossary_are_needed() -> None:
+    assert [
+        f"{name}: {word}" for name, words in KEPT.items() for word in sorted(words - _words(_text_of(ROOT / name)))
+    ] == []
+
+
+def test_a_docstring_says_more_than_the_name_does() -> None:
+    empty = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in python_files("app")
+        for node, owner in _documented(syntax_tree(path), "")
+        if _only_repeats(node, owner)
+    ]
+
+    assert empty == []
+
+
+def test_a_docstring_of_the_names_own_words_is_found() -> None:
+    tree = ast.parse(
+        "class Lease:\n"
+        " def end_turn(self, run): 'End the turn of the run.'\n"
+        " def renew(self): 'Renew the lease until its time is up.'\n"
+    )
+
+    assert [node.name for node, owner in _documented(tree, "") if _only_repeats(node, owner)] == ["end_turn"]
+
+
+def _unused_words() -> frozenset[str]:
+    table = GLOSSARY.read_text(encoding="utf-8").partition(NOT_USED)[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
+    return frozenset(word.strip() for row in rows for word in row.split(","))
+
+
+def _text_of(path: Path) -> str:
+    """Return the file's text without the names of lint rules."""
+    return RULE.sub("", path.read_text(encoding="utf-8"))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in WORD.findall(text))
+
+
+def _documented(node: ast.AST, owner: str) -> Iterator[tuple[Documented, str]]:
+    """Yield functions and classes with the class they stand in. Routes and commands are left out: users read those."""
+    for item in getattr(node, "body", []):
+        if isinstance(item, Documented):
+            if not item.decorator_list or isinstance(item, ast.ClassDef):
+                yield item, owner
+            yield from _documented(item, item.name if isinstance(item, ast.ClassDef) else owner)
+
+
+def _only_repeats(node: Documented, owner: str) -> bool:
+    text = ast.get_docstring(node)
+    if text is None:
+        return False
+    names = f"{node.name} {owner}"
+    if not isinstance(node, ast.ClassDef):
+        names += f" {ast.unparse(node.args)} {ast.unparse(node.returns) if node.returns else ''}"
+    return _stems(text) <= _stems(names)
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(_stem(word) for word in _words(text) - LITTLE)
+
+
+def _stem(word: str) -> str:
+    ending = next((ending for ending in ENDINGS if word.endswith(ending) and len(word) - len(ending) > 2), "")
+    return word.removesuffix(ending)
