@@ -5,11 +5,11 @@ import pytest
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
 from throughline.db.database import Database
 from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.json_shape import Shape
 from throughline.wire.messages import MessageOut, MessagePage, PinnedGroup, SearchOut
 from throughline.wire.runs import RunOut, TurnOut
 from throughline.wire.service import AgentList, Health, Problem
 from throughline.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList
-from throughline.wire.shape import Shape
 
 
 @pytest.fixture

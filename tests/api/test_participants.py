@@ -8,7 +8,7 @@ from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 from fakes.slack_inbox import take
 from throughline.db.database import Database
-from throughline.db.slack.inbox import Taken
+from throughline.db.slack.inbox import AcceptOutcome
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.ids import UserId
@@ -61,7 +61,7 @@ async def test_no_idempotency_key_of_a_participant_stands_in_the_way_of_a_messag
     inbox = shared.database.open_slack("assistant").inbox
 
     assert sent.status_code == httpx.codes.ACCEPTED
-    assert [await inbox.accept(asked) for _ in range(2)] == [Taken.ACCEPTED, Taken.DUPLICATE]
+    assert [await inbox.accept(asked) for _ in range(2)] == [AcceptOutcome.ACCEPTED, AcceptOutcome.DUPLICATE]
 
 
 async def test_others_find_nothing(shared: ApiStage) -> None:

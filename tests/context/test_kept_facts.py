@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries import kept_facts
-from throughline.context.summaries.choose_facts import Choice, counted
 from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.fact_subjects import words_of
+from throughline.context.summaries.facts_choice_prompt import Choice, counted
 from throughline.context.summaries.find_facts import facts_of, subjects_again
 from throughline.context.summaries.kept_facts import MAX_FACTS, MAX_INSTRUCTIONS, merge_kept_facts
 from throughline.context.summaries.kept_facts_text import fact_line, render_facts, render_instructions

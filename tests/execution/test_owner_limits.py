@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from throughline.domain.ids import UserId
-from throughline.execution.owner_limits import OwnerLimits, Taken
+from throughline.execution.owner_limits import LimitReached, OwnerLimits
 
 ANNA, BERT, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 
@@ -11,7 +11,7 @@ ANNA, BERT, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 def test_an_owner_keeps_to_a_share() -> None:
     places = OwnerLimits(most=5, most_of_owner=2)
 
-    assert [places.take(ANNA), places.take(ANNA), places.take(ANNA)] == [None, None, Taken.BY_OWNER]
+    assert [places.take(ANNA), places.take(ANNA), places.take(ANNA)] == [None, None, LimitReached.BY_OWNER]
     assert places.take(BERT) is None
 
 
@@ -19,7 +19,7 @@ def test_all_keep_to_what_there_is() -> None:
     places = OwnerLimits(most=3, most_of_owner=2)
 
     assert [places.take(ANNA), places.take(ANNA), places.take(BERT)] == [None] * 3
-    assert [places.take(CARL), places.take(None)] == [Taken.BY_ALL] * 2
+    assert [places.take(CARL), places.take(None)] == [LimitReached.BY_ALL] * 2
 
 
 def test_what_belongs_to_nobody_has_no_share() -> None:

@@ -32,7 +32,7 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.principal import Scope
-from throughline.memories.keeper import MemoryKeeper
+from throughline.memories.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
@@ -177,7 +177,7 @@ class FakeSummaries:
 def set_stage(
     database: Database,
     config: ApiConfig = LOCAL,
-    memories: MemoryKeeper | None = None,
+    memories: MemoryService | None = None,
     dependencies: Mapping[str, object] | None = None,
 ) -> ApiStage:
     """Return the application on `database`; without `memories` they are found by their words alone.
@@ -195,7 +195,7 @@ def set_stage(
 
     services = Services(
         database=database,
-        memories=memories or MemoryKeeper(database.memories),
+        memories=memories or MemoryService(database.memories),
         agents=_shipped_agents(),
         submit=turns.submit,
         report_context=pins.tell,

@@ -12,7 +12,7 @@ from throughline.db.database import Database
 from throughline.domain.ids import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.memories.embed_memories import EmbeddingDependencies, Meaning
-from throughline.memories.keeper import MemoryKeeper
+from throughline.memories.memory_service import MemoryService
 
 MODEL = "openai:some-model"
 VECTORS = """
@@ -30,7 +30,7 @@ class MemoryStage:
     provider: EmbeddingDouble
     embedder: LangChainEmbedder
     meaning: Meaning
-    keeper: MemoryKeeper
+    keeper: MemoryService
     clock: ManualClock
 
     async def user(self, name: str = "anna") -> UserId:
@@ -63,7 +63,7 @@ async def open_memory_stage(
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
     parts = EmbeddingDependencies(embedder, database.memory_vectors, database.jobs, clock, timeout_seconds)
     meaning = Meaning(parts)
-    keeper = MemoryKeeper(database.memories, meaning)
+    keeper = MemoryService(database.memories, meaning)
     try:
         await meaning.embed_soon()
         yield MemoryStage(database, url, double.embeddings, embedder, meaning, keeper, clock)

@@ -4,7 +4,7 @@ from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 from throughline.db.database import Database
 from throughline.db.slack.conversations import Asker, Conversation
-from throughline.db.slack.inbox import Taken
+from throughline.db.slack.inbox import AcceptOutcome
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.ids import SessionId
@@ -20,7 +20,7 @@ async def take(database: Database, text: str, *, channel: str, user: str, thread
     slack, who = database.open_slack("assistant"), SlackId(TEAM, user)
     place = SlackLocation(TEAM, channel, ts)
     message = SlackMessage(f"Ev{ts}", place, thread_ts, who, text, is_direct=channel[0] == "D", is_addressed=True)
-    assert await slack.inbox.accept(message) is Taken.ACCEPTED
+    assert await slack.inbox.accept(message) is AcceptOutcome.ACCEPTED
     person = await slack.people.find(who)
     assert person is not None
     found = await slack.conversations.latest(TEAM, channel, Asker(who, person.user_id))

@@ -5,10 +5,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
+from throughline.wire.json_shape import Shape
 from throughline.wire.messages import MessageOut
 from throughline.wire.runs import RunOut, UsageOut
 from throughline.wire.sessions import SessionOut, SummaryVersionOut
-from throughline.wire.shape import Shape
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 RUN_ID = "01900000-0000-7000-8000-0000000000aa"

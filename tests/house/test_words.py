@@ -29,7 +29,7 @@ KEPT = {
     "docs/examples/summarize_a_transcript.py": {"ledger"},  # what the users in it speak of
     "app/throughline/llm/local_tokenizers.py": {"hub"},  # the Hugging Face Hub
     "app/throughline/context/summaries/summary_prompt.py": {"wishes"},  # what a model reads
-    "app/throughline/context/summaries/choose_facts.py": {"wishes"},  # the same
+    "app/throughline/context/summaries/facts_choice_prompt.py": {"wishes"},  # the same
 }
 LITTLE = frozenset(
     WORD.findall(

@@ -12,7 +12,7 @@ from fakes.scripted_model import Say
 from fakes.stage import LEARNED_KEY, Stage
 from throughline.context.calibration import Calibration
 from throughline.context.policy import SummaryShape
-from throughline.context.summaries.choose_facts import CHOICE_SYSTEM_PROMPT
+from throughline.context.summaries.facts_choice_prompt import CHOICE_SYSTEM_PROMPT
 from throughline.db.database import Database
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange

@@ -14,7 +14,7 @@ from fakes.silent_metrics import SilentMetrics
 from fakes.stage import Stage, with_context
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from throughline.context.summaries.choose_facts import ANSWER_TOKENS, NUMBER_TOKENS
+from throughline.context.summaries.facts_choice_prompt import ANSWER_TOKENS, NUMBER_TOKENS
 from throughline.context.summaries.summary_prompt import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable

@@ -14,9 +14,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from throughline.api.http import reference_page
+from throughline.api.http.admitted_request import ApiDependencies
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.body_cap import BodyCap, Cap
-from throughline.api.http.call import ApiDependencies
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.problem_documents import UnexpectedErrors, add_error_handlers
 from throughline.api.http.services import Services

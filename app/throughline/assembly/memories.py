@@ -14,7 +14,7 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.process import ProcessKind
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.memories.embed_memories import EmbeddingDependencies, Meaning
-from throughline.memories.keeper import MemoryKeeper
+from throughline.memories.memory_service import MemoryService
 from throughline.settings import Settings, read_variable
 from throughline.worker.jobs import Work
 
@@ -26,7 +26,7 @@ EVERY = timedelta(minutes=5)
 class MemoryShare:
     """The memories, and the jobs and schedules by which a worker maintains them."""
 
-    keeper: MemoryKeeper
+    keeper: MemoryService
     kinds: Mapping[str, Work] = field(default_factory=dict)
     schedules: tuple[Schedule, ...] = ()
 
@@ -57,14 +57,14 @@ async def open_memories(
     A command on a server that others operate creates no vectors, because their model may be a different one.
     """
     if embedder is None:
-        yield MemoryShare(MemoryKeeper(database.memories))
+        yield MemoryShare(MemoryService(database.memories))
         return
     try:
         await database.prepare_vectors(may_create=may_migrate(settings, kind))
         meaning = Meaning(EmbeddingDependencies(embedder, database.memory_vectors, database.jobs, clock))
         if not is_guest(settings, kind):
             await meaning.embed_soon()
-        keeper = MemoryKeeper(database.memories, meaning)
+        keeper = MemoryService(database.memories, meaning)
         yield MemoryShare(
             keeper,
             {EMBED_MEMORIES: meaning.embed_missing},

@@ -12,8 +12,8 @@ import uvloop
 from throughline.api.http.auth import LOCAL_USER
 from throughline.api.http.config import ApiConfig, check_access
 from throughline.api.http.server import TcpAddress, bind_tcp, bind_unix, bound_url
-from throughline.assembly.collector import tune_collector
 from throughline.assembly.database import is_guest, read_quiet_settings
+from throughline.assembly.garbage_collector import tune_collector
 from throughline.assembly.health import health_served
 from throughline.assembly.process_heartbeats import noted
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from throughline.api.app import add_interface, create_app
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.server import HttpServer, Shutdown, limit_connections
-from throughline.assembly.collector import tune_collector
+from throughline.assembly.garbage_collector import tune_collector
 from throughline.assembly.process_heartbeats import noted
 from throughline.assembly.runtime import Runtime
 from throughline.assembly.services import make_services

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from throughline.cli.failures import UnexpectedReply
-from throughline.wire.shape import Shape
+from throughline.wire.json_shape import Shape
 
 Reply = TypeVar("Reply")
 Item = TypeVar("Item", covariant=True)  # noqa: PLC0105  # a page is read only

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from throughline.context.measure import tokens_of
 from throughline.context.message_list import hidden_through
-from throughline.context.stubs import STUB_WORTH_TOKENS
+from throughline.context.placeholder_texts import STUB_WORTH_TOKENS
 from throughline.context.view import View
 from throughline.context.view_state import range_at
 from throughline.domain.message import Content, ImageBlock, Message, Role

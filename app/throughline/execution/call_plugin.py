@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from throughline.execution.compute_threads import present_owner
 from throughline.execution.outcome import Outcome, Raised, Returned, outcome_of
-from throughline.execution.owner_limits import OwnerLimits, Taken
+from throughline.execution.owner_limits import LimitReached, OwnerLimits
 
 T = TypeVar("T")
 
@@ -142,9 +142,9 @@ class PluginCall(Generic[T]):
             self._outcome.set_result(outcome)
 
 
-def _reason(taken: Taken) -> str:
+def _reason(taken: LimitReached) -> str:
     match taken:
-        case Taken.BY_ALL:
+        case LimitReached.BY_ALL:
             return f"{MAX_THREADS} plugin calls are under way in this process, the most it takes"
-        case Taken.BY_OWNER:
+        case LimitReached.BY_OWNER:
             return f"{MAX_THREADS_OF_OWNER} plugin calls of this user are under way, the most of one"

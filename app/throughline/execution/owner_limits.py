@@ -7,7 +7,7 @@ from enum import Enum
 from throughline.domain.ids import UserId
 
 
-class Taken(Enum):
+class LimitReached(Enum):
     """Which limit is reached: the total or the owner's share."""
 
     BY_ALL = "by_all"
@@ -24,13 +24,13 @@ class OwnerLimits:
         self._taken: Counter[UserId | None] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, owner_id: UserId | None, amount: int = 1) -> Taken | None:
+    def take(self, owner_id: UserId | None, amount: int = 1) -> LimitReached | None:
         """Take `amount`; if too little is left, return the limit. Work without an owner (None) has no share limit."""
         with self._lock:
             if owner_id is not None and self._taken[owner_id] + amount > self.most_of_owner:
-                return Taken.BY_OWNER
+                return LimitReached.BY_OWNER
             if self._taken.total() + amount > self.most:
-                return Taken.BY_ALL
+                return LimitReached.BY_ALL
             self._taken[owner_id] += amount
             return None
 

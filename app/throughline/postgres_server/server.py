@@ -8,7 +8,7 @@ from sqlalchemy import URL
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.postgres_server.cluster import DATABASE, ROLE
 from throughline.postgres_server.config import EmbeddedConfig
-from throughline.postgres_server.server_share import ServerShare
+from throughline.postgres_server.shared_server import SharedServer
 
 _WATCH_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 30.0
@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 class EmbeddedServer:
     """A process's share of the PostgreSQL server that all processes of one data directory use."""
 
-    def __init__(self, share: ServerShare) -> None:
+    def __init__(self, share: SharedServer) -> None:
         """Wrap a share; use `start` to create one."""
         self._share = share
 
@@ -32,7 +32,7 @@ class EmbeddedServer:
             DatabaseUnusable: the data directory or the programs cannot be used; the text says why and what to do.
             DatabaseUnavailable: not ready in time (crash recovery goes on), or another process holds the start lock.
         """
-        attaching = asyncio.create_task(asyncio.to_thread(ServerShare.attach, config))
+        attaching = asyncio.create_task(asyncio.to_thread(SharedServer.attach, config))
         try:
             return cls(await asyncio.shield(attaching))
         except asyncio.CancelledError:

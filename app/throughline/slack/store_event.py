@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.inbox import Taken
+from throughline.db.slack.inbox import AcceptOutcome
 from throughline.db.slack.slack_events import Deleted, Edited, EditOutcome, Left, SlackMessage, WithdrawalOutcome
 from throughline.slack.config import Identity
 from throughline.slack.read_event import StopSign, read_event
@@ -61,5 +61,5 @@ class EventStorage:
 
     async def _accept(self, message: SlackMessage) -> None:
         taken = await self._database.inbox.accept(message)
-        report = log.debug if taken is Taken.NOT_FOR_US else log.info
+        report = log.debug if taken is AcceptOutcome.NOT_FOR_US else log.info
         report("slack message", outcome=taken.value, channel=message.place.channel_id)

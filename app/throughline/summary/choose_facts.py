@@ -5,7 +5,7 @@ from functools import partial
 
 import structlog
 
-from throughline.context.summaries.choose_facts import Choice, choice_of, counted
+from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.domain.errors import ModelRejected
 from throughline.domain.kept_facts import KeptFact
 from throughline.summary.summariser import Ask, Summariser, SummaryRejected

@@ -6,7 +6,7 @@ from pydantic import AliasChoices, Field
 
 from throughline.context.context_report import FiringGauge
 from throughline.domain.message import Role
-from throughline.wire.shape import Id, Shape, Time, one_of
+from throughline.wire.json_shape import Id, Shape, Time, one_of
 
 
 class SummaryOut(Shape):

@@ -9,9 +9,9 @@ from throughline.domain import events
 from throughline.domain.events import EventType
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import RunError, RunStatus
+from throughline.wire.json_shape import JsonDict, Shape, one_of
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.runs import ErrorOut, RunOut, TurnOut
-from throughline.wire.shape import JsonDict, Shape, one_of
 
 UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept; send it again.")
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field, JsonValue
 
-from throughline.wire.shape import Id, Shape, Time, one_of
+from throughline.wire.json_shape import Id, Shape, Time, one_of
 
 
 class MemoryOut(Shape):

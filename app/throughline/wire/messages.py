@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
 from throughline.domain.recall import Found, Hit
-from throughline.wire.shape import Id, JsonDict, Shape, Time, one_of
+from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
 MOST_INCOMPLETE = 20
 """Most sessions that an incomplete search result names."""

@@ -7,8 +7,8 @@ from pydantic import Field
 from throughline.domain.message import Source
 from throughline.domain.run import RunStatus
 from throughline.wire.context import ContextOut
+from throughline.wire.json_shape import Id, Shape, Time, one_of
 from throughline.wire.messages import MessageOut
-from throughline.wire.shape import Id, Shape, Time, one_of
 
 
 class UsageOut(Shape):

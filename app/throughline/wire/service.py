@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from throughline.wire.shape import Shape, one_of
+from throughline.wire.json_shape import Shape, one_of
 
 
 class AgentOut(Shape):

@@ -6,7 +6,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from throughline.domain.message import Source
 from throughline.domain.summary import SummaryState
-from throughline.wire.shape import Id, Shape, Time, one_of
+from throughline.wire.json_shape import Id, Shape, Time, one_of
 
 
 class SessionOut(Shape):

@@ -14,7 +14,7 @@ from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun, Claimer
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import AFTER_OUTAGE_SECONDS, LeaseLoop, LoopConfig, WorkSignal
-from throughline.execution.owner_limits import OwnerLimits, Taken
+from throughline.execution.owner_limits import LimitReached, OwnerLimits
 from throughline.turn.graph import build_graph
 from throughline.turn.state import TurnDependencies
 from throughline.turn.take_turn import TurnStart, take_turn
@@ -219,12 +219,12 @@ class Worker:
     def _wait_for_slot(self, owner_id: UserId) -> None:
         places = self._summary_slots
         match places.take(owner_id):
-            case Taken.BY_OWNER:
+            case LimitReached.BY_OWNER:
                 most = places.most_of_owner
                 raise SummaryLimitReached(
                     f"You have as many summaries on demand under way as one user may have ({most}). {LATER}"
                 )
-            case Taken.BY_ALL:
+            case LimitReached.BY_ALL:
                 raise TurnLimitReached(
                     f"This process has {places.most} summaries on demand under way, the most it takes. {LATER}"
                 )

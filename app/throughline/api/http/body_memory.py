@@ -12,7 +12,7 @@ from uuid import UUID
 from throughline.api.http.request_errors import BodyMemoryExhausted
 from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import present_owner
-from throughline.execution.owner_limits import OwnerLimits, Taken
+from throughline.execution.owner_limits import LimitReached, OwnerLimits
 
 UNCOUNTED_BYTES = 65_536
 """Largest body in bytes that the budget does not count. The buffers of a connection hold as much in any case."""
@@ -80,7 +80,7 @@ class BodyMemory:
         """
         for waiting in tuple(self._waiting):
             taken = self._limits.take(waiting.owner_id, waiting.size)
-            if taken is Taken.BY_ALL:
+            if taken is LimitReached.BY_ALL:
                 return
             if taken is None:
                 self._waiting.remove(waiting)

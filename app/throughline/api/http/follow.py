@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from fastapi import Request, Response
 
-from throughline.api.http.call import Call
+from throughline.api.http.admitted_request import Call
 from throughline.api.http.problem_documents import error_problem
 from throughline.api.http.request_errors import ServiceStopping, StreamAborted
 from throughline.api.http.sse import RunStream, stream_run

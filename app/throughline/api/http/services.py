@@ -13,7 +13,7 @@ from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.submission import Submission, Submitted
-from throughline.memories.keeper import MemoryKeeper
+from throughline.memories.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
 
 
@@ -53,7 +53,7 @@ class Services:
     """
 
     database: Database
-    memories: MemoryKeeper
+    memories: MemoryService
     agents: AgentRegistry
     submit: Callable[[Submission], Awaitable[Submitted]]
     report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]

@@ -14,7 +14,7 @@ from fastapi import Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from throughline.api.http.call import Call
+from throughline.api.http.admitted_request import Call
 from throughline.api.http.request_errors import StreamAborted
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import RunEvent

@@ -9,10 +9,10 @@ from http import HTTPStatus
 from fastapi import APIRouter, Response
 
 from throughline.agents.definition import AgentDefinition
-from throughline.api.http.call import Reader
+from throughline.api.http.admitted_request import Reader
 from throughline.api.http.responses import JsonResponse
+from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import AgentList, AgentOut
-from throughline.wire.shape import JsonDict
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 

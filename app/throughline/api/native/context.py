@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
+from throughline.api.http.admitted_request import Reader, session_id_of
 from throughline.api.http.body import read_optional_body
-from throughline.api.http.call import Reader, session_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import PreviewContext

@@ -6,13 +6,13 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
-from throughline.api.http.call import Call, Reader, session_id_of
+from throughline.api.http.admitted_request import Call, Reader, session_id_of
 from throughline.api.http.responses import json_bytes
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.session import Session
+from throughline.wire.json_shape import JsonDict
 from throughline.wire.messages import MessageOut
 from throughline.wire.sessions import SessionOut
-from throughline.wire.shape import JsonDict
 
 MEDIA_TYPE = "application/x-ndjson"
 PAGE_MESSAGES = 200

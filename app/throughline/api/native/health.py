@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from throughline.api.http.call import dependencies_of
+from throughline.api.http.admitted_request import dependencies_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.services import Readiness
 from throughline.domain.errors import ThroughlineError
+from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import Health
-from throughline.wire.shape import JsonDict
 
 router = APIRouter(tags=["health"])
 

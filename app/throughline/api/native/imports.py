@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.body import is_json_lines, read_body, read_bytes
-from throughline.api.http.call import Call, Writer, source_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.export import MEDIA_TYPE

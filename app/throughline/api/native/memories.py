@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from throughline.api.http.admitted_request import Reader, Writer, memory_id_of
 from throughline.api.http.body import read_body
-from throughline.api.http.call import Reader, Writer, memory_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from throughline.api.http.admitted_request import Call, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.api.http.body import read_body
-from throughline.api.http.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.api.http.follow import follow_run, stopping, stream_or_refuse
 from throughline.api.http.headers import REPLAYED, prefers_stream, read_idempotency
 from throughline.api.http.problem_documents import error_problem

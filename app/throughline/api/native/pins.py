@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 
-from throughline.api.http.call import Writer, message_id_of, session_id_of
+from throughline.api.http.admitted_request import Writer, message_id_of, session_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.wire.messages import MessageOut, PinnedGroup
 

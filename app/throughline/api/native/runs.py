@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from throughline.api.http.call import Reader, Writer, run_id_of
+from throughline.api.http.admitted_request import Reader, Writer, run_id_of
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.sse import RunStream, nothing_more

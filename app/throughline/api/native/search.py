@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from throughline.api.http.call import Call, Reader, session_id_of
+from throughline.api.http.admitted_request import Call, Reader, session_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.requests import MAX_POSITION, Moment, QueryParameters
 from throughline.domain.ids import SessionId

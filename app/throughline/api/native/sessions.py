@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from throughline.api.http.admitted_request import Reader, Writer, session_id_of, source_of
 from throughline.api.http.body import read_body
-from throughline.api.http.call import Reader, Writer, session_id_of, source_of
 from throughline.api.http.headers import REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from throughline.api.http.admitted_request import Reader, Writer, session_id_of, summary_id_of
 from throughline.api.http.body import read_optional_body
-from throughline.api.http.call import Reader, Writer, session_id_of, summary_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import ListSummaries, Summarize

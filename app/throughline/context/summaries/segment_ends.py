@@ -7,9 +7,9 @@ from statistics import mean, pstdev
 
 from throughline.context.groups import split_at_cuts
 from throughline.context.measure import Count
-from throughline.context.summaries.cohesion import BLOCK_WORDS, valley_depths
 from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.summary_prompt import LINE_TOKENS, TOOL_CHARACTERS, render_transcript
+from throughline.context.summaries.topic_changes import BLOCK_WORDS, valley_depths
 from throughline.domain.message import Message, Role, text_of
 
 LONG_PAUSE = timedelta(minutes=30)

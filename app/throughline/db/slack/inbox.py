@@ -66,7 +66,7 @@ _PUT_OUT = sql("""
 """)
 
 
-class Taken(StrEnum):
+class AcceptOutcome(StrEnum):
     """The result of accepting a message. A message that was deleted before it arrived is also a duplicate."""
 
     ACCEPTED = "accepted"
@@ -106,21 +106,21 @@ class SlackInbox:
         self._outgoing = outgoing
         self._config = config
 
-    async def accept(self, message: SlackMessage) -> Taken:
+    async def accept(self, message: SlackMessage) -> AcceptOutcome:
         """Store the message with its run exactly once, however often and as whichever event it arrives."""
         seen = (await self._transactions.fetch(_LOOK, event_id=message.event_id, **_parameters(message)))[0]
         if seen["is_taken"]:
-            return Taken.DUPLICATE
+            return AcceptOutcome.DUPLICATE
         if not (message.is_addressed or seen["is_engaged"]):
-            return Taken.NOT_FOR_US
+            return AcceptOutcome.NOT_FOR_US
         run_id = run_submit.new_run_id()
         try:
             taken = await self._transactions.run(lambda tx: _accept(tx, message, run_id, self._config))
         except QueueFull:
             taken = await self._transactions.run(lambda tx: _refuse(tx, message, self._config.too_many))
-        if taken is Taken.ACCEPTED:
+        if taken is AcceptOutcome.ACCEPTED:
             self._announcements.announce_work()
-        if taken in {Taken.ACCEPTED, Taken.QUEUE_FULL}:
+        if taken in {AcceptOutcome.ACCEPTED, AcceptOutcome.QUEUE_FULL}:
             self._outgoing.wake()
         return taken
 
@@ -144,27 +144,27 @@ class SlackInbox:
         return WithdrawalOutcome.WITHDRAWN if run.status.is_final else WithdrawalOutcome.STOPPING
 
 
-async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:
+async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> AcceptOutcome:
     taken = await take_event(tx, message)
     if taken is None:
-        return Taken.DUPLICATE
+        return AcceptOutcome.DUPLICATE
     message = taken
     person = await hold_person(tx, message.who)
     session_id, owner_id = await _session(tx, message, person, config)
     submission = _submission(message, person, (session_id, owner_id))
     await run_submit.submit(tx, run_submit.NewRun(submission, run_id, None, config.caps))
     await _put_out(tx, message, run_id=run_id)
-    return Taken.ACCEPTED
+    return AcceptOutcome.ACCEPTED
 
 
-async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
+async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> AcceptOutcome:
     """Queue one notice to the author that the message was not accepted, and engage the bot in its thread."""
     if await take_event(tx, message) is None:
-        return Taken.DUPLICATE
+        return AcceptOutcome.DUPLICATE
     if not message.is_direct:
         await _engage(tx, message)
     await _put_out(tx, message, notice=notice)
-    return Taken.QUEUE_FULL
+    return AcceptOutcome.QUEUE_FULL
 
 
 async def _session(

@@ -11,7 +11,7 @@ DEPTH = 100
 """Results taken from each ranking before two are combined; more than a search may return."""
 
 
-class MemoryKeeper:
+class MemoryService:
     """Stores memories before embedding them: if the model fails, nothing is lost and searches use words."""
 
     def __init__(self, repository: MemoryRepository, meaning: Meaning | None = None) -> None:

@@ -21,14 +21,14 @@ from throughline.postgres_server.installation import (
 )
 from throughline.postgres_server.layout import Layout, choose_data_dir, make_home, read_or_make_password
 from throughline.postgres_server.lock import FileLock, exclusively
-from throughline.postgres_server.postmaster import find_usable_server, start_server, stop_server, wait_until_ready
 from throughline.postgres_server.process import is_alive
 from throughline.postgres_server.server_log import bound_log
+from throughline.postgres_server.start_server import find_usable_server, start_server, stop_server, wait_until_ready
 
 _log = structlog.get_logger()
 
 
-class ServerShare:
+class SharedServer:
     """A share of the server, held from `attach` to `release`. Thread-safe."""
 
     def __init__(self, config: EmbeddedConfig, layout: Layout, installation: Installation) -> None:
@@ -43,7 +43,7 @@ class ServerShare:
         self.socket_dir = Path()
 
     @classmethod
-    def attach(cls, config: EmbeddedConfig) -> "ServerShare":
+    def attach(cls, config: EmbeddedConfig) -> "SharedServer":
         """Take a share of the server, creating and starting it if necessary.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from throughline.context.summaries.choose_facts import Choice, choice_of, counted
+from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.context.summaries.kept_facts_text import render_facts
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import text_of
