@@ -110,7 +110,7 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
     text = draw_context(shape, width=80).plain
 
     assert f"Summary: 25 messages (up to #25) in 812 tokens, {moment(NOW)} by m" in text
-    assert "delimited summary 900" in text
+    assert "summary with delimiters 900" in text
     assert "Prepared: 25 messages" in text
     assert "behind #" not in text
 

@@ -138,7 +138,7 @@ def _window_details(context: ContextOut) -> list[str]:
     share = percent(threshold, context.context_window)
     parts = (
         f"system {context.system_tokens:,} · tools {context.tools_tokens:,} · "
-        f"delimited summary {context.summary_tokens:,} · messages {context.message_tokens:,}"
+        f"summary with delimiters {context.summary_tokens:,} · messages {context.message_tokens:,}"
     )
     answer = context.estimated_response_tokens
     return [

@@ -44,7 +44,7 @@ What was decided and why, and what was tried and failed.
 ## Open items
 What is promised, asked or unfinished.
 ## How to recall more
-Which segments hold what, one line each.
+Which stretches hold what, one line each.
 
 Cite where things stand by position, like [#12-#40], using the numbers you are given, never others. Write \
 in the language of the conversation. Return only the summary."""
