@@ -92,5 +92,5 @@ async def test_events_that_slack_holds_back_are_told_with_their_minute(door: Sla
 
     assert answered.status == 200
     [told] = [log for log in logs if log["log_level"] == "warning"]
-    assert told["event"].startswith("slack holds events back")
+    assert told["event"] == "slack events rate limited"
     assert told["minute"] == 1_518_467_820

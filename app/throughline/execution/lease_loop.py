@@ -191,7 +191,7 @@ class LeaseLoop(Generic[C]):
 
     async def _answer(self) -> Sequence[C]:
         self._is_answered = False
-        with ErrorBoundary(log.error, "claiming broke, it is tried again"):
+        with ErrorBoundary(log.error, "unexpected error", task="claim"):
             try:
                 claimed = await self._work.claim(self._heartbeats.late())
             except ThroughlineError as error:

@@ -125,9 +125,10 @@ async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable
         return await next_()
     minute = body.get("minute_rate_limited")
     log.warning(
-        "slack holds events back: too many of this workspace, or too many not acknowledged. What was written in this "
-        "minute may never arrive",
+        "slack events rate limited",
         minute=minute if isinstance(minute, int) else None,
+        hint="Slack holds events of this workspace back: too many, or too many not acknowledged. Messages of this "
+        "minute may never arrive.",
     )
     return BoltResponse(status=200, body="")
 

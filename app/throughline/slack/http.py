@@ -50,13 +50,13 @@ class EventsEndpoint:
             await _respond(send, BAD_REQUEST, b'{"error": "the body is not UTF-8"}')
             return
         if not self._is_genuine(text, headers):
-            self._complain(headers)
+            self._log_refusal(headers)
             await _respond(send, UNAUTHORIZED, b'{"error": "invalid request"}')
             return
         try:
             check_payload(text, headers.get("content-type", ""))
         except MalformedPayload as error:
-            log.warning("slack request refused: malformed", reason=str(error))
+            log.warning("slack request refused", reason=str(error))
             await _respond(send, BAD_REQUEST, json.dumps({"error": str(error)}).encode())
             return
         if self._app is None:
@@ -81,7 +81,7 @@ class EventsEndpoint:
             return False
         return signature.isascii() and self._verifier.is_valid(text, timestamp, signature)
 
-    def _complain(self, headers: Mapping[str, str]) -> None:
+    def _log_refusal(self, headers: Mapping[str, str]) -> None:
         """Log refused requests, at most once in WARN_SECONDS.
 
         The log entry matters because a wrong SLACK_SIGNING_SECRET looks the same as a forgery.
@@ -91,8 +91,10 @@ class EventsEndpoint:
             return
         self._warned_at = now
         log.warning(
-            "slack request refused: wrong or old signature. If all are, check SLACK_SIGNING_SECRET and the clock",
+            "slack request refused",
+            reason="wrong or old signature",
             is_signed="x-slack-signature" in headers,
+            hint="If all requests are refused, check SLACK_SIGNING_SECRET and this machine's clock.",
         )
 
 

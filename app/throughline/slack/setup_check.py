@@ -132,9 +132,10 @@ def _report_missing_scopes(scopes: frozenset[str]) -> None:
     missing = [scope for scope in LEAVING_SCOPES if scope not in scopes]
     if missing:
         log.warning(
-            "slack does not tell who leaves a channel: they keep reaching its sessions over REST. Add the scopes and "
-            "the event member_left_channel, as in `throughline slack manifest`, and install the app again",
+            "slack scopes missing",
             missing=", ".join(missing),
+            hint="People who leave a channel keep access to its sessions over REST. Add the scopes and the event "
+            "member_left_channel, as in `throughline slack manifest`, and install the app again.",
         )
 
 

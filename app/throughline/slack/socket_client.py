@@ -138,7 +138,7 @@ class SocketConnection(SocketModeClient):
         try:
             check_body(request.payload)
         except MalformedPayload as error:
-            log.warning("slack request refused: malformed", reason=str(error))
+            log.warning("slack request refused", reason=str(error))
             return
         response = await run_async_bolt_app(self._app, request)
         await send_async_response(client, request, response, started)

@@ -84,7 +84,7 @@ async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: Co
     ended = await writing.run()
     writer = writing.writer
     if writer is None or writer.draft.through_position <= _reach(task):
-        log.info("summary preparation failed", session_id=event.session_id, outcome=ended.outcome)
+        log.info("summary not prepared", session_id=event.session_id, outcome=ended.outcome)
         return await _nothing_written(dependencies, task, further, writing, ended)
     try:
         await dependencies.summaries.prepare_summary(await writer.adoption())
