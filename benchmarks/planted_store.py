@@ -63,7 +63,7 @@ class KeptSummaries:
         """Make it the session's summary."""
         del lease
         if adoption.expected_version != self.session.summary_version:
-            raise SummaryConflict("The session's summary was changed meanwhile.")
+            raise SummaryConflict("The session's summary has been changed.")
         self.session = replace(
             self.session,
             conversation_summary=adoption.text,

@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
     default_llm_api_key_env: str = Field("", description="name of the variable with the key for `default_llm_base_url`")
     context_usage_threshold: float = policy_field(
-        ContextPolicy, "usage_threshold", description="fraction of the window that compacts"
+        ContextPolicy, "usage_threshold", description="share of the window above which the prompt is made smaller"
     )
     context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")
     context_summary_model_base_url: str = Field(
@@ -96,16 +96,16 @@ class Settings(BaseSettings):
     context_summary_model_api_key_env: str = Field(
         "", description="name of the variable with the key for `context_summary_model_base_url`"
     )
-    embedding_model: str = Field("", description="model that memories are compared by; empty: by their words alone")
+    embedding_model: str = Field("", description="embedding model for memories; empty: search by words only")
     embedding_base_url: str = Field("", description="OpenAI-compatible server for `embedding_model`")
     embedding_api_key_env: str = Field("", description="name of the variable with the key for `embedding_base_url`")
     embedding_dimensions: int | None = Field(
-        None, ge=1, le=16_000, description="length of the vectors to ask the model for; empty: its own"
+        None, ge=1, le=16_000, description="dimensions to request from the embedding model; empty: the model's own"
     )
     agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
     tool_timeout_seconds: float = Field(30.0, gt=0, le=DAY)
     turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="one deadline for all model calls of a turn")
-    model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest silence of a model")
+    model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest time without data from a model")
 
     worker_concurrency: int = Field(500, ge=1, le=5_000, description="open turns of this process")
     loaded_rows_bytes: int = Field(
@@ -135,11 +135,11 @@ class Settings(BaseSettings):
     )
     slack_api_url: str = Field("https://slack.com/api/", pattern="^https?://.+/$", description="Slack's Web API")
 
-    search_language: str = Field("english", description="language whose words history search takes to their stem")
+    search_language: str = Field("english", description="language of the stemmer for history search")
 
     run_events_retention_hours: int = Field(24, ge=1, le=8760, description="how long events of ended runs are kept")
     idempotency_keys_retention_hours: int = Field(
-        720, ge=0, le=87_600, description="how long a request is known by its key; 0: for ever"
+        720, ge=0, le=87_600, description="how long idempotency keys are kept; 0: for ever"
     )
     archived_sessions_retention_days: int | None = Field(
         None, ge=1, le=3650, description="how long archived sessions are kept until they are erased; empty: for ever"

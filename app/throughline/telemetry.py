@@ -14,26 +14,26 @@ class SummarySeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.tokens = Counter(
-            "throughline_summary_tokens", "Tokens of summariser calls", ("model", "direction"), registry=registry
+            "throughline_summary_tokens", "Tokens of summary calls", ("model", "direction"), registry=registry
         )
         self.seconds = Histogram(
-            "throughline_summary_seconds", "Time a summariser call took", ("model",), buckets=SECONDS, registry=registry
+            "throughline_summary_seconds", "Duration of a summary call", ("model",), buckets=SECONDS, registry=registry
         )
         self.unused = Counter(
             "throughline_summary_tokens_unused",
-            "Tokens of summariser calls whose text was refused, came too late or was out of date",
+            "Tokens of summary calls whose text was rejected, late or out of date",
             ("model", "reason"),
             registry=registry,
         )
         self.failures = Counter(
             "throughline_summary_failures",
-            "Summariser calls that gave no usable text, or were not made as the model rests",
+            "Summary calls without a usable text, and calls refused by the open circuit breaker",
             ("model", "reason"),
             registry=registry,
         )
         self.breaker_open = Gauge(
             "throughline_summary_breaker_open",
-            "1 from when a summary model failed several times in a row until a call reaches it again",
+            "1 while the circuit breaker of a summary model is open",
             ("model",),
             registry=registry,
         )
@@ -45,13 +45,13 @@ class CompactionSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.finished = Counter(
-            "throughline_compactions", "Compactions by cause and outcome", ("cause", "outcome"), registry=registry
+            "throughline_compactions", "Compactions by trigger and outcome", ("cause", "outcome"), registry=registry
         )
         self.seconds = Histogram(
-            "throughline_compaction_seconds", "Time a compaction took", buckets=SECONDS, registry=registry
+            "throughline_compaction_seconds", "Duration of a compaction", buckets=SECONDS, registry=registry
         )
         self.tokens_freed = Counter(
-            "throughline_compaction_tokens_freed", "Tokens compactions took out of prompts", registry=registry
+            "throughline_compaction_tokens_freed", "Tokens that compactions removed from prompts", registry=registry
         )
         self.tokens_before, self.tokens_after = (
             Histogram(
@@ -73,12 +73,12 @@ class JobSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.ended = Counter(
-            "throughline_jobs", "Side jobs taken, by kind and how they ended", ("kind", "outcome"), registry=registry
+            "throughline_jobs", "Side jobs by kind and outcome", ("kind", "outcome"), registry=registry
         )
-        self.waiting = Gauge("throughline_jobs_waiting", "Side jobs that wait", ("kind",), registry=registry)
+        self.waiting = Gauge("throughline_jobs_waiting", "Waiting side jobs", ("kind",), registry=registry)
         self.oldest = Gauge(
             "throughline_jobs_oldest_seconds",
-            "How long a side job has waited that could have been taken",
+            "Age of the oldest side job that is due",
             ("kind",),
             registry=registry,
         )
@@ -91,14 +91,12 @@ class RetentionSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.deleted = Counter(
-            "throughline_retention_deleted", "What retention has deleted or forgotten", ("kind",), registry=registry
+            "throughline_retention_deleted", "Rows that retention deleted", ("kind",), registry=registry
         )
-        self.failed = Counter(
-            "throughline_retention_failed", "Times at which a kind could not be deleted", ("kind",), registry=registry
-        )
+        self.failed = Counter("throughline_retention_failed", "Failed deletions by kind", ("kind",), registry=registry)
         self.out_of_time = Counter(
             "throughline_retention_out_of_time",
-            "Times at which retention left some over for the next",
+            "Retention runs that ended before all old rows were deleted",
             ("kind",),
             registry=registry,
         )
@@ -111,7 +109,7 @@ class PrometheusMetrics:
         """Register the series in a registry of their own."""
         self.registry = CollectorRegistry()
         self._turns = Counter(
-            "throughline_turns", "Turns by agent and how they ended", ("agent", "status"), registry=self.registry
+            "throughline_turns", "Turns by agent and status", ("agent", "status"), registry=self.registry
         )
         self._turn_seconds = Histogram(
             "throughline_turn_seconds", "Time from claim to end", ("agent",), buckets=SECONDS, registry=self.registry
@@ -129,11 +127,11 @@ class PrometheusMetrics:
             "throughline_rungs", "Stages that made a prompt smaller, by name", ("rung",), registry=self.registry
         )
         self._overflows = Counter(
-            "throughline_overflow_errors", "Prompts the provider called too long", ("model",), registry=self.registry
+            "throughline_overflow_errors", "Prompts refused as too long", ("model",), registry=self.registry
         )
         self._estimate_error = Histogram(
             "throughline_estimate_error",
-            "Provider's count of a prompt / ours - 1",
+            "The provider's count of a prompt, divided by the service's count, minus 1",
             ("model",),
             buckets=DEVIATIONS,
             registry=self.registry,

@@ -133,8 +133,8 @@ async def test_an_import_can_be_searched_and_gone_on_with(database: Database) ->
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        (b"", "There is nothing in the body."),
-        (b"\n \n", "There is nothing in the body."),
+        (b"", "The body is empty."),
+        (b"\n \n", "The body is empty."),
         (b"{\n", "Line 1: It is not valid JSON"),
         (lines(HELLO), "Line 1, type: Must be 'session'."),
         (lines(SESSION, SESSION), "Line 2, type: Must be 'message'."),
@@ -166,14 +166,17 @@ async def test_an_import_can_be_searched_and_gone_on_with(database: Database) ->
         ),
         (
             lines(SESSION, {**HELLO, "tool_calls": [{"id": "a", "name": "a", "arguments": ""}]}),
-            "Line 2, tool_calls: Only messages of the assistant call tools.",
+            "Line 2, tool_calls: Only assistant messages may have tool calls.",
         ),
         (lines(SESSION, HELLO, HELLO), "Line 3, position: 1 does not come after 1: the lines are not in order."),
         (
             lines({**SESSION, "message_count": 3}, HELLO),
             "Line 1, message_count: Says 3 messages, 1 follow: the export was cut off. Export again.",
         ),
-        (lines(SESSION, *[{**HELLO, "position": 0}] * 10_001), "Line 10002: At most 10,000 messages are taken"),
+        (
+            lines(SESSION, *[{**HELLO, "position": 0}] * 10_001),
+            "Line 10002: An import may have at most 10,000 messages",
+        ),
     ],
 )
 async def test_a_line_that_is_wrong_is_named_and_nothing_is_stored(database: Database, body: bytes, what: str) -> None:

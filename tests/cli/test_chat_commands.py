@@ -200,7 +200,7 @@ async def test_tools_and_compactions_are_told_beside_the_answer(service: Command
     result = await service.run("chat", typed="1+1\n")
 
     assert result.stdout == "It is 2.\n"
-    assert "making room (7,000 tokens in the prompt)" in result.stderr
+    assert "making the prompt smaller (7,000 tokens in the prompt)" in result.stderr
     assert "summary adopted: 7,000 → 900 tokens, messages up to #7 summarized" in result.stderr
     assert "less is shown (pruned, pruned aggressively): 900 → 700 tokens\n" in result.stderr
     assert 'calculator {"x": 1}' in result.stderr

@@ -85,7 +85,7 @@ async def test_a_session_keeps_what_its_summaries_have_to_keep(service: CommandS
 
     result = await service.run("chat", "--session", talk.session.id, typed=typed)
 
-    assert result.stdout.count("Summaries keep nothing special.") == 2
+    assert result.stdout.count("This session has no instructions for its summaries.") == 2
     assert "Every summary keeps: who owns the deadline" in result.stdout
 
 

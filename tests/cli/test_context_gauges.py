@@ -65,8 +65,8 @@ def test_the_lightning_says_what_the_next_message_triggers() -> None:
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        ("open", "The summary model small failed several times in a row; it is not asked for another 42 seconds."),
-        ("half_open", "The summary model small failed several times in a row; the next summary tries it again."),
+        ("open", "The summary model small failed several times in a row; it is not called for another 42 seconds."),
+        ("half_open", "The summary model small failed several times in a row; the next summary calls it again."),
     ],
 )
 def test_a_summary_model_that_failed_is_told_and_when_it_is_tried_again(state: str, told: str) -> None:
@@ -92,7 +92,7 @@ def test_a_summary_that_is_ready_is_told_with_how_far_it_reaches(action: str) ->
 
     text = draw_context(context(will_trigger=action != "none", next_action=action, prepared=ready), width=80).plain
 
-    assert "A summary is ready (through #25); it is used once room is needed." in text
+    assert "A summary is ready (through #25); it is used when space is needed." in text
     assert "⚡" not in text
 
 
@@ -118,7 +118,7 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
 def test_a_session_that_went_back_to_no_summary_shows_from_where_n_and_k_count() -> None:
     text = draw_context(context(summary_count=3, messages_since_summary=0, counted_from_position=100), width=80).plain
 
-    assert "No summary in use; /summaries lists its versions." in text
+    assert "No summary is in use; /summaries lists the versions." in text
     assert "N and K count the messages behind #100." in text
     assert "No summary yet." not in text
     assert "behind #" not in draw_context(context(), width=80).plain

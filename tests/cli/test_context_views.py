@@ -34,7 +34,7 @@ def test_messages_in_a_row_that_are_shown_alike_are_one_line() -> None:
     assert drawn.plain.split("\n") == [
         "The next call: 5,900 of 8,192 tokens (72%)",
         "  threshold 5,836 · budget 6,144",
-        "  Nothing happens before it.",
+        "  Nothing is changed before it.",
         "  #5-#10      6× whole           60 tokens",
         "  #11            pruned          30 tokens  an old tool output, shown as a stub",
         "  #12            whole            7 tokens",
@@ -99,7 +99,7 @@ def test_what_is_not_shown_takes_no_tokens() -> None:
         ({"action": "of_later"}, "⚡ of_later."),
         (
             {"floor_too_high": True, "action": "compact"},
-            "What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room.",
+            "What always stays (system prompt, tools, summary, pins, newest messages) leaves too little space.",
         ),
     ],
 )

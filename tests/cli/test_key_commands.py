@@ -23,7 +23,7 @@ def test_a_key_is_printed_once_and_alone_on_standard_output(throughline: Through
     key = re.fullmatch(r"tl_([a-z0-9]{8})_(\S{43})\n", created.stdout)
     assert key is not None
     prefix, secret = key.groups()
-    assert "shown only now" in created.stderr
+    assert "not shown again" in created.stderr
     assert secret not in listed.stdout
     assert listed.stdout.splitlines()[1].split()[:5] == [prefix, "ann", "laptop", "act_as", "read"]
 
@@ -32,7 +32,7 @@ def test_only_the_first_key_comes_with_the_hint_that_keys_will_be_asked_for(thro
     first = throughline("keys", "create")
     second = throughline("keys", "create")
 
-    assert "asks for a key from its next start on" in first.stderr
+    assert "requires a key after its next start" in first.stderr
     assert "next start" not in second.stderr
 
 

@@ -113,7 +113,7 @@ def test_an_idle_service_is_no_failure(world: FakeWorld, throughline: Throughlin
     assert result.exit_code == 0
     assert result.stdout.startswith("Database: chat at db:5432 (DATABASE_URL)\n")
     assert "Processes: 0" in result.stdout
-    assert "Turns in line: 0" in result.stdout
+    assert "Waiting turns: 0" in result.stdout
     assert world.opened == [LocalOptions(tmp_path)]
 
 

@@ -39,7 +39,7 @@ Asked = Callable[[Client, Any], Any]  # Any: the values are of the wrong kinds o
     ids=["text", "key of a message", "agent", "title", "key of a session", "agent sought", "title sought", "user"],
 )
 async def test_what_is_no_text_is_refused_by_name_and_kind(client: Client, field: str, ask: Asked, given: Any) -> None:  # noqa: ANN401  # of any kind
-    with pytest.raises(InvalidInput, match=rf"^{field} is .*{type(given).__name__}.*; it has to be text") as refused:
+    with pytest.raises(InvalidInput, match=rf"^{field} is .*{type(given).__name__}.*; it must be a str") as refused:
         await ask(client, given)
 
     assert refused.value.field == field
@@ -47,7 +47,7 @@ async def test_what_is_no_text_is_refused_by_name_and_kind(client: Client, field
 
 async def test_nothing_at_all_is_no_text_either(client: Client) -> None:
     for reach in (client.submit(SESSION, NOTHING), client.new_session(NOTHING), client.acting_as(NOTHING)):
-        with pytest.raises(InvalidInput, match=r"is None \(NoneType\); it has to be text"):
+        with pytest.raises(InvalidInput, match=r"is None \(NoneType\); it must be a str"):
             await reach
 
 
@@ -61,14 +61,14 @@ async def test_no_key_and_no_filter_may_be_said_with_none(client: Client) -> Non
 @pytest.mark.parametrize("given", ["1", None, -1, 2**63, 1.5])
 async def test_what_is_no_count_is_refused_by_name(client: Client, given: Any) -> None:  # noqa: ANN401  # of any kind
     for read in (client.history(SESSION, after=given), client.events(SESSION, after=given)):
-        with pytest.raises(InvalidInput, match=r"^after is .*; it has to be a whole number from 0") as refused:
+        with pytest.raises(InvalidInput, match=r"^after is .*; it must be a whole number from 0") as refused:
             await anext(read)
         assert refused.value.field == "after"
 
 
 @pytest.mark.parametrize("given", ["text", [("a", 1)], 7])
 async def test_metadata_that_is_no_dictionary_is_refused(client: Client, given: Any) -> None:  # noqa: ANN401  # of any kind
-    with pytest.raises(InvalidInput, match="metadata holds what JSON cannot: it is a dict"):
+    with pytest.raises(InvalidInput, match="metadata must be a dict"):
         await client.new_session(metadata=given)
 
 

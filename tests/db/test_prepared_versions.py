@@ -67,7 +67,7 @@ async def test_a_further_one_takes_the_place_of_the_last(conversation: Conversat
     for through in (stored[4], stored[5]):
         with pytest.raises(SummaryConflict, match="position 6 is prepared"):
             await conversation.prepare(through, "no further")
-    with pytest.raises(SummaryConflict, match="gone"):
+    with pytest.raises(SummaryConflict, match="was deleted or replaced"):
         await summaries.adopt_prepared(session_id, first.id, 0)
     assert (await conversation.reload()).summary_version == 0
 

@@ -158,5 +158,5 @@ async def test_a_server_without_tls_is_told_where_the_address_asks_for_it() -> N
 
     async with await asyncio.start_server(refuse_tls, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(DatabaseUnavailable, match=r"takes no TLS connections, and the sslmode of DATABASE_URL"):
+        with pytest.raises(DatabaseUnavailable, match=r"accepts no TLS connections, but the sslmode of DATABASE_URL"):
             await status(f"postgresql://anna@127.0.0.1:{port}/d?sslmode=require")

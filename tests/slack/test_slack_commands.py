@@ -126,7 +126,7 @@ async def test_a_code_makes_a_guest_the_user_and_their_history_comes_along(ask: 
     code = await ask.stage.slack.links.new_code(user)
 
     told = (await ask(f"link {code}")).text
-    assert told == 'You are "anna" from now on; what you wrote to me goes with you.'
+    assert told == 'You are "anna" from now on; your earlier messages to me belong to that user now.'
     assert (await ask("context")).blocks
 
     assert (await ask.latest(user)).owner_id == user

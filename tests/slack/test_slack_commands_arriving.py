@@ -80,7 +80,7 @@ async def test_summarize_takes_its_focus_and_tells_what_it_freed(arriving: Arriv
 
     shown = await arriving.command("summarize the names & dates")
 
-    assert shown == 'Summarized "hello": 0 messages stand in the summary now (900 → 300 tokens).'
+    assert shown == 'Summarized "hello": the summary covers 0 messages now (900 → 300 tokens).'
     assert arriving.ask.focuses == ["the names & dates"]
 
 
@@ -104,7 +104,7 @@ async def test_new_has_the_threads_next_message_begin_a_session(arriving: Arrivi
 
     assert told == [
         'The next message in the thread of "old matters" begins a new conversation. This one is kept.',
-        "The next message in that thread begins a new conversation already.",
+        "The next message in that thread already begins a new conversation.",
     ]
     titles = await arriving.ask.stage.rows("select title from sessions order by created_at")
     assert titles == [("old matters",), ("new matters",)]
@@ -143,7 +143,7 @@ async def test_link_and_resume_go_on_with_a_session_of_the_users(arriving: Arriv
     await arriving.write("where were we?")
 
     assert told == [
-        'You are "anna" from now on; what you wrote to me goes with you.',
+        'You are "anna" from now on; your earlier messages to me belong to that user now.',
         "Only in a direct conversation with me: in a channel its members would read your own history.",
         'Your next message here (outside a thread) goes on with "from afar".',
     ]

@@ -137,7 +137,7 @@ async def test_codes_of_the_user_work_no_more_after_an_unlink(door: SlackStage) 
             await door.slack.links.link_by_code(ANNA, outstanding)
 
     outstanding = await door.slack.links.new_code(anna)
-    with pytest.raises(NotFound, match="Codes that were made for them work no more"):
+    with pytest.raises(NotFound, match="Codes that were made for this user are no longer valid"):
         await door.slack.links.unlink_all("anna")
     with pytest.raises(NotFound, match="code is unknown"):
         await door.slack.links.link_by_code(ANNA, outstanding)

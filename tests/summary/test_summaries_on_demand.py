@@ -130,7 +130,7 @@ async def test_asked_for_again_it_says_what_is_summarised_already(stage: Stage) 
     again = await summarize_now(stage.dependencies, done.session, SummaryRequest())
 
     assert (again.outcome, done.session.summary_through_position) == ("skipped", 10)
-    assert again.detail.startswith("There is nothing new to summarize: all up to #10 is,")
+    assert again.detail.startswith("There is nothing new to summarize: messages up to #10 are summarized")
 
 
 def told(request: ModelRequest) -> str:

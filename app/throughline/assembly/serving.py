@@ -80,4 +80,6 @@ async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
 def check_unbroken(broken: asyncio.Event) -> None:
     """Raise ClaimingFailed if the claim loop has failed, so that the supervisor of the program starts it again."""
     if broken.is_set():
-        raise ClaimingFailed("The claim loop broke, see the log above: this process took no more turns and has ended.")
+        raise ClaimingFailed(
+            "The claim loop crashed, see the log above: this process took no more turns and has ended."
+        )

@@ -78,7 +78,7 @@ def _remark(
             verb = "failed" if is_error else "gave"
             return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
         case CompactionStarted(tokens=tokens):
-            return f"making room ({tokens:,} tokens in the prompt) …"
+            return f"making the prompt smaller ({tokens:,} tokens in the prompt) …"
         case CompactionFinished():
             return _compacted(event)
         case Reset():

@@ -69,7 +69,9 @@ async def keep(state: ChatState, instructions: str) -> None:
             session.id, "" if instructions == NO_REQUEST else instructions
         )
     kept = session.summary_instructions
-    state.screen.say(f"Every summary keeps: {printable(kept)}" if kept else "Summaries keep nothing special.")
+    state.screen.say(
+        f"Every summary keeps: {printable(kept)}" if kept else "This session has no instructions for its summaries."
+    )
 
 
 async def show_summaries(state: ChatState, argument: str) -> None:

@@ -42,7 +42,7 @@ async def search(state: ChatState, words: str) -> None:
         return
     for hit in found:
         state.screen.draw(draw_hit(hit))
-    state.screen.note(f"/read {found[0].message.position} shows it with what stands around it")
+    state.screen.note(f"/read {found[0].message.position} shows it with its neighbours")
 
 
 def _number(argument: str, *, default: int) -> int:

@@ -20,7 +20,7 @@ DEFAULT_AGENT = "assistant"
 
 @click.command("chat")
 @click.argument("agent", required=False)
-@click.option("--session", "session_id", type=click.UUID, help="Go on with this session.")
+@click.option("--session", "session_id", type=click.UUID, help="Continue this session.")
 @target_options
 @asynchronous
 async def chat_command(agent: str | None, session_id: UUID | None, target: Target) -> None:

@@ -25,7 +25,7 @@ keys = click.Group("keys", help="Create, list and revoke API keys, in the databa
 
 
 @keys.command("create")
-@click.option("--user", default="local", show_default=True, help="Whose data the key reaches; created if new.")
+@click.option("--user", default="local", show_default=True, help="User whose data the key can access; created if new.")
 @click.option("--name", default="", help="What the key is for.")
 @click.option(
     "--scope",
@@ -48,9 +48,9 @@ async def create(
         is_first = len(await admin.list()) == 1
     click.echo(created.secret)
     screen = Screen()
-    screen.note(f"keep it: it is shown only now. `throughline keys revoke {created.prefix}` takes it back.")
+    screen.note(f"store it now: it is not shown again. `throughline keys revoke {created.prefix}` revokes it.")
     if is_first:
-        screen.note("this is the first key: the service asks for a key from its next start on. Restart one that runs.")
+        screen.note("this is the first key: the service requires a key after its next start. Restart running services.")
 
 
 @keys.command("list")
@@ -65,7 +65,7 @@ async def list_keys(dependencies: CliDependencies, data_dir: Path | None) -> Non
     if stored:
         screen.draw(_keys_table(list(stored)))
     else:
-        screen.note("no keys yet: `throughline keys create` makes one")
+        screen.note("no keys yet: create one with `throughline keys create`")
 
 
 @keys.command("revoke")

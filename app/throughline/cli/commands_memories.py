@@ -18,13 +18,15 @@ MOST_FOUND = 50
 SHOWN_TEXT = 200
 
 
-memories = click.Group("memories", help="Keep short texts and find them again; no prompt holds them by itself.")
+memories = click.Group(
+    "memories", help="Store short texts and find them again; prompts do not include them by themselves."
+)
 id_argument = click.argument("memory_id", metavar="ID", type=click.UUID)
 
 
 @memories.command("list")
 @click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True)
-@click.option("--cursor", default="", help="Go on behind an earlier list.")
+@click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @target_options
 @asynchronous
 async def list_memories(limit: int, cursor: str, target: Target) -> None:
@@ -32,7 +34,7 @@ async def list_memories(limit: int, cursor: str, target: Target) -> None:
     screen = Screen()
     async with open_client(target) as client:
         found, behind = await client.memories(limit=limit, cursor=cursor)
-    _draw(screen, found, nothing="no memories yet: `throughline memories add TEXT` keeps one")
+    _draw(screen, found, nothing="no memories yet: add one with `throughline memories add TEXT`")
     if behind:
         screen.note("there are more:", command=f"--cursor {behind}")
 

@@ -20,16 +20,18 @@ from throughline.domain.errors import DatabaseUnusable
 health_port_option = click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
-    help="Answer for health and metrics here; 0 takes a free port.  [default: HEALTH_PORT, nowhere]",
+    help="Port for health and metrics; 0 takes a free one.  [default: HEALTH_PORT, nowhere]",
 )
-db = click.Group("db", help="Look after the database's schema.")
+db = click.Group("db", help="Upgrade the database's schema and show its state.")
 
 
 @click.command("serve")
 @click.option("--host", help="Address to listen on.  [default: setting HOST, 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: PORT, 8000]")
 @data_dir_option
-@click.option("--no-worker", is_flag=True, help="Only take messages; `throughline worker` answers them.")
+@click.option(
+    "--no-worker", is_flag=True, help="Accept messages without answering them; `throughline worker` does that."
+)
 @click.pass_obj
 def serve(
     dependencies: CliDependencies, host: str | None, port: int | None, data_dir: Path | None, no_worker: bool
@@ -52,7 +54,9 @@ def worker(
 
 @click.group("slack", invoke_without_command=True)
 @data_dir_option
-@click.option("--no-worker", is_flag=True, help="Only take and deliver; `throughline worker` answers.")
+@click.option(
+    "--no-worker", is_flag=True, help="Receive messages and deliver answers; `throughline worker` runs the turns."
+)
 @health_port_option
 @click.pass_context
 @click.pass_obj
@@ -69,8 +73,8 @@ def slack(
 
 
 @slack.command("manifest")
-@click.option("--name", default="Throughline", show_default=True, help="What the app and its bot are called.")
-@click.option("--url", default="", help="Where the service is reached, such as https://bot.example.com; for HTTP.")
+@click.option("--name", default="Throughline", show_default=True, help="Name of the app and its bot.")
+@click.option("--url", default="", help="Public address of the service, such as https://bot.example.com; for HTTP.")
 @click.pass_obj
 def print_manifest(dependencies: CliDependencies, name: str, url: str) -> None:
     """Print the Slack app's manifest: for Socket Mode, or with --url for events over HTTP."""
@@ -80,7 +84,7 @@ def print_manifest(dependencies: CliDependencies, name: str, url: str) -> None:
 
 
 @slack.command("link")
-@click.option("--user", required=True, help="The user somebody in Slack is to be.")
+@click.option("--user", required=True, help="User that the person in Slack becomes.")
 @data_dir_option
 @click.pass_obj
 @asynchronous
@@ -88,7 +92,7 @@ async def link(dependencies: CliDependencies, user: str, data_dir: Path | None) 
     """Print a code. The person who types `/agent link CODE` in Slack becomes this user."""
     code = await dependencies.slack_link_code(LocalOptions(data_dir), user)
     click.echo(f"/agent link {code}")
-    Screen().note("it works once, for 30 minutes: give it to nobody else")
+    Screen().note("it works once, within 30 minutes: give it only to that person")
 
 
 @slack.command("unlink")
@@ -110,7 +114,7 @@ async def unlink(dependencies: CliDependencies, user: str, slack_user: str, data
         raise click.UsageError("Name one of --user and --slack-user.")
     for ended in await dependencies.slack_unlink(LocalOptions(data_dir), SlackUnlink(user, slack_user=name, team=team)):
         click.echo(ended)
-    Screen().note("guests from now on; messages they sent before are still answered as the user's")
+    Screen().note("they are guests from now on; answers to earlier messages still belong to the user")
 
 
 @db.command("upgrade")

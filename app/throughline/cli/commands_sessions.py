@@ -29,13 +29,13 @@ MOST_FOUND = 50
 MOST_DIGITS = 10
 LARGEST_POSITION = 2**31 - 1
 
-sessions = click.Group("sessions", help="List, show, export, import and delete sessions; look at their context.")
+sessions = click.Group("sessions", help="List, show, export, import and delete sessions; show their context.")
 id_argument = click.argument("session_id", metavar="ID", type=click.UUID)
 
 
 @sessions.command("list")
 @click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True)
-@click.option("--cursor", default="", help="Go on behind an earlier list.")
+@click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @click.option("--agent", default="", help="Only sessions with this agent.")
 @click.option("--q", default="", help="Only sessions whose title holds this text.")
 @target_options
@@ -104,8 +104,8 @@ async def export(session_id: UUID, output: Path | None, target: Target) -> None:
 
 @sessions.command("import")
 @click.argument("file", type=click.File("rb"))
-@click.option("--agent", default="", help="The agent to go on with, in place of the one in the file.")
-@click.option("--title", default="", help="The title, in place of the one in the file.")
+@click.option("--agent", default="", help="Agent of the new session, instead of the one in the file.")
+@click.option("--title", default="", help="Title of the new session, instead of the one in the file.")
 @target_options
 def import_file(file: BinaryIO, agent: str, title: str, target: Target) -> None:
     """Create a session from FILE (- reads from a pipe); no model is called.
@@ -204,7 +204,7 @@ async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
         session = await import_session(client, content, renamed)
     screen.say(session.id)
     screen.note(
-        f"{session.message_count:,} messages imported; to go on with them:",
+        f"{session.message_count:,} messages imported; to continue:",
         command=f"throughline chat --session {session.id}{target.options}",
     )
 

@@ -34,6 +34,6 @@ async def status(dependencies: CliDependencies, as_json: bool, data_dir: Path | 
             screen.draw(drawing)
     if found.is_stuck:
         raise NoWorkerAvailable(
-            f"Turns that nobody works on: {found.unclaimed_turns}. No process takes any: start `throughline worker`, "
+            f"Turns without a process: {found.unclaimed_turns}. No process takes turns: start `throughline worker`, "
             "or look at the logs of those that run."
         )

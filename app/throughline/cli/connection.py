@@ -76,7 +76,7 @@ def data_dir_option(command: Command) -> Command:
     option = click.option(
         "--data-dir",
         type=click.Path(file_okay=False, path_type=Path),
-        help="Where the embedded database lies.  [default: setting DATA_DIR, the user's data folder]",
+        help="Folder of the embedded database.  [default: setting DATA_DIR, the user's data folder]",
     )
     return option(command)
 

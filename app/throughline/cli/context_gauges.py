@@ -162,7 +162,9 @@ def _next_step(context: ContextOut) -> str:
         case "compact":
             return "⚡ The next message will trigger: older messages are shortened or summarized first."
         case "prepare" | "none" if context.prepared is not None and context.messages_threshold is not None:
-            return f"A summary is ready (through #{context.prepared.through_position}); it is used once room is needed."
+            return (
+                f"A summary is ready (through #{context.prepared.through_position}); it is used when space is needed."
+            )
         case "prepare":
             return "A summary is due: it is prepared in the background, at the latest after the next message."
         case "none":
@@ -187,7 +189,7 @@ def _summary_lines(context: ContextOut) -> list[str]:
 def _summary_in_use(context: ContextOut) -> str:
     if context.summary is not None:
         return f"Summary: {_summary_text(context.summary)}"
-    return "No summary in use; /summaries lists its versions." if context.summary_count else "No summary yet."
+    return "No summary is in use; /summaries lists the versions." if context.summary_count else "No summary yet."
 
 
 def _resting(summariser: SummariserOut | None) -> list[str]:
@@ -196,8 +198,8 @@ def _resting(summariser: SummariserOut | None) -> list[str]:
         return []
     failed = f"The summary model {one_line(summariser.model, limit=100)} failed several times in a row"
     if summariser.state == "open":
-        return [f"{failed}; it is not asked for another {summariser.retry_after_seconds} seconds."]
-    return [f"{failed}; the next summary tries it again."]
+        return [f"{failed}; it is not called for another {summariser.retry_after_seconds} seconds."]
+    return [f"{failed}; the next summary calls it again."]
 
 
 def _summary_text(summary: SummaryOut) -> str:

@@ -71,7 +71,7 @@ def _what_happens(preview: PreviewOut) -> str:
             f" Done to the view: {', '.join(one_line(stage, limit=30).replace('_', ' ') for stage in preview.fired)}."
         )
     if preview.floor_too_high and preview.action != "none":
-        text += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room."
+        text += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little space."
     return text
 
 
@@ -79,7 +79,7 @@ def _action(preview: PreviewOut) -> str:
     cause = f", because {_reason(preview.cause)}" if preview.cause else ""
     match preview.action:
         case "none":
-            return "Nothing happens before it."
+            return "Nothing is changed before it."
         case "prune":
             is_only_pruned = STUBS.issuperset(preview.fired)
             return "⚡ Old tool outputs are shown as stubs." if is_only_pruned else LESS_IS_SHOWN

@@ -108,5 +108,5 @@ def _conversation(whole: "dict[str, JsonValue] | list[JsonValue]", renamed: Rena
     if renamed.title:
         body["title"] = renamed.title
     if "agent" not in body:
-        raise InvalidInput("The file names no agent to go on with. Add --agent, for example --agent assistant.")
+        raise InvalidInput("The file names no agent. Add --agent, for example --agent assistant.")
     return body

@@ -20,8 +20,8 @@ def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
     """Yield the drawings of the state, from processes to side jobs. Problems are coloured."""
     yield from _draw_processes(status)
     yield Text()
-    yield Text(f"Turns in line: {_line(status.queued)}", style=BAD if status.is_stuck else "")
-    yield Text(f"Turns under way: {sum(held.runs for held in status.held)}")
+    yield Text(f"Waiting turns: {_line(status.queued)}", style=BAD if status.is_stuck else "")
+    yield Text(f"Running turns: {sum(held.runs for held in status.held)}")
     if status.held:
         yield _held(status.held, {noted.process.name: noted for noted in status.processes})
     work = (*status.jobs, *(() if status.slack is None else (status.slack,)))

@@ -85,7 +85,7 @@ def request_of(argument: str) -> JsonObject:
     """
     found = _FROM.match(argument)
     if found is None and _NO_PLACE.match(argument):
-        raise InvalidInput("Behind `from` stands the number of a message, as in: /summarize from 12 keep all dates")
+        raise InvalidInput("Write the number of a message after `from`, as in: /summarize from 12 keep all dates")
     instructions = argument[found.end() :] if found else argument
     asked: JsonObject = {"instructions": instructions} if instructions else {}
     return {**asked, "from_position": int(found[1])} if found else asked

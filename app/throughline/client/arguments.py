@@ -30,7 +30,7 @@ def read_text(given: object, *, field: str) -> str:
     """Return `given` unchanged. Raises InvalidInput, with the name of the field, for anything but a str."""
     if isinstance(given, str):
         return given
-    raise InvalidInput(f"{field} is {_shown(given)} ({type(given).__name__}); it has to be text, a str.", field=field)
+    raise InvalidInput(f"{field} is {_shown(given)} ({type(given).__name__}); it must be a str.", field=field)
 
 
 def read_optional_text(given: object, *, field: str) -> str | None:
@@ -43,7 +43,7 @@ def read_number(given: object, *, field: str) -> int:
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LARGEST_NUMBER:
         return given
     raise InvalidInput(
-        f"{field} is {_shown(given)}; it has to be a whole number from 0 to {LARGEST_NUMBER}.", field=field
+        f"{field} is {_shown(given)}; it must be a whole number from 0 to {LARGEST_NUMBER}.", field=field
     )
 
 
@@ -55,7 +55,7 @@ def read_metadata(given: JsonObject | None) -> JsonObject:
         written = ""
     if not written.startswith("{"):
         raise InvalidInput(
-            "metadata holds what JSON cannot: it is a dict of text, numbers, True, False, None, lists and dicts.",
+            "metadata must be a dict of text, numbers, True, False, None, lists and dicts, as JSON has them.",
             field="metadata",
         )
     return dict(given or {})
@@ -75,7 +75,9 @@ def _uuid(given: UUID | str, *, field: str) -> UUID:
         return UUID(str(given))
     except ValueError:
         raise InvalidInput(
-            f"{field} is {_shown(given)}, which is no id. An id is 32 hexadecimal digits, as `.id` has it.", field=field
+            f"{field} is {_shown(given)}, which is not an id. An id has 32 hexadecimal digits, such as the value"
+            " of `.id`.",
+            field=field,
         ) from None
 
 

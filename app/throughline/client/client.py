@@ -126,7 +126,7 @@ class Client:
         QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
         if is_blank(read_text(text, field="text")):
-            raise InvalidInput("The message holds nothing to answer.", field="text")
+            raise InvalidInput("The message is blank. Write a message.", field="text")
         session_id = read_session_id(session_id)
         submission = Submission(
             owner_id=self._owner_id,

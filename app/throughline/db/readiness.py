@@ -72,7 +72,7 @@ class ReadinessCheck:
         A single row may still fit when a message does not, so recent DatabaseFull errors of requests count too.
         """
         if self._requests.was_full(FULL_SECONDS) or self._transactions.was_full(FULL_SECONDS):
-            raise DatabaseUnavailable("The database had no room left a moment ago.", delay_seconds=FULL_SECONDS)
+            raise DatabaseUnavailable("The database's disk was full a moment ago.", delay_seconds=FULL_SECONDS)
         if time.monotonic() - self._written_at < WRITE_CHECK_SECONDS:
             return
         await self._transactions.fetch(_WRITE)

@@ -170,16 +170,16 @@ def _temporary(kind: type[ModelUnavailable], text: str) -> Callable[[Failure, st
 Rule = tuple[Callable[[Failure], bool], Callable[[Failure, str], ThroughlineError]]
 RULES: tuple[Rule, ...] = (
     (_is_quota, _permanent(ModelQuotaExhausted, "the provider account has no credit or quota left; check its billing")),
-    (_is_rate_limit, _temporary(ModelRateLimited, "the provider asks us to slow down; try again later")),
-    (_is_auth, _permanent(ModelAuthenticationFailed, "the provider does not accept our key for this model; check it")),
+    (_is_rate_limit, _temporary(ModelRateLimited, "the provider limits the rate of requests; try again later")),
+    (_is_auth, _permanent(ModelAuthenticationFailed, "the provider does not accept the key for this model; check it")),
     (_is_refusal, _permanent(ModelRefused, "the provider's content filter declined this request")),
     (_is_timeout, _temporary(ModelTimeout, "the provider did not answer in time; try again")),
     (_is_passing, _temporary(ModelUnavailable, "the provider is overloaded; try again later")),
     (_is_unknown_model, _permanent(ModelInvalidRequest, "the provider does not know this model or address")),
     (_is_client_error, _permanent(ModelInvalidRequest, "the provider calls the request invalid")),
     (_is_server_error, _temporary(ModelUnavailable, "the provider failed; try again later")),
-    (_is_connection, _temporary(ModelUnavailable, "the connection to the provider failed or broke off; try again")),
-    (_is_in_stream, _temporary(ModelUnavailable, "the provider failed in the middle of its answer; try again")),
+    (_is_connection, _temporary(ModelUnavailable, "the connection to the provider failed; try again")),
+    (_is_in_stream, _temporary(ModelUnavailable, "the provider failed during its answer; try again")),
     (_is_anything, _temporary(ModelUnavailable, "the provider sent an answer that cannot be read; try again")),
 )
 

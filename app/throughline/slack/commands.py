@@ -28,7 +28,7 @@ The result then follows through the command's `response_url`.
 """
 
 NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
-PARTED = "The next message in that thread begins a new conversation already."
+PARTED = "The next message in that thread already begins a new conversation."
 FORGOTTEN = "I no longer know in which thread here you wrote last. Write to me there first, then ask again."
 WRITE_FIRST = "Write to me here first, then use `/agent resume` again. It works only where nobody else reads along."
 NO_SUCH_SESSION = "There is no such session of yours. `throughline sessions list` shows what there is."
@@ -183,7 +183,7 @@ class Commands:
 
 def _linked(link: CodeLink) -> str:
     became = f"You are {named(link.user_name)} from now on"
-    return f"{became}; what you wrote to me goes with you." if link.was_guest else f"{became}."
+    return f"{became}; your earlier messages to me belong to that user now." if link.was_guest else f"{became}."
 
 
 def _session_id(text: str) -> SessionId | None:
@@ -198,6 +198,6 @@ def _summarized(result: CompactionResult, name: str) -> str:
         case "adopted":
             done = result.session.summary_through_position
             freed = f"{result.tokens_before:,} → {result.tokens_after:,} tokens"
-            return f"Summarized {name}: {done} messages stand in the summary now ({freed})."
+            return f"Summarized {name}: the summary covers {done} messages now ({freed})."
         case _:
             return f"{name}: {result.detail or 'nothing was summarized.'}"

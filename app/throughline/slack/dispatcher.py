@@ -160,7 +160,7 @@ def _reason(error: BaseException) -> str:
     """Return the reason that people see. Of an error from Slack it contains only the error code."""
     if isinstance(error, SlackRefused):
         return f"Slack refused it (`{error.error}`)"
-    return "Slack was not to be reached for a day" if isinstance(error, TemporaryError) else "something went wrong"
+    return "Slack could not be reached for a day" if isinstance(error, TemporaryError) else "something went wrong"
 
 
 def _code(error: BaseException) -> str:

@@ -18,7 +18,7 @@ START_SECONDS = 5.0
 """How long the start waits for each answer of Slack, so that the rest of the service is not delayed."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-AWAY = "Slack does not answer at {url} (SLACK_API_URL). It is asked again and again."
+AWAY = "Slack does not answer at {url} (SLACK_API_URL). The service tries again."
 log = structlog.get_logger(__name__)
 
 

@@ -27,7 +27,7 @@ def manifest(name: str, url: str) -> str:
     request = {"request_url": events_url} if url else {}
     command = {
         "command": "/agent",
-        "description": "About the thread you last wrote in here",
+        "description": "Commands about the thread you last wrote in",
         "usage_hint": "context | summarize [focus] | new | stop | resume SESSION_ID | help",
         "should_escape": False,
     }

@@ -272,7 +272,7 @@ async def find_summarisers(
     if found and not fitting:
         largest = max(found, key=lambda one: one.window_tokens)
         raise SummaryRejected(
-            f"What summaries have to keep takes {largest.instruction_tokens:,} tokens, more than a quarter of the "
+            f"The instructions for summaries take {largest.instruction_tokens:,} tokens, more than a quarter of the "
             f"summary model's window of {largest.window_tokens:,}: shorten summary_instructions of the session, or "
             "context.summary.instructions of the agent."
         )

@@ -88,7 +88,10 @@ def _nothing_to_do(session: Session) -> str:
     if session.summary_through_position == 0:
         return "There is nothing to summarize yet: the newest messages always stay as they are."
     done = session.summary_through_position
-    return f"There is nothing new to summarize: all up to #{done} is, and the newest messages always stay as they are."
+    return (
+        f"There is nothing new to summarize: messages up to #{done} are summarized, and the newest ones stay as "
+        "they are."
+    )
 
 
 @asynccontextmanager

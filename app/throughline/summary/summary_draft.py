@@ -151,7 +151,7 @@ async def open_draft(
         return await _of_prepared(summaries, session)
     adopted = await summaries.load_parts(session.id, SummaryState.ADOPTED)
     if adopted is not None and adopted.version.version != session.summary_version:
-        raise SummaryConflict("The session's summary was changed meanwhile.")
+        raise SummaryConflict("The session's summary has been changed.")
     if session.summary_through_position == 0 or session.summary_through_id is None:
         return Draft()
     if adopted is not None and _is_whole(adopted):
@@ -164,7 +164,7 @@ async def _of_prepared(summaries: SummaryStore, session: Session) -> Draft:
     prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
     if prepared is not None and _covers(prepared.segments, prepared.version.through_position):
         return replace(_draft(prepared), replaced_tokens=prepared.version.token_count)
-    raise SummaryConflict("The prepared summary was adopted or replaced meanwhile.")
+    raise SummaryConflict("The prepared summary has been adopted or replaced.")
 
 
 async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewSegment, lease: Lease | None) -> Draft:

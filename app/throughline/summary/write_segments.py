@@ -250,7 +250,7 @@ class SegmentWriter:
         Facts are taken from the unshortened messages in `rest`.
         """
         if chunk[0].position != self.draft.through_position + 1:
-            raise SummaryConflict("What was to be read does not follow what is summarised.")
+            raise SummaryConflict("The messages to read do not follow the summarised messages.")
         existing, read = self.draft.text if self._is_rolling else "", rest[: len(chunk)]
         known = read_hash(existing, chunk, instructions_of(summariser), names_facts=summariser.keep_tokens > 0)
         segment = await self._source.find(known)

@@ -29,8 +29,8 @@ from throughline.summary.summary_draft import Assignment, Draft, open_draft
 from throughline.summary.unsummarised_messages import Unsummarised
 from throughline.summary.write_segments import SegmentWriter
 
-NOTHING_TO_READ = "All that is left belongs to the newest messages: a call and its results stay together."
-CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."
+NOTHING_TO_READ = "The remaining messages are the newest ones, and a call and its results stay together."
+CHANGED_MEANWHILE = "Another turn or request has changed the session's summary."
 NOT_WRITTEN = "The summary could not be written."
 CANCELLED_BY_HOOK = "The agent's pre_compact hook cancelled it."
 log = structlog.get_logger(__name__)

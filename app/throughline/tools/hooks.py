@@ -27,12 +27,14 @@ class ImportedHooks:
 def _check(name: str, found: object) -> Hook:
     """Return the hook. Raises SettingInvalid if it is evidently no hook, without calling it."""
     if inspect.isclass(found) or not callable(found):
-        raise SettingInvalid(f"{FIELD} {name!r}: is no function; write one that takes the compaction and may decide")
+        raise SettingInvalid(
+            f"{FIELD} {name!r}: is not a function; write one that takes the compaction and returns a Decision or None"
+        )
     try:
         with suppress(ValueError):  # some functions of compiled modules have no signature
             inspect.signature(found).bind(object())
     except TypeError as error:
         raise SettingInvalid(
-            f"{FIELD} {name!r}: must be callable with one argument, what the compaction is about ({error})"
+            f"{FIELD} {name!r}: must be callable with one argument, the compaction ({error})"
         ) from error
     return cast("Hook", found)  # its return type can be checked only at the call

@@ -178,7 +178,7 @@ class _WorkerTimeout:
         if self._following.monotonic() - self._since < self._timeout_seconds:
             return
         raise NoWorkerAvailable(
-            f"Nobody worked on run {run.id} for {self._timeout_seconds:g} seconds: no worker takes any "
+            f"No worker claimed run {run.id} within {self._timeout_seconds:g} seconds: no worker takes any "
             "(`throughline worker` starts one). The message is kept and will be answered; ask for the run later.",
             delay_seconds=self._timeout_seconds,
         )

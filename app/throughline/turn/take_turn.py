@@ -106,7 +106,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
         return failed(error.code, error.detail)
-    return failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
+    return failed(ThroughlineError.code, "An unexpected error occurred. Your message is kept; send it again.")
 
 
 async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:

@@ -15,7 +15,7 @@ class SummaryOut(Shape):
     messages_summarized: int
     token_count: int
     created_at: Time
-    through_id: Id | None = Field(description="the last message it stands for; null while it is prepared")
+    through_id: Id | None = Field(description="the last message that the summary covers; null while it is prepared")
     through_position: int
     model: str
 
@@ -25,9 +25,9 @@ class SummariserOut(Shape):
 
     model: str
     state: Annotated[str, one_of("closed", "open", "half_open")] = Field(
-        description="open: it failed several times in a row and is not asked; half_open: the next call decides"
+        description="open: the model failed several times in a row and is not called; half_open: the next call decides"
     )
-    retry_after_seconds: int = Field(description="how long it is still not asked, 0 unless it is open")
+    retry_after_seconds: int = Field(description="seconds until the model is called again; 0 unless open")
 
 
 class SummaryFailureOut(Shape):
@@ -51,19 +51,17 @@ class ContextOut(Shape):
     tools_tokens: int
     summary_tokens: int
     message_tokens: int
-    total_tokens: int = Field(
-        description="what is sent of the conversation as it stands, before the next message makes room"
-    )
+    total_tokens: int = Field(description="tokens of the conversation as the next prompt would show it now")
     unreduced_tokens: int = Field(
-        description="what the whole conversation since the summary would take, nothing pruned, shortened or left out"
+        description="tokens of the whole conversation since the summary, if no stage had made it smaller"
     )
     last_rung: str | None = Field(
         validation_alias=AliasChoices("last_rung", "last_stage"),
-        description="what last changed what is shown; null: all is shown as it is stored",
+        description="the last stage that made the prompt smaller; null: every message is shown as it is stored",
     )
     threshold_tokens: int
     usage_percent: float
-    counted_from_position: int = Field(description="the messages behind it are those that N and K count")
+    counted_from_position: int = Field(description="N and K count the messages after this position")
     messages_since_summary: int = Field(
         description="since the newest summary, prepared or in use (with `adopt: immediately` the one in use); "
         "counted from a restored summary on"
@@ -75,19 +73,21 @@ class ContextOut(Shape):
     tokens_percent: float | None
     will_trigger: bool
     next_action: Annotated[str, one_of("none", "prepare", "compact")] = Field(
-        description="what an empty message and answer would set off; compact: anything that makes the prompt smaller "
-        "first; prepare: a summary is due after the answer, and is written in the background"
+        description=(
+            "what the next message would trigger; compact: the prompt is made smaller first; prepare: a summary"
+            " is written in the background after the answer"
+        )
     )
     next_trigger: Annotated[str, one_of(*FiringGauge)] | None = Field(
-        description="which gauge makes `next_action` happen; null where nothing does"
+        description="the gauge that triggers `next_action`; null if there is none"
     )
-    summary_count: int = Field(description="versions of the summary, those that were gone back to counted again")
+    summary_count: int = Field(description="number of summary versions; a restored version counts again")
     last_summary_at: Time | None
     estimated_response_tokens: int
     summary: SummaryOut | None
     prepared: SummaryOut | None
     summariser: SummariserOut | None
-    summary_failure: SummaryFailureOut | None = Field(description="null where none failed since the last summary")
+    summary_failure: SummaryFailureOut | None = Field(description="null if no summary failed since the last one")
 
     @property
     def is_compacting_next(self) -> bool:
@@ -117,11 +117,12 @@ class PreviewedMessage(Shape):
     position: int
     role: Annotated[str, one_of(*Role)]
     form: Annotated[str, one_of("whole", "pruned", "truncated", "folded", "summarised", "trimmed", "left_out")]
-    reason: str = Field(description="why it is not shown whole, or why it is; may be empty")
-    tokens: int = Field(description="what it takes in the prompt, 0 where it is not shown")
+    reason: str = Field(description="the reason why the message is, or is not, shown whole; may be empty")
+    tokens: int = Field(description="tokens of the message in the prompt; 0 if it is not shown")
     pinned: bool
     score: float | None = Field(
-        default=None, description="0 to 1, of the strategy importance: the lowest leave the prompt first"
+        default=None,
+        description="0 to 1, with the strategy importance: messages with the lowest score leave the prompt first",
     )
 
 
@@ -134,15 +135,19 @@ class PreviewOut(Shape):
     )
     fired: list[str] = Field(description="the stages that would make the prompt smaller, in their order")
     tokens: int = Field(description="what would be sent")
-    unreduced_tokens: int = Field(description="the same with nothing pruned, shortened or left out since the summary")
+    unreduced_tokens: int = Field(description="tokens if no stage made the prompt smaller")
     window: int
     usage_percent: float
     threshold_tokens: int
-    budget_tokens: int = Field(description="the window less the reserve for the answer")
-    floor_too_high: bool = Field(description="what always stays leaves too little room for a compaction to last")
-    summarised_through: int = Field(description="the position the summary in use reaches, 0 where there is none")
+    budget_tokens: int = Field(description="window minus the reserve for the answer")
+    floor_too_high: bool = Field(
+        description="system prompt, tools, summary, pins and newest messages leave too little space"
+    )
+    summarised_through: int = Field(
+        description="the last position that the adopted summary covers; 0 without a summary"
+    )
     summarise: SegmentToSummarise | None
     messages: list[PreviewedMessage]
     min_score_threshold: float | None = Field(
-        default=None, description="the score below which the strategy importance leaves messages out"
+        default=None, description="with the strategy importance: messages with a lower score are left out first"
     )

@@ -38,7 +38,7 @@ class CompactionFinished(Shape):
     fired: list[str] = Field(description="what was done to the view")
     tokens_before: int
     tokens_after: int
-    through_position: int = Field(description="the position the summary in use reaches, 0 where there is none")
+    through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")
 
 
 class MessageDelta(Shape):

@@ -15,7 +15,7 @@ class MemoryOut(Shape):
     metadata: dict[str, JsonValue]
     created_at: Time
     updated_at: Time
-    score: float | None = Field(description="set where it was searched for, to compare within one answer only")
+    score: float | None = Field(description="only in search results; comparable within one response")
 
 
 class MemoryPage(Shape):

@@ -44,8 +44,8 @@ class MessageOut(Shape):
         description="text, or blocks: {type: text | image, …}"
     )
     tool_calls: list[ToolCallOut]
-    tool_call_id: str | None = Field(description="of a tool's result: the call it answers")
-    name: str | None = Field(description="of a tool's result: the tool")
+    tool_call_id: str | None = Field(description="in a tool's result: the id of its call")
+    name: str | None = Field(description="in a tool's result: the name of the tool")
     run_id: Id | None
     author: str | None
     token_count: int
@@ -59,7 +59,7 @@ class MessagePage(Shape):
     """A page of messages, ordered by position."""
 
     data: list[MessageOut]
-    next_cursor: str | None = Field(description="hand it in as `cursor` to continue in the same order")
+    next_cursor: str | None = Field(description="send it as `cursor` for the next page")
 
 
 class PinnedGroup(Shape):
@@ -72,10 +72,10 @@ class HitOut(Shape):
     """A message that matches a search."""
 
     session_id: Id
-    score: float = Field(description="to compare within one answer only; 0 where nothing was ranked")
-    snippet: str = Field(description="the piece of the text that matches best, on one line")
-    highlights: list[tuple[int, int]] = Field(description="the places in the snippet that match: from, to")
-    link: str = Field(description="the message at its place in the history")
+    score: float = Field(description="comparable within one response; 0 if nothing was ranked")
+    snippet: str = Field(description="the best matching part of the text, on one line")
+    highlights: list[tuple[int, int]] = Field(description="the matching ranges in the snippet: from, to")
+    link: str = Field(description="the message as the history returns it")
     message: MessageOut
 
 
@@ -83,13 +83,13 @@ class SearchOut(Shape):
     """The result of a search, the best matches first."""
 
     data: list[HitOut]
-    is_complete: bool = Field(description="false where some messages could not be looked at in time")
+    is_complete: bool = Field(description="false if some messages could not be searched in time")
     incomplete_sessions: list[str] = Field(
         default_factory=list,
         max_length=MOST_INCOMPLETE,
-        description="ids of up to 20 sessions with such messages; they are being indexed: search again in a moment",
+        description="ids of up to 20 sessions with such messages; they are being indexed, so search again soon",
     )
-    incomplete_session_count: int = Field(0, description="how many such sessions there are, also those not listed")
+    incomplete_session_count: int = Field(0, description="number of all such sessions")
 
 
 def search_json(found: Found) -> JsonDict:

@@ -12,7 +12,7 @@ class AgentOut(Shape):
 
     name: str
     description: str
-    model: str = Field(description="empty: the setting `default_llm`")
+    model: str = Field(description="empty: the model of the setting `default_llm`")
     tools: list[str]
     max_tool_rounds: int
     context: dict[str, JsonValue]
@@ -31,7 +31,7 @@ class Health(Shape):
     version: str
     checks: dict[str, bool]
     reasons: dict[str, str] = Field(
-        default_factory=dict, description="of checks that fail: since when and why, where it is known"
+        default_factory=dict, description="for failing checks: since when and why, if known"
     )
 
 
@@ -52,4 +52,4 @@ class Problem(Shape):
     status: int
     detail: str
     errors: list[FieldProblem] = Field(default_factory=list, description="for /problems/invalid_input")
-    run_id: str | None = Field(None, description="the run that is meant, where there is one")
+    run_id: str | None = Field(None, description="the run that the problem is about, if any")

@@ -19,13 +19,13 @@ class SessionOut(Shape):
     message_count: int
     summarized_count: int = Field(
         validation_alias=AliasChoices("summarized_count", "summary_through_position"),
-        description="messages the summary stands for",
+        description="number of messages that the summary covers",
     )
     created_at: Time
     updated_at: Time
     metadata: dict[str, JsonValue]
     archived: bool
-    summary_instructions: str = Field(description="what every summary of the session has to keep")
+    summary_instructions: str = Field(description="instructions for every summary of the session")
 
 
 class SessionPage(Shape):
@@ -41,9 +41,9 @@ class SummaryVersionOut(Shape):
     id: Id
     version: int | None
     state: Annotated[str, one_of(*SummaryState)]
-    text: str = Field(description="as the model gets it, kept facts included")
+    text: str = Field(description="the text that the model reads, with the kept facts")
     stretches: int = Field(
-        validation_alias=AliasChoices("stretches", "segments"), description="of how many segments the text is made"
+        validation_alias=AliasChoices("stretches", "segments"), description="number of segments in the text"
     )
     token_count: int
     through_id: Id | None
@@ -65,7 +65,7 @@ class SpentOut(Shape):
     calls: int
     input_tokens: int
     output_tokens: int
-    seconds: float = Field(description="that the calls took together")
+    seconds: float = Field(description="seconds of all calls together")
 
 
 class SummaryCostOut(Shape):
@@ -77,14 +77,14 @@ class SummaryCostOut(Shape):
     calls: int
     input_tokens: int
     output_tokens: int = Field(description="at most")
-    seconds: float | None = Field(description="null where the session has no summary yet whose time could be taken")
+    seconds: float | None = Field(description="null if the session has no earlier summary to estimate from")
 
 
 class SummarizeOut(Shape):
     """The result of a summary on demand."""
 
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled")] = Field(
-        description="skipped: not worth it, or another was first; cancelled: by the agent's hook"
+        description="skipped: not worthwhile, or another summary came first; cancelled: by the agent's hook"
     )
     detail: str
     tokens_before: int

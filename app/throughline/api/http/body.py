@@ -100,7 +100,7 @@ def parse_json(body: bytes) -> JsonValue:
     except json.JSONDecodeError as error:
         raise MalformedBody(f"The body is not valid JSON: {error.msg} at character {error.pos}.") from error
     except ValueError as error:  # an integer of thousands of digits
-        raise MalformedBody("The body holds a number that is too long.") from error
+        raise MalformedBody("A number in the body has too many digits.") from error
 
 
 def _check_depth(text: str) -> None:

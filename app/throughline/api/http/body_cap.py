@@ -78,7 +78,7 @@ def _declared_bytes(headers: Headers) -> int | None:
 def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() not in {"", "identity"}:
-        return UnsupportedMediaType("Compressed bodies are not taken. Send the JSON as it is.")
+        return UnsupportedMediaType("Compressed bodies are not accepted. Send the JSON uncompressed.")
     length = headers.get("content-length", "0").strip().lstrip("0") or "0"
     if length.isdecimal() and len(length) <= len(str(cap.max_bytes)) and int(length) <= cap.max_bytes:
         return None
@@ -130,4 +130,6 @@ class _Body:
 
 def too_large(cap: Cap) -> BodyTooLarge:
     """Return the error for a body larger than `cap`; its text names the limit and its setting."""
-    return BodyTooLarge(f"The body is larger than {cap.max_bytes} bytes, the most that is taken here ({cap.setting}).")
+    return BodyTooLarge(
+        f"The body is larger than {cap.max_bytes} bytes, the most that this route accepts ({cap.setting})."
+    )

@@ -62,7 +62,9 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
 
 def stopping(run: Run) -> ServiceStopping:
     """Return the error for a request that follows `run` while the process stops."""
-    return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
+    return ServiceStopping(
+        f"The service is stopping. The message is kept and the run continues: GET /v1/runs/{run.id}."
+    )
 
 
 async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:

@@ -57,7 +57,7 @@ PYDANTIC_TEXTS: Mapping[str, str] = {
     "model_attributes_type": "Must be a JSON object.",
     "model_type": "Must be a JSON object.",
     "recursion_loop": "Is nested too deeply.",
-    "string_pattern_mismatch": "Does not have the form it must have, see /openapi.json.",
+    "string_pattern_mismatch": "Has the wrong form; see /openapi.json.",
     "string_too_long": "Must have {max_length} characters or fewer.",
     "string_too_short": "Must have {min_length} characters or more.",
     "string_type": "Must be text.",
@@ -228,7 +228,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         return problem("route_not_found", "There is no such route. /openapi.json lists those that exist.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_allowed_methods(request))
-        detail = f"{request.method} is not possible here; allowed: {allowed}."
+        detail = f"{request.method} is not allowed on this route; allowed: {allowed}."
         return problem("method_not_allowed", detail, headers={"Allow": allowed})
     return problem("malformed_body", "The request could not be read.")
 
@@ -291,5 +291,5 @@ class UnexpectedErrors:
         except ClientDisconnect:
             log.info("client disconnected in request body")
         if boundary.error is not None and not has_begun:
-            detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
+            detail = "An unexpected error occurred. Nothing stored is lost; try again."
             await problem(ThroughlineError.code, detail)(scope, receive, send)

@@ -84,7 +84,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._framing_bytes = 0
         self._rest_bytes = 0
-        self._refusal: ThroughlineError = MalformedRequest("This is no HTTP/1.1 request. Check the client.")
+        self._refusal: ThroughlineError = MalformedRequest("This is not an HTTP/1.1 request. Check the client.")
         self._is_done_reading = False
         self._cycle_before: RequestResponseCycle | None = None
         self._writing: asyncio.TimerHandle | None = None

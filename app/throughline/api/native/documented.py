@@ -36,12 +36,12 @@ SECURITY = {
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key"},
 }
 ALWAYS = {"401": "no valid key", "403": "the key lacks the scope", "500": "a defect", "503": "try again later"}
-WITH_ID = {"404": "unknown, or somebody else's"}
-WITH_INPUT = {"422": "values that are not acceptable"}
+WITH_ID = {"404": "does not exist, or belongs to another user"}
+WITH_INPUT = {"422": "a value is not valid"}
 WITH_BODY = {
     "400": "not JSON",
     "408": "the body came too slowly",
-    "409": "in conflict with what is stored",
+    "409": "conflicts with the stored state",
     "413": "the body is too large",
     "415": "not sent as plain JSON",
 }
@@ -66,7 +66,7 @@ def header(name: str, description: str, **schema: str | int) -> Json:
 
 IDEMPOTENCY_HEADER = header(
     "Idempotency-Key",
-    "the same key with the same body is answered again, not done again",
+    "a repeated request with the same key and body gets the same answer and does nothing twice",
     minLength=1,
     maxLength=255,
     pattern="^[ -~]+$",

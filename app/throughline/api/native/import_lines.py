@@ -109,11 +109,11 @@ def from_lines(body: bytes, source: Source) -> Conversation:
     """
     lines = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
     if not lines:
-        raise InvalidInput("There is nothing in the body. Send an export: the session's line, then its messages.")
+        raise InvalidInput("The body is empty. Send an export: the session's line, then its messages.")
     first, *rest = lines
     session = _read(first, SessionLine)
     if len(rest) > MAX_MESSAGES:
-        _refuse(rest[MAX_MESSAGES][0], "", f"At most {MAX_MESSAGES:,} messages are taken in one import.")
+        _refuse(rest[MAX_MESSAGES][0], "", f"An import may have at most {MAX_MESSAGES:,} messages.")
     messages = _messages(rest, source)
     if len(messages) < session.message_count:
         _refuse(
@@ -178,7 +178,7 @@ def _check_calls(number: int, line: MessageLine) -> None:
     if line.role == "tool" and line.tool_call_id is None:
         _refuse(number, "tool_call_id", "A tool message needs the call it answers.")
     if line.tool_calls and line.role != "assistant":
-        _refuse(number, "tool_calls", "Only messages of the assistant call tools.")
+        _refuse(number, "tool_calls", "Only assistant messages may have tool calls.")
 
 
 def _content(given: str | list[LineBlock]) -> Content:

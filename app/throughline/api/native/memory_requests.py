@@ -37,4 +37,4 @@ class ListMemories(QueryParameters):
     """A page of the list of memories, newest first."""
 
     limit: int = Field(50, ge=1, le=200)
-    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the previous page")

@@ -70,7 +70,7 @@ def _values(item: JsonValue) -> Iterable[JsonValue]:
 
 def _check_not_blank(text: str) -> str:
     if is_blank(text):
-        raise ValueError("holds nothing to answer; write a message")
+        raise ValueError("is blank; write a message")
     return text
 
 
@@ -132,12 +132,12 @@ class ChangeSession(BaseModel):
     title: Title = ""
     metadata: Metadata = Field(default_factory=dict)
     archived: bool = Field(
-        default=False, description="takes no message any more; can still be read, summarized, restored and pinned in"
+        default=False, description="accepts no further messages; can still be read, summarized, restored and pinned in"
     )
     summary_instructions: str = Field(
         "",
         max_length=MAX_INSTRUCTIONS,
-        description="what every summary of the session has to keep; empty: nothing further",
+        description="what every summary of the session has to keep; empty: nothing special",
     )
 
 
@@ -230,7 +230,9 @@ class Summarize(BaseModel):
     model_config = STRICT
 
     instructions: str = Field(
-        "", max_length=MAX_INSTRUCTIONS, description="what it has to keep, also of what is summarized"
+        "",
+        max_length=MAX_INSTRUCTIONS,
+        description="instructions for the summary, also about messages that are summarized already",
     )
     from_position: int | None = Field(
         None,
@@ -251,7 +253,7 @@ class ListSessions(QueryParameters):
     """A page of the list of sessions, newest first, and filters for it."""
 
     limit: int = Field(50, ge=1, le=200)
-    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the previous page")
     agent: str | None = Field(None, max_length=100)
     q: str | None = Field(None, max_length=200, description="part of the title")
     include_archived: bool = False
@@ -261,7 +263,7 @@ class ListSummaries(QueryParameters):
     """A page of the versions of a summary, newest first."""
 
     limit: int = Field(50, ge=1, le=200)
-    cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the page before")
+    cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the previous page")
 
 
 class ListMessages(QueryParameters):
@@ -273,7 +275,7 @@ class ListMessages(QueryParameters):
     limit: int = Field(50, ge=1, le=200)
     after: int | None = Field(None, ge=0, le=MAX_POSITION)
     before: int | None = Field(None, ge=1, le=MAX_POSITION)
-    cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the page before")
+    cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the previous page")
     order: Literal["asc", "desc"] = "asc"
 
     def bounds(self) -> tuple[int | None, int | None]:

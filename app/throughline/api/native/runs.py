@@ -30,7 +30,7 @@ async def get_run(run_id: str, call: Reader) -> Response:
     "/{run_id}/events",
     responses={
         HTTPStatus.OK: {"description": "the run's events", "content": {"text/event-stream": {}}},
-        HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker took the run in time"},
+        HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker claimed the run in time"},
         HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
     },
     openapi_extra={"parameters": [header(LAST_EVENT_ID, "go on behind this event", pattern=r"^(-1|\d{1,9})$")]},

@@ -35,7 +35,7 @@ def _read_position(value: object) -> object:
 
 def _check_name(name: str) -> str:
     if is_blank(name):
-        raise ValueError("Holds no name. Leave it out, or write one.")
+        raise ValueError("Is blank. Leave it out, or write a name.")
     return name
 
 

@@ -30,14 +30,12 @@ DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, *_CLIENT_ERRORS
 RETRY_AFTER_SECONDS = 1.0
 AGAIN = "Try again in a moment."
 NO_ANSWER = "The database did not answer in time."
-WRONG_ADDRESS = (
-    "The database cannot be asked as DATABASE_URL says: check its parameters, and the certificate files of its sslmode."
-)
+WRONG_ADDRESS = "DATABASE_URL cannot be used: check its parameters, and the certificate files of its sslmode."
 UNTRUSTED = (
     "The server's certificate is not trusted ({reason}). Check the host of DATABASE_URL, and `sslrootcert`, the "
     "certificate of the authority that signed it."
 )
-NO_TLS = "The server takes no TLS connections, and the sslmode of DATABASE_URL asks for one."
+NO_TLS = "The server accepts no TLS connections, but the sslmode of DATABASE_URL requires one."
 _REJECTED = "rejected SSL upgrade"
 """asyncpg's text for a refused TLS upgrade; its class alone does not differ from other connection errors."""
 
@@ -123,7 +121,7 @@ def _unavailable(detail: str) -> DatabaseUnavailable:
 def _lost(code: str) -> DatabaseUnavailable:
     """Return the error for a lost connection; the next attempt uses a new one, see ConnectionPool."""
     if code == READ_ONLY:
-        return _unavailable("The database takes no writes for now: its server may be a standby.")
+        return _unavailable("The database accepts no writes at present: its server may be a standby.")
     return _unavailable("The database cannot be reached or closed the connection.")
 
 
@@ -165,11 +163,11 @@ def _by_code(code: str) -> ThroughlineError:
         return _bad_value()
     if code.startswith(_SET_UP_CLASSES):
         return DatabaseUnusable(
-            f"The database refused us (SQLSTATE {code}): check role, password, database name and rights "
+            f"The database refused the connection (SQLSTATE {code}): check role, password, database name and rights "
             "of DATABASE_URL."
         )
     return DatabaseUnusable(
-        f"The database refused a statement (SQLSTATE {code}). Is its schema current? `throughline db status` tells."
+        f"The database refused a statement (SQLSTATE {code}). Check its schema with `throughline db status`."
     )
 
 

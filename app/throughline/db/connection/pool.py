@@ -28,7 +28,7 @@ CLOSED = (
 )
 OTHER_LOOP = (
     "The connections to the database belong to another event loop, or to the process that this one was forked from. "
-    "Open a client with `connect` in each loop and each process; this one goes on working where it was opened."
+    "Open a client with `connect` in each loop and each process; this one still works where it was opened."
 )
 CACHED_STATEMENTS = 200
 """Size of each connection's prepared statement cache; the service has fewer statements."""

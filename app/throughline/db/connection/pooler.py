@@ -90,8 +90,8 @@ async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusa
             f"DATABASE_DIRECT_URL leads to a connection pooler, too, or to another database. {ADVICE}"
         )
     return DatabaseUnusable(
-        "DATABASE_DIRECT_URL leads to another database than DATABASE_URL: what is told through one is not heard at the "
-        "other. Both have to name the same database of the same server."
+        "DATABASE_DIRECT_URL leads to another database than DATABASE_URL: a notification sent through one does "
+        "not reach the other. Both must name the same database of the same server."
     )
 
 

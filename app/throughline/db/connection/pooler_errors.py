@@ -28,7 +28,9 @@ def explain_pooler(code: str, text: str) -> ThroughlineError | None:
     if _has(text, _REFUSED_SETTINGS):
         return DatabaseUnusable(f"A connection pooler refused the settings that we give a connection. {ADVICE}")
     if _has(text, _NOT_LET_IN):
-        return DatabaseUnusable("The connection pooler refused us: check role, password and database of DATABASE_URL.")
+        return DatabaseUnusable(
+            "The connection pooler refused the connection: check role, password and database of DATABASE_URL."
+        )
     if _has(text, _FULL):
         return DatabaseFull(
             "The connection pooler has no connection left. Try again in a moment.", delay_seconds=RETRY_AFTER_SECONDS

@@ -224,7 +224,7 @@ class SlackOutbox:
 
 def _check(rows: object) -> None:
     if not rows:
-        raise LeaseLost("Another process delivers this answer by now.")
+        raise LeaseLost("Another process is delivering this answer.")
 
 
 def _text_from(row: Row) -> str:

@@ -113,7 +113,9 @@ class PeopleLinks:
         """
         linked = await self._transactions.run(lambda tx: _unlink_all(tx, user_name))
         if not linked:
-            raise NotFound(f"No Slack user is linked to {user_name!r}. Codes that were made for them work no more.")
+            raise NotFound(
+                f"No Slack user is linked to {user_name!r}. Codes that were made for this user are no longer valid."
+            )
         return linked
 
 
@@ -164,7 +166,7 @@ async def _unlink(tx: Statements, slack_user_id: str, team_id: str) -> SlackId:
         raise NotFound(f"No Slack user {slack_user_id!r} has written here. Their id begins with U or W.")
     if len(rows) > 1:
         names = ", ".join(f"{row['team_id']}:{slack_user_id}" for row in rows)
-        raise InvalidInput(f"There are several: say which of {names}.", field="slack_user")
+        raise InvalidInput(f"There are several. Name one of {names}.", field="slack_user")
     who = SlackId(rows[0]["team_id"], slack_user_id)
     if rows[0]["linked_by"] in GUESTS:
         raise NotFound(f"The Slack user {slack_user_id!r} is linked to nobody.")

@@ -21,7 +21,5 @@ def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
         time, row_id = json.loads(text)
         parsed = datetime.fromisoformat(time).astimezone(UTC), UUID(row_id)
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, binascii.Error):
-        raise InvalidInput(
-            "The cursor is not one of ours. Use `next_cursor` of the last page.", field="cursor"
-        ) from None
+        raise InvalidInput("The cursor is not valid. Use `next_cursor` of the previous page.", field="cursor") from None
     return parsed

@@ -208,4 +208,4 @@ def run_not_found(run_id: RunId) -> NotFound:
 
 def lease_lost(lease: Lease) -> LeaseLost:
     """Return the error for a lease that is lost."""
-    return LeaseLost(f"The run {lease.run_id} is no longer held with fence {lease.fence}: write nothing more for it.")
+    return LeaseLost(f"The run {lease.run_id} is no longer held with fence {lease.fence}: nothing was stored.")

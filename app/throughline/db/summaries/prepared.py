@@ -74,7 +74,7 @@ async def adopt_prepared(
     rows = await tx.fetch(_ADOPT, version_id=version_id, session_id=session_id, **number)
     if not rows:
         raise SummaryConflict(
-            f"The prepared summary {version_id} of session {session_id} is gone or was replaced by a further one. "
+            f"The prepared summary {version_id} of session {session_id} was deleted or replaced. "
             "Load the session again."
         )
     check_forward(session, rows[0]["through_position"])
