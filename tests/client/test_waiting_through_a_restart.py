@@ -15,7 +15,7 @@ from throughline.client import Client, DatabaseUnavailable, EventType, Limits, R
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 pytestmark = pytest.mark.slow
-WAITS_ON = "database unavailable"
+WAITS_ON = "client waiting for database"
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ async def test_a_search_that_cannot_write_the_index_answers_without(
     await pool.close()
 
     assert found.incomplete_sessions == (conversation.session.id,)
-    assert ("block indexing failed", "The database waited too long for a lock.") in [
+    assert ("search indexing failed", "The database waited too long for a lock.") in [
         (entry["event"], entry.get("cause")) for entry in logs
     ]
 

@@ -63,5 +63,5 @@ async def test_memories_from_before_a_model_and_from_another_are_found_by_meanin
     assert first == ["The cat is called Miso."]
     assert both[0] == "The cat is called Miso."
     assert meanwhile == ("text", ["Anna lives in Oslo."])
-    assert "embedding failed" in log
+    assert "embedding request failed" in log
     assert "Oslo" not in log

@@ -116,7 +116,7 @@ async def test_rest_is_served_while_slack_is_away_and_events_come_again(
     assert "42" in slack.workspace.posted[0].text
 
 
-OPEN = "requests without a key served"
+OPEN = "unauthenticated requests served"
 KEY = "tl_of_this_service_alone_24"
 
 

@@ -44,13 +44,13 @@ class ProcessHeartbeats:
             shown = (state.is_claiming, state.is_listening)
             if shown != self._shown or now - self._written_at >= HEARTBEAT_SECONDS:
                 self._written_at, self._shown = now, shown
-                with ErrorBoundary(log.info, "process could not note that it is there"):
+                with ErrorBoundary(log.info, "process heartbeat failed"):
                     await self._processes.heartbeat(self._process, state, up_seconds=now - self._started_at)
             await self._clock.sleep(LOOK_SECONDS)
 
     async def forget(self) -> None:
         """Delete the row, if the database answers soon."""
-        with ErrorBoundary(log.info, "process could not note that it ends"):
+        with ErrorBoundary(log.info, "process heartbeat deletion failed"):
             async with asyncio.timeout(FORGET_SECONDS):
                 await self._processes.forget(self._process.id)
 

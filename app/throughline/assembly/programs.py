@@ -154,7 +154,7 @@ async def _whose_turns(runtime: Runtime) -> UserId | None:
 def _warn_of_proxy(slack: SlackHttpInterface) -> None:
     """Warn that requests which a proxy passes on for Slack may look like requests of this machine."""
     log.warning(
-        "requests without a key served",
+        "unauthenticated requests served",
         hint="Slack is set up over HTTP, so each request that the proxy passes on acts as the user local. "
         f"Let the proxy pass on {slack.path} alone; `throughline keys create`, then restart the service",
     )

@@ -47,6 +47,6 @@ class Outage:
         seconds_left = self._since + self._longest_seconds - now
         if seconds_left <= 0:
             raise error
-        log.info("database unavailable", seconds_left=seconds_left)
+        log.info("client waiting for database", seconds_left=seconds_left)
         pause = PAUSE_SECONDS * (0.5 + random.random())  # noqa: S311  # spreads retries, not for security
         await asyncio.sleep(min(pause, seconds_left))

@@ -191,11 +191,11 @@ class LeaseLoop(Generic[C]):
 
     async def _answer(self) -> Sequence[C]:
         self._is_answered = False
-        with ErrorBoundary(log.error, "unexpected error", task="claim"):
+        with ErrorBoundary(log.error, "unexpected error", task="claim", work=type(self._work).__name__):
             try:
                 claimed = await self._work.claim(self._heartbeats.late())
             except ThroughlineError as error:
-                log.warning("claim failed", error=error.code)
+                log.warning("claim failed", work=type(self._work).__name__, error=error.code)
                 return ()
             self._is_answered, self._answered_at = True, self._config.monotonic()
             return claimed
@@ -226,7 +226,13 @@ class LeaseLoop(Generic[C]):
         claimed, _ = self._held.pop(task)
         self._work.ended(claimed)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work ended unrecorded", error=type(error).__name__, where=traceback_lines(error))
+            log.error(
+                "unexpected error",
+                task="leased work",
+                work=type(self._work).__name__,
+                error=type(error).__name__,
+                where=traceback_lines(error),
+            )
 
 
 async def _no_seconds() -> float:

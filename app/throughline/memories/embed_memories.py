@@ -68,7 +68,7 @@ class Meaning:
             if vector is not None:
                 return await self._dependencies.vectors.put(self._model, [memory], [vector])
         except ThroughlineError as error:
-            log.warning("vector not stored", memory_id=str(memory.id), error=error.code)
+            log.warning("memory vector not stored", memory_id=str(memory.id), error=error.code)
         await self.embed_soon()
         return None
 
@@ -84,7 +84,7 @@ class Meaning:
         try:
             await self._dependencies.jobs.enqueue(Job(EMBED_MEMORIES, f"{self._model} {self._dimensions or _UNKNOWN}"))
         except ThroughlineError as error:
-            log.warning("job not enqueued", kind=EMBED_MEMORIES, error=error.code)
+            log.warning("embedding job not enqueued", kind=EMBED_MEMORIES, error=error.code)
 
     async def embed_missing(self, subject: str) -> None:
         """Compute all missing vectors, for all users' memories, in batches. This is the side job.
@@ -93,7 +93,7 @@ class Meaning:
         """
         model, _, dimensions = subject.rpartition(" ")
         if model != self._model:
-            log.info("job of other embedding model skipped", theirs=model, ours=self._model)
+            log.info("embedding job of another model skipped", theirs=model, ours=self._model)
             return
         if dimensions.isdigit():
             self._dimensions = int(dimensions)
@@ -133,7 +133,7 @@ class Meaning:
         except TimeoutError:
             self._missed(ModelTimeout.code)
         except ModelRejected as error:
-            log.warning("embedding rejected", model=self._model, error=error.code)
+            log.warning("embedding request rejected", model=self._model, error=error.code)
             self._breakers.released(self._model)
         except ThroughlineError as error:
             self._missed(error.code)
@@ -146,13 +146,13 @@ class Meaning:
 
     def _missed(self, error: str) -> None:
         self._breakers.failed(self._model)
-        log.warning("embedding failed", model=self._model, error=error)
+        log.warning("embedding request failed", model=self._model, error=error)
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         vectors = await self._dependencies.embedder.embed(texts)
         self._breakers.succeeded(self._model)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in {None, self._dimensions}:
-            log.warning("vector length changed", before=before, now=self._dimensions)
+            log.warning("embedding dimensions changed", before=before, now=self._dimensions)
             await self.embed_soon()
         return vectors

@@ -1,4 +1,7 @@
-"""The embedded server's interface to the service: start, watch, stop, and the URL to connect to."""
+"""This process's share of the embedded PostgreSQL server: start it or attach to it, restart it if it dies, release it.
+
+The last process that releases its share stops the server. The service gets the URL to connect to from here.
+"""
 
 import asyncio
 

@@ -33,7 +33,9 @@ async def learn_from_usage(
     dependencies.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
     if reported > agent.budget.window_tokens:
         dependencies.metrics.overflow_met(model=model)
-        log.warning("context window learned", model=model, reported=reported, estimated=fitted.tokens)
+        log.warning(
+            "prompt over the configured window accepted", model=model, reported=reported, estimated=fitted.tokens
+        )
     if _holds_images(fitted.prompt):
         return agent
     known = await dependencies.calibrations.load(key)
@@ -155,7 +157,7 @@ class CalibrationCache:
                 await self._store.save(model, calibration)
                 self._saved[model] = calibration
         except ThroughlineError as error:
-            log.warning("calibration not saved", model=model, error=error.code)
+            log.warning("token calibration not saved", model=model, error=error.code)
         finally:
             del self._writing[model]
 

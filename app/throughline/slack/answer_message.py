@@ -113,7 +113,7 @@ class AnswerWriter:
             self._written = self._written.cut_smaller()
             log.info("slack message too long", part_chars=self._written.part_chars)
         elif error.error in UNEDITABLE and self._written.ts:
-            log.warning("slack edit refused", error=error.error)
+            log.warning("slack answer edit refused", error=error.error)
             await self._close(self._written.sent)
         else:
             raise error
@@ -177,11 +177,11 @@ class AnswerWriter:
                 ts = await self._calls.start_stream(thread, part.removesuffix(closing(text, end)))
                 return written.opened(ts, since, streams=True).grown(text, end)
             except SlackLimited:
-                log.info("slack stream rate limited")
+                log.info("slack stream rate limited, answer posted instead")
             except SlackRefused as error:
                 if error.error in TOKEN_ERRORS - {"missing_scope"}:
                     raise
-                log.info("slack stream refused", error=error.error)
+                log.info("slack stream refused, answer posted instead", error=error.error)
         ts = await self._calls.post(thread, part, metadata_of(self._delivery, written.number))
         return written.opened(ts, self._now()).rewritten(text, end, self._now())
 
@@ -251,7 +251,7 @@ class AnswerWriter:
                 await self._start_over()
             if error.error not in UNEDITABLE:
                 raise
-            log.warning("slack edit of earlier message refused", error=error.error)
+            log.warning("slack edit of earlier answer message refused", error=error.error)
 
     async def _withdraw_rest(self) -> None:
         """Replace the messages of an earlier attempt that the final text does not need by a withdrawal note."""

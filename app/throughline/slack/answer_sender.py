@@ -67,7 +67,7 @@ class AnswerSender:
                 text = NOT_SHOWN.format(reason=reason, session=run.session_id)
                 await self._services.calls.post(thread, text, metadata_of(delivery, NO_PART), max_wait_seconds=0)
         except ThroughlineError as error:
-            log.warning("slack failure notice not sent", error=error.code)
+            log.warning("notice of undelivered slack answer not sent", error=error.code)
 
     async def _write(self, delivery: Delivery, writer: AnswerWriter) -> None:
         await writer.begin()
@@ -85,7 +85,7 @@ class AnswerSender:
         try:
             await writer.abandon(ERASED)
         except (SlackRefused, TemporaryError) as error:
-            log.warning("slack answer of erased session left", error=error.code)
+            log.warning("partial slack answer of erased session not closed", error=error.code)
         await Progress(self._services, delivery, writer, self._growth).set_status("")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:

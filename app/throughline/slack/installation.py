@@ -76,7 +76,7 @@ class Installation:
             return
         self._refused.clear()
         self._health.note_token_accepted()
-        log.info("slack bot token accepted")
+        log.info("slack bot token accepted again")
 
 
 def _names_bot(tokens: object) -> bool:

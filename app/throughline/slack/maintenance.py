@@ -86,13 +86,13 @@ class Maintenance:
             try:
                 await self._learn(who)
             except SlackRefused as refused:
-                log.info("slack profile refused", slack_user=who.user_id, error=refused.error)
+                log.info("slack profile lookup refused", slack_user=who.user_id, error=refused.error)
                 if refused.error in TOKEN_ERRORS:
                     return
                 if self._link_by_email and refused.error in NOBODY:
                     await self._follow_email(who, "")
             except (SlackUnsure, SlackLimited) as error:
-                log.info("slack profile postponed", slack_user=who.user_id, error=error.code)
+                log.info("slack profile lookup postponed", slack_user=who.user_id, error=error.code)
                 return
             await self._database.people.end_look_up(who)
 
@@ -109,7 +109,7 @@ class Maintenance:
     async def _follow_email(self, who: SlackId, email: str) -> None:
         outcome = await self._database.links.follow_email(who, email)
         if outcome is not EmailLink.AS_IT_WAS:
-            log.info("slack user linked by email", outcome=outcome.value, slack_user=who.user_id)
+            log.info("slack email link changed", outcome=outcome.value, slack_user=who.user_id)
 
     def _confirmed_email(
         self, user: Mapping[str, JsonValue], profile: Mapping[str, JsonValue], who: SlackId

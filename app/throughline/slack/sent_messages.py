@@ -58,7 +58,7 @@ class SentMessages:
         try:
             found = await calls.replies(delivery.channel_id, delivery.thread_ts, after_ts=delivery.message_ts)
         except SlackRefused as error:
-            log.warning("slack history not readable", error=error.error)
+            log.warning("slack search for posted message refused", error=error.error)
             return None
         noted = await outbox.known_messages(delivery)
         for message in found:
@@ -82,7 +82,7 @@ class SentMessages:
                 await self.services.clock.sleep(LOOK_SECONDS)
             except SlackRefused as error:
                 if error.error in GONE:
-                    log.warning("slack message missing", error=error.error)
+                    log.warning("slack answer message not found", error=error.error)
                     return
                 if error.error != "streaming_state_conflict" or is_last:
                     raise
@@ -98,7 +98,7 @@ class SentMessages:
             if error.error in TOKEN_ERRORS:
                 raise
         except SlackUnsure:
-            log.info("slack stream left open")
+            log.info("slack stream end unconfirmed")
 
     def _is_ours(self, message: JsonObject, wanted: JsonObject) -> bool:
         identity = self.services.identity

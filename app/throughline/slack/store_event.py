@@ -50,7 +50,7 @@ class EventStorage:
                 await self._on_stop(incoming)
             case Left():
                 sessions = await self._database.participants.leave(incoming)
-                log.info("slack member left a channel", channel=incoming.channel_id, sessions=sessions)
+                log.info("slack member removed from channel sessions", channel=incoming.channel_id, sessions=sessions)
             case None:
                 pass
 
@@ -62,4 +62,4 @@ class EventStorage:
     async def _accept(self, message: SlackMessage) -> None:
         taken = await self._database.inbox.accept(message)
         report = log.debug if taken is AcceptOutcome.NOT_FOR_US else log.info
-        report("slack message", outcome=taken.value, channel=message.place.channel_id)
+        report("slack message received", outcome=taken.value, channel=message.place.channel_id)

@@ -31,7 +31,7 @@ async def choose_facts(
     try:
         return await calls.first_success(summarisers, partial(_choose, facts, room_tokens, due.answer_tokens, asking))
     except (ModelRejected, SummaryRejected) as error:
-        log.info("kept facts not chosen", error=error.code)
+        log.info("kept facts choice failed", error=error.code)
         return counted(facts, due, "")
     except SUMMARISER_ERRORS as error:
         log.info("kept facts choice postponed", error=error.code)

@@ -40,7 +40,9 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     while True:
         write = partial(_write_end, turn, run, outcome, unstored)
         try:
-            with ErrorBoundary(log.error, "answer could not be stored", lets_through=(LeaseLost,), run_id=str(run.id)):
+            with ErrorBoundary(
+                log.error, "turn outcome refused by database", lets_through=(LeaseLost,), run_id=str(run.id)
+            ):
                 return await wait_for_database(turn.dependencies, run.id, write)
         except LeaseLost:
             return await _stored_status(turn, run)
@@ -95,7 +97,7 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     if outcome.status is RunStatus.SUCCEEDED:
         return
     lets_through = (LeaseLost, DatabaseUnavailable)
-    with ErrorBoundary(log.error, "message could not be stored", lets_through=lets_through, run_id=str(run.id)):
+    with ErrorBoundary(log.error, "user message not stored", lets_through=lets_through, run_id=str(run.id)):
         await turn.dependencies.messages.append_message(
             turn.lease, USER_STEP, _with_estimated_count(turn.dependencies, run, outcome)
         )

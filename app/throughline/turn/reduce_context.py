@@ -130,7 +130,7 @@ async def _request_background_summary(turn: Turn, conversation: Conversation) ->
     try:
         await turn.dependencies.summaries.ask_for_next(conversation.session.id)
     except ThroughlineError as error:
-        log.warning("summary request failed", session_id=str(conversation.session.id), error=error.code)
+        log.warning("summary job not enqueued", session_id=str(conversation.session.id), error=error.code)
 
 
 async def _compact(

@@ -51,5 +51,5 @@ async def wait_for_database(dependencies: TurnDependencies, run_id: RunId, write
             tries += isinstance(error, DatabaseBusy)
             if tries >= MOST_TRIES:
                 raise
-            log.warning("database unavailable", run_id=str(run_id), error=type(error).__name__)
+            log.warning("turn waiting for database", run_id=str(run_id), error=type(error).__name__)
             await dependencies.clock.sleep(PAUSE_SECONDS)

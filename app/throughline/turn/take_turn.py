@@ -158,7 +158,7 @@ async def _give_back(start: TurnStart, *, counts: bool) -> None:
     try:
         await wait_for_database(start.dependencies, lease.run_id, lambda: runs.give_back(lease, counts=counts))
     except DatabaseUnavailable as error:
-        log.warning("run not released", run_id=str(lease.run_id), error=error.code)
+        log.warning("run not returned to queue", run_id=str(lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

@@ -48,7 +48,7 @@ class Indexing:
         messages = 0
         sessions = await self._history.sessions_to_index(LOOK_BACK_MINUTES)
         for session_id in sessions:
-            with ErrorBoundary(log.warning, "session was not indexed", session_id=str(session_id)):
+            with ErrorBoundary(log.warning, "session indexing failed", session_id=str(session_id)):
                 messages += await self._history.index_session(session_id)
         if messages:
             log.info("history indexed", sessions=len(sessions), messages=messages)

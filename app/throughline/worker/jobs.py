@@ -226,14 +226,14 @@ class SideJobs:
             else:
                 await self._queue.put_back(taken.lease, put_back)
         except ThroughlineError as error:
-            log.warning("job end not stored", kind=taken.job.kind, error=error.code)
+            log.warning("job result not stored", kind=taken.job.kind, error=error.code)
             return False
         return True
 
     async def _watch(self) -> None:
         """Queue scheduled jobs that are due; report waiting jobs and whether this process is claiming."""
         while True:
-            with ErrorBoundary(log.warning, "jobs that wait were not counted"):
+            with ErrorBoundary(log.warning, "waiting jobs not counted"):
                 await self._queue.put_due(self._schedules)
                 waiting = {found.kind: found for found in await self._queue.waiting()}
                 for kind in self._handlers:

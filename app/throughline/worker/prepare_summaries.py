@@ -34,7 +34,7 @@ async def prepare_summary(dependencies: TurnDependencies, subject: str) -> NotDo
         work_for(owner_id)
         return await _prepare(dependencies, session_id)
     except NotFound:
-        log.info("job session deleted", session_id=subject)
+        log.info("job skipped, session deleted", session_id=subject)
         return None
 
 

@@ -72,10 +72,12 @@ class Choice:
 
 
 def choice_of(facts: Sequence[KeptFact], room_tokens: int, count: Count, most_list_tokens: int | None = None) -> Choice:
-    """Return the choice among `facts` that is due if `room_tokens` are too few for all; an empty one if none is due.
+    """Return the choice among `facts` that a model should make; an empty one if none is due.
 
-    It is due once enough facts are new. If the list has no room for all, half of it is for new facts and the rest for
-    the best scores, newest first among equals. Its room is `most_list_tokens`, or a multiple of `room_tokens`.
+    A choice is due if `room_tokens` are too few for all facts and enough facts are new since the last choice. The list
+    that the model reads takes at most LISTED_ROOMS times `room_tokens`, and at most `most_list_tokens`, which its
+    window has room for. If it cannot hold all facts, half of it is for new facts and half for those with the best
+    scores, newest first among equals. If it is too small for enough new facts, the choice is empty.
     """
     candidates = _candidates(facts)
     tokens = {fact: count(f"{fact_line(fact)}\n") for fact in candidates}

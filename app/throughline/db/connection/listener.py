@@ -87,7 +87,7 @@ class Listener:
             except TimeoutError:
                 if not await self._answers():
                     break
-        log.warning("listener disconnected")
+        log.warning("notification listener disconnected")
 
     async def _answers(self) -> bool:
         try:
@@ -107,7 +107,7 @@ class Listener:
             )
             await connection.add_listener(CHANNEL, self._receive)
         except _ERRORS as error:
-            log.info("listener connection failed", error=type(error).__name__)
+            log.info("notification listener connection failed", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return False

@@ -151,7 +151,7 @@ class FollowedRuns:
     async def _poll(self) -> None:
         while self._notifier.has_readers:
             await asyncio.sleep(LISTENING_SECONDS if self._notifier.is_listening else DISCONNECTED_POLL_SECONDS)
-            with ErrorBoundary(log.warning, "followed runs could not be looked at") as look:
+            with ErrorBoundary(log.warning, "run polling failed") as look:
                 await self._look()
             if look.error is not None:
                 self._notifier.wake_readers()  # each reader looks itself, and can report the failure

@@ -84,7 +84,7 @@ class CatchUp:
         try:
             return await self._index.index_block(session_id)
         except DatabaseBusy as error:  # better to search without this block than not at all
-            log.warning("block indexing failed", session_id=str(session_id), cause=error.detail)
+            log.warning("search indexing failed", session_id=str(session_id), cause=error.detail)
             return 0
         finally:
             line.release()

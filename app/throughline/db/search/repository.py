@@ -86,7 +86,7 @@ class SearchRepository:
         if not rows and session_id is not None:
             await self._check_exists(owner_id, session_id)
         if left:
-            with ErrorBoundary(log.warning, "indexing was not put in line"):
+            with ErrorBoundary(log.warning, "indexing job not enqueued"):
                 await enqueue_job(self._transactions, index_job(owner_id))
         return Found(await self._hits(rows, read), tuple(found.session_id for found in left))
 

@@ -142,7 +142,9 @@ class SessionRow(Base):
 
 
 class MessageRow(Base):
-    """A stored message; a trigger refuses all changes except redactions.
+    """A stored message.
+
+    A trigger refuses every update except a redaction, and every delete except the erasure of its session.
 
     Exactly one of `content` and `content_blocks` is set.
     """
