@@ -12,6 +12,7 @@ NOT_USED = "## Words that we do not use"
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 """A word of a text, or a part of a name: `MessageList` and `message_list` have the same two."""
 
+FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*\.py)`")
 RULE = re.compile(r"noqa: [A-Z0-9, ]+")
 TEXTS = ("README.md", "ARCHITECTURE.md", ".env.example", "docs/", "app/throughline/")
 UNCHECKED = ("docs/glossary.md", "docs/decisions/")
@@ -58,6 +59,18 @@ def test_exceptions_from_the_glossary_are_needed() -> None:
     assert [
         f"{name}: {word}" for name, words in KEPT.items() for word in sorted(words - _words(_text_of(ROOT / name)))
     ] == []
+
+
+def test_files_named_in_the_code_exist() -> None:
+    """A rename leaves them behind."""
+    gone = [
+        f"{name_of(path)}: {name}"
+        for path in python_files("app")
+        for name in FILE.findall(_text_of(path))
+        if not any((folder / name).exists() for folder in (path.parent, ROOT / "app" / "throughline", ROOT))
+    ]
+
+    assert gone == []
 
 
 def test_a_docstring_says_more_than_the_name_does() -> None:

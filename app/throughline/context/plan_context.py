@@ -1,7 +1,7 @@
 """The plan for a model call: what to prune, whether to compact, and which messages a new summary covers.
 
-It is called with the data of one query; `fit` then makes the prompt. The stages run in order: prune, prune more,
-compact by the agent's strategy. Each runs only while the prompt is over that stage's threshold.
+It is called with the data of one query; `fit_prompt.py` then makes the prompt. The stages run in order: prune, prune
+more, compact by the agent's strategy. Each runs only while the prompt is over that stage's threshold.
 """
 
 from collections.abc import Sequence

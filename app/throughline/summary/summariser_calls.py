@@ -1,6 +1,6 @@
 """Model calls of one compaction: a time limit for each, one retry, then the fallback model, and circuit breakers.
 
-`segments` uses it. It also records what was paid, and which call was running when the time ran out.
+`write_segments.py` uses it. It also records what was paid, and which call was running when the time ran out.
 """
 
 import asyncio

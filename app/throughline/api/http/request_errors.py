@@ -1,6 +1,6 @@
 """Errors that the HTTP interface raises itself, in addition to those of `domain/errors.py`.
 
-`errors.py` maps each of them to its HTTP status.
+`problem_documents.py` maps each of them to its HTTP status.
 """
 
 from dataclasses import dataclass

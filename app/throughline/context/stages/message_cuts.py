@@ -1,4 +1,4 @@
-"""Shared functions of the last stages in `stages.py`: cuts of messages, and folding of a turn's steps.
+"""Shared functions of the last stages in `last_stages.py`: cuts of messages, and folding of a turn's steps.
 
 Messages are cut to one common level of tokens, except those that a stage spares. The user's text is cut to a size of
 its own. Earlier steps of a turn become one note.

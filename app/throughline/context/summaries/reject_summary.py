@@ -1,6 +1,6 @@
 """Detection of texts that are no summary: refusals, error texts, echoes of the request, bare headings.
 
-`summary_check.py` calls it for the summary model's answers. Refusals and errors are recognised by their first words.
+`check_summary.py` calls it for the summary model's answers. Refusals and errors are recognised by their first words.
 """
 
 import re
