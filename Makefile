@@ -68,7 +68,7 @@ chaos: setup-dev ## kill, pause and cut everything and count what is lost: about
 HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py execution/test_long_texts.py \
 	turn/test_step_caps.py llm/test_model_streams.py llm/test_bounded_calls.py llm/test_provider_keys.py \
 	db/test_fair_claims.py db/test_owner_caps.py db/test_search_catch_up.py api/test_waiting_for_a_worker.py \
-	turn/test_kept_words.py db/test_unread_messages.py turn/test_outages.py execution/test_heartbeats.py \
+	turn/test_kept_texts.py db/test_skipped_messages.py turn/test_outages.py execution/test_heartbeats.py \
 	api/test_streams_that_wait.py db/test_waiting_readers.py summary/test_summaries_on_demand.py \
 	tools/test_hostile_tools.py runs/test_hostile_tools_in_service.py api/test_connection_limits.py \
 	api/test_body_budget.py api/test_hostile_cursors.py api/test_reference_page.py \

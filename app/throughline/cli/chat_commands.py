@@ -92,9 +92,9 @@ COMMANDS = {
         ChatCommand("/context", "how full the window is, and what the next message triggers", show_context),
         ChatCommand("/preview [TEXT]", "what the model would be shown with this message", show_preview),
         ChatCommand(
-            "/summarize [from N] [INSTRUCTIONS]", "summarize now; from #N: also summarized messages", summarize
+            "/summarize [from N] [INSTRUCTIONS]", "summarize; with either, also summarized messages", summarize
         ),
-        ChatCommand("/keep [INSTRUCTIONS]", "what every summary of this session has to keep", keep),
+        ChatCommand("/keep [INSTRUCTIONS|nothing]", "what every summary of this session has to keep", keep),
         ChatCommand("/summaries [N [M]]", "versions of the summary, the text of one, what changed", show_summaries),
         ChatCommand("/restore VERSION", "go back to a version of the summary, 0 for none", restore),
         ChatCommand("/history [N]", "the newest N messages (20)", show_history),

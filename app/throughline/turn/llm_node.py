@@ -21,7 +21,7 @@ from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_co
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
 
-OUT_OF_ROUNDS = "I have used all tool calls allowed for one message and need more. Ask me to continue."
+OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)
 
 
