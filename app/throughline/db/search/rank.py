@@ -64,15 +64,16 @@ _CONDITIONS = """
     and (cast(:until as timestamptz) is null or m.created_at < :until)
     and coalesce(m.content, cast(m.content_blocks as text)) ilike all (cast(:phrases as text[]))"""
 _FILTERED = "join messages m on m.session_id = b.session_id and m.position = b.position " + _CONDITIONS
-_FIND = """
-    with bounds as materialized (
+_BOUNDS = """bounds as materialized (
         select cast(:after as integer) as low, cast(:before as integer) as high, own.session_id as own_session,
             own.position as own_position
         from (values (1)) one left join lateral (
             select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
             order by m.position limit 1
         ) own on true
-    ), numbers as materialized (
+    )"""
+_FIND = """
+    with {bounds}, numbers as materialized (
         select cast(:saturation as float8) as saturation, cast(:length_share as float8) as length_share,
             cast(:length_step as float8) as length_step, cast(:nearby as float8) as nearby,
             cast(:reach as integer) as reach
@@ -154,14 +155,7 @@ _FIND = """
     order by b.score desc, b.session_id desc, b.position desc limit :limit
 """
 _NEWEST = """
-    with bounds as materialized (
-        select cast(:after as integer) as low, cast(:before as integer) as high, own.session_id as own_session,
-            own.position as own_position
-        from (values (1)) one left join lateral (
-            select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
-            order by m.position limit 1
-        ) own on true
-    )
+    with {bounds}
     select {message_columns}, {pinned}, cast(0 as float8) as score
     from sessions s join messages m on m.session_id = s.id
         join bounds on m.position > bounds.low and m.position < bounds.high
@@ -177,6 +171,7 @@ _PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pi
 def _statement(*, is_open: bool) -> Statement:
     return sql(
         _FIND,
+        bounds=_BOUNDS,
         filtered="" if is_open else _FILTERED,
         conditions="" if is_open else _CONDITIONS,
         message_columns=MESSAGE_COLUMNS,
@@ -185,7 +180,7 @@ def _statement(*, is_open: bool) -> Statement:
 
 
 _FIND_ANY, _FIND_SOME = _statement(is_open=True), _statement(is_open=False)
-_FIND_NEWEST = sql(_NEWEST, conditions=_CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=_PINNED)
+_FIND_NEWEST = sql(_NEWEST, bounds=_BOUNDS, conditions=_CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=_PINNED)
 _LAST_POSITION = 2**31 - 1
 
 
