@@ -27,14 +27,15 @@ def grows_linearly(work: Callable[[T], object], make: Callable[[int], T], size: 
     work(small)
     best_small = best_large = float("inf")
     for _ in range(TRIES):
-        best_small = min(best_small, _processor_seconds(work, small))
-        best_large = min(best_large, _processor_seconds(work, large))
+        best_small = min(best_small, processor_seconds(work, small))
+        best_large = min(best_large, processor_seconds(work, large))
         if best_large <= max(NOTHING_SECONDS, MOST_GROWTH * best_small):
             return True
     return False
 
 
-def _processor_seconds(work: Callable[[T], object], given: T) -> float:
+def processor_seconds(work: Callable[[T], object], given: T) -> float:
+    """Return the processor time of this thread that the work takes."""
     started = time.thread_time()
     work(given)
     return time.thread_time() - started

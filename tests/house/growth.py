@@ -1,10 +1,10 @@
 """Whether a cost grows with its input or with the square of it: told by two sizes, never by a limit in seconds."""
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from fakes.growth import processor_seconds
 from house.hostile_texts import ENDS, Shape
 
 CHARACTERS = 4000
@@ -58,10 +58,10 @@ def steep(
 
 def _is_steep(run: Callable[[str], object], shape: Shape, end: str, characters: int) -> bool:
     """Whether it is at the shortest text worth judging, where it takes least to prove, or else at the full one."""
-    if _seconds(run, shape.text(end, characters)) < WORTH_JUDGING_SECONDS:
+    if processor_seconds(run, shape.text(end, characters)) < WORTH_JUDGING_SECONDS:
         return False
     shorter = characters
-    while shorter // 2 >= SHORTEST and _seconds(run, shape.text(end, shorter // 2)) >= WORTH_JUDGING_SECONDS:
+    while shorter // 2 >= SHORTEST and processor_seconds(run, shape.text(end, shorter // 2)) >= WORTH_JUDGING_SECONDS:
         shorter //= 2
     return any(_grows_too_much(run, shape, end, size) for size in sorted({shorter, characters}))
 
@@ -70,14 +70,8 @@ def _grows_too_much(run: Callable[[str], object], shape: Shape, end: str, charac
     small_text, large_text = shape.text(end, characters), shape.text(end, characters * FACTOR)
     small = large = math.inf
     for _ in range(ROUNDS):
-        small = min(small, *(_seconds(run, small_text) for _ in range(3)))
-        large = min(large, _seconds(run, large_text))
+        small = min(small, *(processor_seconds(run, small_text) for _ in range(3)))
+        large = min(large, processor_seconds(run, large_text))
         if large < small * CLEARLY_LINEAR:
             return False
     return large > small * TOO_MUCH
-
-
-def _seconds(run: Callable[[str], object], text: str) -> float:
-    start = time.thread_time()
-    run(text)
-    return time.thread_time() - start

@@ -186,6 +186,13 @@ def _pins(name: str) -> dict[str, str]:
     return {package.lower(): version for package, version in found}
 
 
+def test_tests_named_in_the_makefile_exist() -> None:
+    named = re.findall(r"\b[a-z_]+/test_[a-z_]+\.py", (ROOT / "Makefile").read_text(encoding="utf-8"))
+
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
+
+
 def test_make_help_lists_every_command() -> None:
     listed = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True).stdout
 
