@@ -6,6 +6,9 @@ from typing import Self
 
 from throughline.domain.errors import traceback_lines
 
+UNEXPECTED = "unexpected error"
+"""Log event of an exception that nobody expected; the field `task` says what was being done."""
+
 
 class ErrorBoundary:
     """A context manager that logs and suppresses exceptions of its block, except cancellation and process exit.
@@ -17,7 +20,7 @@ class ErrorBoundary:
     def __init__(
         self,
         report: Callable[..., object],
-        event: str,
+        event: str = UNEXPECTED,
         *,
         lets_through: tuple[type[Exception], ...] = (),
         **fields: object,

@@ -113,7 +113,7 @@ class Heartbeats(Generic[L]):
 
     async def _renew(self, leases: Collection[L]) -> Mapping[L, LeaseRenewal] | None:
         """Return the renewals of the leases that are still valid; None if the database was not reached."""
-        with ErrorBoundary(log.error, "unexpected error", task="heartbeat", leases=len(leases)):
+        with ErrorBoundary(log.error, task="heartbeat", leases=len(leases)):
             try:
                 return await self._renew_leases(leases, self._lease_seconds)
             except TemporaryError as error:

@@ -12,7 +12,7 @@ import structlog
 
 from throughline.domain.errors import ThroughlineError, traceback_lines
 from throughline.domain.lease import RowLease
-from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.error_boundary import UNEXPECTED, ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.running_concurrently import running_concurrently
 
@@ -191,7 +191,7 @@ class LeaseLoop(Generic[C]):
 
     async def _answer(self) -> Sequence[C]:
         self._is_answered = False
-        with ErrorBoundary(log.error, "unexpected error", task="claim", work=type(self._work).__name__):
+        with ErrorBoundary(log.error, task="claim", work=type(self._work).__name__):
             try:
                 claimed = await self._work.claim(self._heartbeats.late())
             except ThroughlineError as error:
@@ -227,7 +227,7 @@ class LeaseLoop(Generic[C]):
         self._work.ended(claimed)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
-                "unexpected error",
+                UNEXPECTED,
                 task="leased work",
                 work=type(self._work).__name__,
                 error=type(error).__name__,

@@ -91,7 +91,7 @@ class Commands:
 
     async def _do(self, command: _Command) -> CommandReply:
         verb, _, rest = command.text.strip().partition(" ")
-        with ErrorBoundary(log.error, "unexpected error", task="slack command"):
+        with ErrorBoundary(log.error, task="slack command"):
             try:
                 return await self._verb(verb.lower(), rest.strip(), command)
             except ThroughlineError as error:

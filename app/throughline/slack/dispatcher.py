@@ -114,7 +114,7 @@ class Dispatcher:
 
         This is 0 if another process may deliver, and a third of the lease if the delivery is over.
         """
-        with ErrorBoundary(log.debug, "unexpected error", task="slack delivery state"):
+        with ErrorBoundary(log.debug, task="slack delivery state"):
             return self._config.lease_seconds / 3 if await self._outbox.is_over(claimed.lease) else 0.0
         return 0.0
 

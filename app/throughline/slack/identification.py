@@ -44,7 +44,7 @@ class Identification:
             async with asyncio.timeout(START_SECONDS):
                 identity = await ask_identity(self._client, self._config)
         except (SlackUnsure, TimeoutError):
-            self._send(self._away())
+            self._set_reason(self._away())
             return None
         if not over_http:
             await self._check_app_token()
@@ -59,13 +59,13 @@ class Identification:
         while True:
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            with ErrorBoundary(log.error, "unexpected error", task="slack identification"):
+            with ErrorBoundary(log.error, task="slack identification"):
                 try:
                     return await ask_identity(self._client, self._config)
                 except SlackUnsure:
-                    self._send(self._away())
+                    self._set_reason(self._away())
                 except SettingInvalid as error:
-                    self._send(error.detail)
+                    self._set_reason(error.detail)
                     pause = LONGEST_PAUSE_SECONDS
 
     async def _check_app_token(self) -> None:
@@ -77,7 +77,7 @@ class Identification:
     def _away(self) -> str:
         return AWAY.format(url=self._client.base_url)
 
-    def _send(self, reason: str) -> None:
+    def _set_reason(self, reason: str) -> None:
         """Record why the identity is not known, and log the reason if it has changed."""
         self._health.set_disconnected(reason)
         if reason != self._logged_reason:

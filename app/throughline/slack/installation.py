@@ -48,7 +48,7 @@ class Installation:
         while True:
             await self._refused.wait()
             await self._clock.sleep(ASK_SECONDS)
-            with ErrorBoundary(log.error, "unexpected error", task="slack installation"):
+            with ErrorBoundary(log.error, task="slack installation"):
                 await self._ask()
 
     async def take(self, body: Mapping[str, object]) -> None:

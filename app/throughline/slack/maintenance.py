@@ -57,7 +57,7 @@ class Maintenance:
     async def run(self) -> None:
         """Run the loop until cancelled."""
         while True:
-            with ErrorBoundary(log.error, "unexpected error", task="slack maintenance"):
+            with ErrorBoundary(log.error, task="slack maintenance"):
                 try:
                     await self.run_once()
                 except ThroughlineError as error:
@@ -77,7 +77,6 @@ class Maintenance:
         """
         boundary = ErrorBoundary(
             log.error,
-            "unexpected error",
             task="slack profile",
             lets_through=(DatabaseUnavailable,),
             slack_user=who.user_id,

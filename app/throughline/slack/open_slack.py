@@ -75,7 +75,7 @@ async def _open_when_identified(dependencies: _Dependencies, asking: Identificat
     """
 
     async def take_part() -> None:
-        with ErrorBoundary(log.error, "unexpected error", task="slack interface"):
+        with ErrorBoundary(log.error, task="slack interface"):
             async with _take_part(dependencies, await asking.until_known()):
                 await asyncio.Event().wait()  # until the block ends
 

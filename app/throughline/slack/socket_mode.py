@@ -61,7 +61,7 @@ class SocketMode:
     async def run(self) -> None:
         """Keep a connection until cancelled."""
         while True:
-            with ErrorBoundary(log.error, "unexpected error", task="slack socket mode") as boundary:
+            with ErrorBoundary(log.error, task="slack socket mode") as boundary:
                 try:
                     await self._watch(await self._opened())
                 except NotOpened as error:

@@ -14,6 +14,7 @@ from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
+from throughline.execution.error_boundary import UNEXPECTED
 from throughline.ports.hooks import PreCompact
 from throughline.prompting.conversation import with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, plan_call
@@ -120,7 +121,7 @@ async def _write_and_adopt(
         writing.calls.count_unused("conflict")
         return task.conversation, changed_meanwhile(task, plan)
     except ValueError as error:  # segments with gaps: no turn fails because of a summary
-        log.error("unexpected error", task="summary", session_id=event.session_id, error=type(error).__name__)
+        log.error(UNEXPECTED, task="summary", session_id=event.session_id, error=type(error).__name__)
         return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
     left = _what_is_left(ended, writer.draft.through_position, event)
     conversation, done = _adopted(task, plan, session, tokens, left)

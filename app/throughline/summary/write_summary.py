@@ -100,9 +100,7 @@ class SummaryWriting:
 
         Any error of a model's adapter or a counter becomes a failed result, so that no turn fails because of it.
         """
-        with ErrorBoundary(
-            log.error, "unexpected error", task="summary", lets_through=(ThroughlineError,), session_id=self._session_id
-        ):
+        with ErrorBoundary(log.error, task="summary", lets_through=(ThroughlineError,), session_id=self._session_id):
             return await self._run()
         return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
 

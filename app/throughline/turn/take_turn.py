@@ -92,9 +92,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
     Another worker then continues the run.
     """
     try:
-        with ErrorBoundary(
-            log.error, "unexpected error", task="turn", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)
-        ):
+        with ErrorBoundary(log.error, task="turn", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)):
             return await _through_the_graph(start, turn)
     except LeaseLost:
         log.warning("lease lost", run_id=str(turn.lease.run_id))

@@ -282,9 +282,7 @@ class UnexpectedErrors:
             has_begun = True
             await send(message)
 
-        boundary = ErrorBoundary(
-            log.error, "unexpected error", task="request", lets_through=(ClientDisconnect,), method=scope["method"]
-        )
+        boundary = ErrorBoundary(log.error, task="request", lets_through=(ClientDisconnect,), method=scope["method"])
         try:
             with boundary:
                 await self._app(scope, receive, note_start)
