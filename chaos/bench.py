@@ -29,21 +29,21 @@ WAKING_SECONDS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class MessageVariant:
+class Form:
     """Which process is killed: one that serves and works, or a worker alone beside a server that lives."""
 
     name: str
     serves: bool
 
 
-FORMS = (MessageVariant("serve", serves=True), MessageVariant("worker", serves=False))
+FORMS = (Form("serve", serves=True), Form("worker", serves=False))
 
 
 @dataclass(slots=True)
 class Bench:
     """One database with its node, and the client that talks to it."""
 
-    form: MessageVariant
+    form: Form
     node: TracedNode
     client: Client
     database_url: str
@@ -134,7 +134,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def open_bench(grounds: Grounds, form: MessageVariant, url: str) -> AsyncGenerator[Bench]:
+async def open_bench(grounds: Grounds, form: Form, url: str) -> AsyncGenerator[Bench]:
     """Start what the form needs, on a database of its own."""
     port = free_port()
     settings = {"DATABASE_URL": url}

@@ -146,6 +146,6 @@ def test_a_double_in_its_own_process_is_scripted_counted_and_reset_from_outside(
 
     assert (said(answers[0]), answers[1].status_code) == ("scripted", 529)
     assert [(found["number"], found["verdict"], found["prompt"]) for found in requests] == [(2, Verdict.FAILED, [])]
-    assert stats == {"verdicts": {"answered": 1, "failed": 1, "over_window": 0, "invalid": 0}, "validation_errors": []}
+    assert stats == {"verdicts": {"answered": 1, "failed": 1, "over_window": 0, "invalid": 0}, "complaints": []}
     assert counted == {"prompts": [3 + 7 + 10]}
     assert sum(after["verdicts"].values()) == 0

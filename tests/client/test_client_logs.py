@@ -38,23 +38,23 @@ OF_HOST = (
 async def told_by(run: RunScript, folder: Path, program: str) -> tuple[str, str]:
     script = folder / "program.py"
     script.write_text(program)
-    code, answers, validation_errors = await run(folder, {}, script)
-    assert code == 0, validation_errors
-    return answers, validation_errors
+    code, answers, error_output = await run(folder, {}, script)
+    assert code == 0, error_output
+    return answers, error_output
 
 
 async def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines(tmp_path: Path, run_alone: RunScript) -> None:
-    answers, validation_errors = await told_by(run_alone, tmp_path, PROGRAM.format(before="", after=""))
+    answers, error_output = await told_by(run_alone, tmp_path, PROGRAM.format(before="", after=""))
 
     assert [word in answers for word in ("mine", "named", "quiet", "loud")] == [True, True, False, False]
-    assert [word in validation_errors for word in ("mine", "named", "quiet", "loud")] == [False, False, False, True]
+    assert [word in error_output for word in ("mine", "named", "quiet", "loud")] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(OF_HOST, ""), ("", OF_HOST)])
 async def test_a_program_that_sets_structlog_up_has_its_way(
     tmp_path: Path, run_alone: RunScript, before: str, after: str
 ) -> None:
-    answers, validation_errors = await told_by(run_alone, tmp_path, PROGRAM.format(before=before, after=after))
+    answers, error_output = await told_by(run_alone, tmp_path, PROGRAM.format(before=before, after=after))
 
     assert answers.splitlines()[-4:] == [
         '{"event": "mine"}',
@@ -62,4 +62,4 @@ async def test_a_program_that_sets_structlog_up_has_its_way(
         '{"event": "quiet"}',
         '{"tries": 3, "event": "loud"}',
     ]
-    assert validation_errors == ""
+    assert error_output == ""

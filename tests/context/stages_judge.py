@@ -120,8 +120,8 @@ def the_newest_step_last(step: Step) -> str:
     if not is_squeezed and _has_big_result(step, newest):
         return "it was not squeezed before it was folded"
     tokens = _squeezed(newest, view.context_input.count) + view.tokens
-    is_unlocked = all(row.role is Role.TOOL for row in newest[1:]) and not AFTER_FOLDING & set(step.fitted.notes)
-    return f"{tokens} tokens of {_room(step)} were enough" if is_unlocked and tokens <= _room(step) else ""
+    is_alone = all(row.role is Role.TOOL for row in newest[1:]) and not AFTER_FOLDING & set(step.fitted.notes)
+    return f"{tokens} tokens of {_room(step)} were enough" if is_alone and tokens <= _room(step) else ""
 
 
 def _has_big_result(step: Step, rows: Sequence[Message]) -> bool:

@@ -179,8 +179,8 @@ def _settle(request: dict[str, object]) -> None:
     assert isinstance(environment, dict)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     typed = os.open(str(request["typed"]), os.O_RDONLY)
-    log, validation_errors = (os.open(str(request[name]), TO_THE_END, 0o600) for name in ("log", "validation_errors"))
-    for number, file in enumerate((typed, log, validation_errors)):
+    log, error_output = (os.open(str(request[name]), TO_THE_END, 0o600) for name in ("log", "error_output"))
+    for number, file in enumerate((typed, log, error_output)):
         os.dup2(file, number)
     os.chdir(str(request["folder"]))
     os.environ.clear()

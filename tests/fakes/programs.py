@@ -38,7 +38,7 @@ class Start:
     module: str = "throughline.main"
     script: Path | None = None
     typed: Path | None = None
-    validation_errors: Path | None = None
+    error_output: Path | None = None
 
     def request(self) -> dict[str, object]:
         """Return it as the fork server reads it."""
@@ -46,7 +46,7 @@ class Start:
             "module": self.module,
             "script": None if self.script is None else str(self.script),
             "typed": os.devnull if self.typed is None else str(self.typed),
-            "validation_errors": str(self.validation_errors or self.log),
+            "error_output": str(self.error_output or self.log),
             "arguments": self.arguments,
             "environment": environment_for_programs() | dict(self.environment),
             "folder": str(self.folder),
@@ -91,7 +91,7 @@ class ForkServer:
 
     def start_program(self, start: Start) -> "Program":
         """Return the started program, which may not be ready yet; the files it writes to are there."""
-        for file in (start.log, start.validation_errors or start.log):
+        for file in (start.log, start.error_output or start.log):
             file.touch()
         return Program(self._ask(start.request()), self)
 

@@ -172,7 +172,7 @@ async def run_script(
     Besides what KEPT names it sees `environment` only.
     """
     with tempfile.TemporaryDirectory(prefix="command-") as name:
-        files = [Path(name) / part for part in ("told", "typed", "validation_errors")]
+        files = [Path(name) / part for part in ("told", "typed", "error_output")]
         files[1].write_text(typed)
         start = Start(folder, environment, arguments, files[0], "throughline.main", script, *files[1:])
         program = await fork(start)

@@ -191,4 +191,4 @@ async def delivery_stage(database: Database, database_url: str) -> AsyncIterator
             for task in stage.tasks:
                 task.cancel()
             await asyncio.gather(*stage.tasks, return_exceptions=True)
-            assert double.rules.validation_errors() == []
+            assert double.rules.complaints() == []

@@ -40,7 +40,7 @@ class Told:
 
     code: int | None
     answers: str
-    validation_errors: str
+    error_output: str
 
 
 @pytest.fixture
@@ -54,21 +54,21 @@ class Script:
 
     program: Program
     answers: Path
-    validation_errors: Path
+    error_output: Path
     heard: int = 0
 
     async def told(self) -> Told:
         """Return what it has said, once it has ended."""
         async with asyncio.timeout(HANG_SECONDS):
             code = await self.program.wait()
-        return told_of(code, self.answers.read_text(), self.validation_errors.read_text())
+        return told_of(code, self.answers.read_text(), self.error_output.read_text())
 
     async def complains(self, beginning: str) -> None:
         """Return once it has complained in a further line that begins so."""
 
         async def is_heard() -> bool:
             has_ended = self.program.returncode is not None
-            lines = self.validation_errors.read_text().splitlines()
+            lines = self.error_output.read_text().splitlines()
             found = next((n for n in range(self.heard, len(lines)) if lines[n].startswith(beginning)), None)
             self.heard = self.heard if found is None else found + 1
             assert found is not None or not has_ended, "the script has ended"
@@ -77,15 +77,15 @@ class Script:
         await until_found(is_heard)
 
 
-def told_of(code: int | None, answers: str, validation_errors: str) -> Told:
-    lines = validation_errors.splitlines()
+def told_of(code: int | None, answers: str, error_output: str) -> Told:
+    lines = error_output.splitlines()
     return Told(code, answers, "\n".join(line for line in lines if FSYNC_OFF not in line))
 
 
 async def start(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Script:
     """Start a script in a folder that is not ours, among settings that are not ours."""
     number = next(_numbers)
-    files = folder / f"answers-{number}", folder / f"validation_errors-{number}"
+    files = folder / f"answers-{number}", folder / f"error_output-{number}"
     start = Start(folder, {**OTHERS_SETTINGS, **offline}, arguments, files[0], "", EXAMPLES / example, None, files[1])
     return Script(await fork(start), *files)
 
@@ -121,7 +121,7 @@ async def test_a_day_is_asked_once_however_often_cron_runs(
         given = await run(offline, folder, "cron_post.py", "2026-05-14", session)
         next_day = await run(offline, folder, "cron_post.py", "2026-05-15", session)
 
-    assert (first.code, first.validation_errors) == (0, "")
+    assert (first.code, first.error_output) == (0, "")
     assert first.answers.strip()
     assert first == again == given
     assert next_day.code == 0
@@ -178,7 +178,7 @@ async def test_a_script_brings_its_archived_session_back(
         for name in ("2026-05-14", "2026-05-15"):
             day = await run(offline, folder, "cron_post.py", name)
             batch = await run(offline, folder, "batch_sessions.py", name, asked)
-            assert (day.code, day.validation_errors, batch.code, batch.validation_errors) == (0, "", 0, "")
+            assert (day.code, day.error_output, batch.code, batch.error_output) == (0, "", 0, "")
             await run_sql(database_url, "update sessions set archived = true")
 
     assert await run_sql(database_url, "select count(distinct session_id), count(*) from runs") == [(2, 4)]
@@ -198,10 +198,10 @@ async def test_a_day_without_an_answer_is_told_by_the_exit_code(
 
     assert (failed.code, unreadable.code, away.code, nowhere.code) == (1, 1, os.EX_TEMPFAIL, 1)
     assert {failed.answers, unreadable.answers, away.answers, nowhere.answers} == {""}
-    assert "failed" in failed.validation_errors
-    assert "'today'" in unreadable.validation_errors
-    assert "throughline db address" in nowhere.validation_errors
-    assert not any("Traceback" in one.validation_errors for one in (failed, unreadable, away, nowhere))
+    assert "failed" in failed.error_output
+    assert "'today'" in unreadable.error_output
+    assert "throughline db address" in nowhere.error_output
+    assert not any("Traceback" in one.error_output for one in (failed, unreadable, away, nowhere))
 
 
 async def test_the_line_for_the_crontab_works_as_it_is_written(
@@ -219,12 +219,12 @@ async def test_the_line_for_the_crontab_works_as_it_is_written(
             "/bin/sh", "-c", command, stdout=PIPE, stderr=PIPE, env=environment, cwd=folder
         )
         async with asyncio.timeout(HANG_SECONDS):
-            answers, validation_errors = await job.communicate()
-        told = told_of(job.returncode, answers.decode(), validation_errors.decode())
+            answers, error_output = await job.communicate()
+        told = told_of(job.returncode, answers.decode(), error_output.decode())
 
     assert variable.startswith("DATABASE_URL=postgresql://")
     assert "DATABASE_URL" not in line  # cron logs commands, and shows them in its mails
-    assert (told.code, told.validation_errors) == (0, "")
+    assert (told.code, told.error_output) == (0, "")
     asked = await run_sql(database_url, "select input ->> 'content' from runs")
     assert re.fullmatch(r"It is \d{4}-\d\d-\d\d\. What should I look at today\?", str(asked[0][0]))
 
@@ -237,7 +237,7 @@ async def test_a_day_is_kept_while_there_is_no_worker(
         picked_up = await run(offline, folder, "cron_post.py", "2026-05-14")
 
     assert (kept.code, kept.answers) == (os.EX_TEMPFAIL, "")
-    assert "picks its answer up" in kept.validation_errors
+    assert "picks its answer up" in kept.error_output
     assert (picked_up.code, await count_runs(database_url)) == (0, 1)
 
 
@@ -262,8 +262,8 @@ async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
         done = await run(offline, folder, "batch_sessions.py", "may", asked)
 
     assert told.code == done.code == 1
-    assert told.validation_errors == done.validation_errors
-    _, *failures = told.validation_errors.splitlines()
+    assert told.error_output == done.error_output
+    _, *failures = told.error_output.splitlines()
     assert len(failures) == 1
     assert failures[0].startswith(f"user-007: Run {cancelled} was cancelled")
     assert sorted(told.answers.splitlines()) == sorted(done.answers.splitlines())
@@ -284,7 +284,7 @@ async def test_the_same_call_asks_again_what_failed_and_only_that(
 
     assert [one.code for one in told] == [1, 0, 0]
     assert [len(one.answers.splitlines()) for one in told] == [3, 5, 5]
-    assert told[0].validation_errors.count("failed (model_quota_exhausted)") == 2
+    assert told[0].error_output.count("failed (model_quota_exhausted)") == 2
     assert set(told[0].answers.splitlines()) < set(told[1].answers.splitlines())
     assert sorted(told[1].answers.splitlines()) == sorted(told[2].answers.splitlines())
     assert await count_runs(database_url) == 7
@@ -301,7 +301,7 @@ async def test_what_fails_again_and_again_is_not_asked_for_ever(
 
     assert {one.code for one in told} == {1}
     assert told[4] == told[5]
-    assert len({one.validation_errors for one in told}) == 5
+    assert len({one.error_output for one in told}) == 5
     assert await count_runs(database_url) == 5
 
 
@@ -351,5 +351,5 @@ async def test_a_file_that_cannot_be_read_as_questions_is_refused_before_anythin
     told = await run(offline, folder, "batch_sessions.py", "may", str(file))
 
     assert told.code == 1
-    assert "questions.tsv:2: 'berta" in told.validation_errors
+    assert "questions.tsv:2: 'berta" in told.error_output
     assert await count_runs(database_url) == 0

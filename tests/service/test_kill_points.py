@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.bench import FORMS, MessageVariant, open_bench
+from chaos.bench import FORMS, Form, open_bench
 from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.grounds import Grounds, lay_out
@@ -74,7 +74,7 @@ def found(trace: Sequence[KillPoint], side: Side, label: str, times: int = 1) ->
     ],
 )
 async def test_a_process_that_is_killed_loses_nothing_and_does_nothing_twice(
-    grounds: Grounds, form: MessageVariant, kind: str, places: list[tuple[Side, str, int]]
+    grounds: Grounds, form: Form, kind: str, places: list[tuple[Side, str, int]]
 ) -> None:
     async with open_bench(grounds, form, grounds.database_url) as bench:
         trace = await bench.trace(kind_named(kind))

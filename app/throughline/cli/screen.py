@@ -75,19 +75,19 @@ class Screen:
         """Print a dimmed remark to standard error. `command` is for copying and stays on one line."""
         whole = f"· {printable(text)} {printable(command)}".rstrip()
         if command and self._err.is_terminal and cell_len(whole) > self._err.width:
-            self._send([*self._lines(f"· {printable(text)}"), f"  {printable(command)}"], style="dim")
+            self._print([*self._lines(f"· {printable(text)}"), f"  {printable(command)}"], style="dim")
         else:
-            self._send(self._lines(whole), style="dim")
+            self._print(self._lines(whole), style="dim")
 
     def error(self, text: str) -> None:
         """Print an error as one paragraph."""
-        self._send(self._lines(f"Error: {' '.join(printable(text).split())}"), style="red")
+        self._print(self._lines(f"Error: {' '.join(printable(text).split())}"), style="red")
 
     def _lines(self, text: str) -> list[str]:
         """Return the text wrapped for a terminal; for a file or pipe, it stays on one line."""
         return wrapped(text, width=self._err.width) if self._err.is_terminal else [text]
 
-    def _send(self, lines: Iterable[str], *, style: str) -> None:
+    def _print(self, lines: Iterable[str], *, style: str) -> None:
         self.end_line()
         self._err.print(Text("\n".join(lines), style=style), soft_wrap=True)
 

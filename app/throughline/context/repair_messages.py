@@ -42,8 +42,8 @@ def is_valid(messages: Sequence[PromptMessage]) -> bool:
     waiting: list[str] = []
     for message in messages:
         role, content = message.role, message.content
-        is_unlocked = message.tool_call_id is None and not (waiting or message.tool_calls)
-        if is_unlocked and role is not Role.TOOL and type(content) is str and content[:1].isalnum():
+        is_outside_calls = message.tool_call_id is None and not (waiting or message.tool_calls)
+        if is_outside_calls and role is not Role.TOOL and type(content) is str and content[:1].isalnum():
             continue  # plain text outside tool calls: by far the most frequent case
         is_taken = _is_next_result(message, waiting) if role is Role.TOOL else _opens(message, waiting, used)
         if not is_taken:

@@ -74,7 +74,7 @@ async def run_in_compute_thread(work: Callable[[], T], ended: Callable[[], None]
     threads = _threads.get(loop) or _make_threads(loop, DEFAULT_THREADS)
     future = threads.submit(copy_context().run, work)
     if ended is not None:
-        future.add_done_callback(lambda _: _send(loop, ended))
+        future.add_done_callback(lambda _: _notify(loop, ended))
     return await asyncio.wrap_future(future)
 
 
@@ -83,7 +83,7 @@ def _make_threads(loop: asyncio.AbstractEventLoop, number: int) -> ThreadPoolExe
     return _threads[loop]
 
 
-def _send(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+def _notify(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop has ended, so nothing waits for the call
         loop.call_soon_threadsafe(ended)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from throughline.context.summaries.sentences import sentences_of as traceback_lines
+from throughline.context.summaries.sentences import sentences_of as sentence_ranges
 from throughline.domain.message import Role
 
 INTRODUCTION = "I am Throughline's offline model"
@@ -46,7 +46,7 @@ _WORD = re.compile(r"\w+")
 
 def sentences_of(text: str) -> Iterator[str]:
     """Yield the sentences of `text` in order, each cut to MAX_CHARACTERS."""
-    for start, stop in traceback_lines(text):
+    for start, stop in sentence_ranges(text):
         sentence = " ".join(text[start:stop].split())
         if any(map(str.isalnum, sentence)):
             yield sentence[:MAX_CHARACTERS]

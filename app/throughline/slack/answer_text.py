@@ -7,7 +7,7 @@ from throughline.domain.message import text_of
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.slack.markdown.convert import settled
 
-EMPTY_MESSAGE = "_(no text)_"
+EMPTY_ANSWER = "_(no text)_"
 STOPPED = "_Stopped._"
 LONGEST_SENTENCE = 300
 BETWEEN_STEPS = "\n\n"
@@ -75,7 +75,7 @@ def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
     said = _joined(stored)
     match run.status:
         case RunStatus.SUCCEEDED:
-            return said or EMPTY_MESSAGE
+            return said or EMPTY_ANSWER
         case RunStatus.CANCELLED:
             return _joined([said, STOPPED]) if said or run.started_at is not None else ""
         case _:

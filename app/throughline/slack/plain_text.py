@@ -9,7 +9,7 @@ from functools import cache
 from throughline.domain.text import clean_text, is_blank
 
 MARKUP = re.compile(r"<([^<>\n]*)>")
-EMPTY_MESSAGE = "(a message without text)"
+WITHOUT_TEXT = "(a message without text)"
 
 
 def readable(text: str, *, bot_user_id: str) -> str:
@@ -23,7 +23,7 @@ def with_files(text: str, names: tuple[str, ...]) -> str:
     """Return the text with the names of attached files. The files themselves are not read."""
     lines = [text] if not is_blank(text) else []
     lines += [f"[file: {clean_text(name)}]" for name in names]
-    return "\n".join(lines) or EMPTY_MESSAGE
+    return "\n".join(lines) or WITHOUT_TEXT
 
 
 def calls(text: str, bot_user_id: str) -> bool:

@@ -29,7 +29,7 @@ class Controlled(Protocol):
         """Forget a line's steps."""
         ...
 
-    def validation_errors(self) -> list[str]:
+    def complaints(self) -> list[str]:
         """What is wrong with the script."""
         ...
 
@@ -53,7 +53,7 @@ def control_routes(double: Controlled) -> list[Route]:
             double.drop_line(line)
         steps = [step_from_json(step) for step in body["steps"]]
         double.script(*steps, line=line, then_default=body.get("then_default", False))
-        return JSONResponse({"validation_errors": double.validation_errors()})
+        return JSONResponse({"complaints": double.complaints()})
 
     async def requests(request: Request) -> Response:
         """`?since=N`: the requests after number N, in order."""
@@ -63,7 +63,7 @@ def control_routes(double: Controlled) -> list[Route]:
     async def stats(request: Request) -> Response:
         """How many requests there were, by verdict, and what is wrong with the script."""
         del request
-        return JSONResponse({"verdicts": _by_verdict(double), "validation_errors": double.validation_errors()})
+        return JSONResponse({"verdicts": _by_verdict(double), "complaints": double.complaints()})
 
     async def count(request: Request) -> Response:
         """`{model, tools, prompts: […]}`: the model's own count of each prompt."""

@@ -74,12 +74,12 @@ class ProviderDouble:
 
     def assert_script_used(self) -> None:
         """Fail if a step was not asked for, or a request found no step."""
-        validation_errors = self._script.validation_errors()
-        assert not validation_errors, "; ".join(validation_errors)
+        complaints = self._script.complaints()
+        assert not complaints, "; ".join(complaints)
 
-    def validation_errors(self) -> list[str]:
+    def complaints(self) -> list[str]:
         """Return what `assert_script_used` would fail with."""
-        return self._script.validation_errors()
+        return self._script.complaints()
 
     def reset(self) -> None:
         """Forget requests and script."""

@@ -98,7 +98,7 @@ class Script:
         self.unexpected.append(line)
         raise LookupError(f"the script {line!r} of the provider double has no further step")
 
-    def validation_errors(self) -> list[str]:
+    def complaints(self) -> list[str]:
         """Return what was not asked for, and what was asked for too often."""
         unused = [
             f"{len(line.steps)} steps of the script {name!r} were not asked for"

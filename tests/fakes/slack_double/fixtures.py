@@ -12,4 +12,4 @@ async def slack() -> AsyncGenerator[SlackDouble]:
     """A running double."""
     async with serve_slack() as double:
         yield double
-        assert double.rules.validation_errors() == []
+        assert double.rules.complaints() == []

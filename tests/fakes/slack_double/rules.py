@@ -72,7 +72,7 @@ class Rules:
         limit = self.limits.get(method)
         return None if limit is None else self._over(method, limit)
 
-    def validation_errors(self) -> list[str]:
+    def complaints(self) -> list[str]:
         """Return the failures that no call has met."""
         return [f"{method}: {len(waiting)} unused" for method, waiting in self._failures.items() if waiting]
 

@@ -25,7 +25,7 @@ Half of the choice's list must have room for as many.
 LISTED_ROOMS = 6
 """Largest size of the list, as a multiple of the room for facts: for little room a long list is not worthwhile."""
 
-OVERSIZED = 0.25
+LEAST_SCORE = 0.25
 """Score below which a fact is not listed again: for example, passed over three times and never chosen."""
 
 LEAST_FOLLOWED = 0.5
@@ -140,5 +140,5 @@ def _candidates(facts: Sequence[KeptFact]) -> list[KeptFact]:
     Instructions that a model named have room of their own and are excluded. Those that a rule found are judged like
     facts.
     """
-    current = (fact for fact in facts if not fact.replaced_by and fact.score >= OVERSIZED)
+    current = (fact for fact in facts if not fact.replaced_by and fact.score >= LEAST_SCORE)
     return one_a_line(fact for fact in current if fact.kind is not FactKind.INSTRUCTION or not fact.subject)

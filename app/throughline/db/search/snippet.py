@@ -17,7 +17,7 @@ Tokenizing 20,000 characters of unseen words takes 50 ms, and a search shows up 
 """
 
 SHORT_STEM = 4
-MAX_FRAMES = 10
+MAX_MATCHES = 10
 """Most likely matches examined for each query word, from the beginning of the text."""
 
 ELLIPSIS = "…"
@@ -61,7 +61,7 @@ def _pieces(text: str, words: Collection[str]) -> list[tuple[int, int]]:
     lowered = text.lower()
     if len(lowered) != len(text):  # lower() changed the length, so positions would not match
         lowered = text
-    places = sorted(place for word in words for place in islice(_places(lowered, word), MAX_FRAMES))
+    places = sorted(place for word in words for place in islice(_places(lowered, word), MAX_MATCHES))
     return _around(places, len(text)) or [(0, READ_CHARACTERS)]
 
 
