@@ -90,7 +90,7 @@ def test_days_that_are_none_are_refused_by_name(days: str, monkeypatch: pytest.M
 
 
 def test_an_address_without_the_model_it_is_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingInvalid, match="cannot be used: CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY"):
+    with pytest.raises(SettingInvalid, match="are invalid: CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY"):
         reading({"CONTEXT_SUMMARY_MODEL_BASE_URL": "http://127.0.0.1:8/v1"}, monkeypatch)
 
 

@@ -53,11 +53,13 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
     )
 
-    database_url: str = Field("", description="PostgreSQL 15 or newer; empty: the embedded server")
+    database_url: str = Field("", description="address of PostgreSQL 15 or newer; empty: the embedded server")
     database_direct_url: str = Field(
-        "", description="PostgreSQL itself, where DATABASE_URL leads to a pooler in transaction mode"
+        "", description="address of PostgreSQL itself, if DATABASE_URL is that of a pooler in transaction mode"
     )
-    data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
+    data_dir: Path | None = Field(
+        None, description="data folder of the embedded server; empty: in the user's data folder"
+    )
     migrate_on_start: bool = Field(default=True, description="run migrations when a service starts, under a lock")
     db_pool_size: int = Field(10, ge=1, le=200, description="database connections that requests and turns share")
     db_pool_timeout_seconds: float = Field(5.0, gt=0, le=HOUR, description="how long to wait for a free connection")
@@ -65,13 +67,13 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     health_port: int | None = Field(
-        None, ge=0, le=65535, description="where `worker` and `slack` answer for health and metrics; empty: nowhere"
+        None, ge=0, le=65535, description="port on which `worker` and `slack` serve health and metrics; empty: none"
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins allowed to call from a browser, separated by commas"
     )
     bootstrap_api_key: str = Field("", description="a key that exists from the first start (at least 24 characters)")
-    max_connections: int = Field(5_000, ge=1, le=1_000_000, description="open connections; beyond, 503")
+    max_connections: int = Field(5_000, ge=1, le=1_000_000, description="most open connections; further ones get 503")
     max_body_bytes: int = Field(2_000_000, ge=1_000, le=1_000_000_000, description="largest request body")
     max_import_bytes: int = Field(
         32_000_000, ge=1_000, le=1_000_000_000, description="largest body of an import; it is held in memory"
@@ -80,10 +82,10 @@ class Settings(BaseSettings):
         128_000_000,
         ge=1_000,
         le=100_000_000_000,
-        description="bytes of bodies over 64 kB that are held at once; a user may have half, the rest waits",
+        description="bytes of bodies over 64 kB in memory at once; one user may use half, further bodies wait",
     )
 
-    default_llm: str = Field("offline", description="model of agents that name none")
+    default_llm: str = Field("offline", description="model of agents that name no model")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
     default_llm_api_key_env: str = Field("", description="name of the variable with the key for `default_llm_base_url`")
     context_usage_threshold: float = policy_field(
@@ -91,7 +93,7 @@ class Settings(BaseSettings):
     )
     context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")
     context_summary_model_base_url: str = Field(
-        "", description="server of `context_summary_model`; empty: that of `default_llm` if of the same provider"
+        "", description="server of `context_summary_model`; empty: that of `default_llm` if both have the same provider"
     )
     context_summary_model_api_key_env: str = Field(
         "", description="name of the variable with the key for `context_summary_model_base_url`"
@@ -109,13 +111,13 @@ class Settings(BaseSettings):
 
     worker_concurrency: int = Field(500, ge=1, le=5_000, description="open turns of this process")
     loaded_rows_bytes: int = Field(
-        64_000_000, ge=0, le=100_000_000_000, description="memory for rows of sessions, kept for their next turn"
+        64_000_000, ge=0, le=100_000_000_000, description="bytes of loaded session rows that are kept for the next turn"
     )
     compute_threads: int = Field(2, ge=1, le=64, description="threads of this process that work on long texts")
     lease_seconds: float = Field(
-        10.0, ge=2, le=HOUR, description="how long a silent process keeps its runs and answers"
+        10.0, ge=2, le=HOUR, description="how long a process without a heartbeat keeps its runs and answers"
     )
-    job_concurrency: int = Field(32, ge=1, le=500, description="side jobs at once in this process")
+    job_concurrency: int = Field(32, ge=1, le=500, description="concurrent side jobs of this process")
     no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")
     max_queued_per_session: int = Field(10, ge=1, le=10_000, description="waiting messages of one session")
     max_queued_per_owner: int = Field(1_000, ge=1, le=1_000_000, description="waiting messages of one owner")
@@ -131,7 +133,7 @@ class Settings(BaseSettings):
     slack_app_token: str = Field("", repr=False, description="xapp-…: for Socket Mode, `throughline slack`")
     slack_agent: str = Field("assistant", description="the agent that answers in Slack")
     slack_link_by_email: bool = Field(
-        default=False, description="a workspace member with a confirmed e-mail address is the user of that name"
+        default=False, description="link a workspace member with a confirmed e-mail address to the user of that name"
     )
     slack_api_url: str = Field("https://slack.com/api/", pattern="^https?://.+/$", description="Slack's Web API")
 
@@ -145,9 +147,7 @@ class Settings(BaseSettings):
         None, ge=1, le=3650, description="how long archived sessions are kept until they are erased; empty: for ever"
     )
     unused_summaries_retention_days: int = Field(30, ge=1, le=3650, description="how long unused summaries are kept")
-    job_log_retention_hours: int = Field(
-        72, ge=1, le=8760, description="how long records of given up side jobs are kept"
-    )
+    job_log_retention_hours: int = Field(72, ge=1, le=8760, description="how long records of failed side jobs are kept")
 
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
@@ -161,9 +161,11 @@ class Settings(BaseSettings):
     @classmethod
     def _check_key(cls, value: str) -> str:
         if value and len(value) < SHORTEST_KEY:
-            raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, this one has {len(value)}")
+            raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, but this one has {len(value)}")
         if not VISIBLE_ASCII.fullmatch(value):
-            raise ValueError("no client could send this key: use letters, digits and punctuation of ASCII, no blanks")
+            raise ValueError(
+                "clients cannot send this key in a header: use ASCII letters, digits and punctuation without blanks"
+            )
         return value
 
     @field_validator("idempotency_keys_retention_hours")
@@ -171,8 +173,8 @@ class Settings(BaseSettings):
     def _check_keys_outlive_repetitions(cls, value: int) -> int:
         if 0 < value < LEAST_KEY_HOURS:
             raise ValueError(
-                f"{value} is too short, requests are sent again for hours: set at least {LEAST_KEY_HOURS}, or 0 to keep"
-                " keys for ever"
+                f"{value} is too short, because clients repeat requests for hours: set at least "
+                f"{LEAST_KEY_HOURS}, or 0 to keep keys for ever"
             )
         return value
 
@@ -205,7 +207,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_direct_url_has_a_pooler(self) -> Self:
         if self.database_direct_url and not self.database_url:
-            raise ValueError("DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's; without a pooler set that alone")
+            raise ValueError(
+                "DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's address; without a pooler, set only DATABASE_URL"
+            )
         return self
 
     @model_validator(mode="after")
@@ -222,7 +226,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_app_token_has_a_bot(self) -> Self:
         if self.slack_app_token and not self.slack_bot_token:
-            raise ValueError("SLACK_APP_TOKEN needs SLACK_BOT_TOKEN; to go on without Slack, unset both")
+            raise ValueError("SLACK_APP_TOKEN needs SLACK_BOT_TOKEN; to run without Slack, unset both")
         return self
 
     @field_validator("cors_origins", mode="before")
@@ -246,7 +250,8 @@ def _check_origin(written: str) -> str:
     origin = written.strip().rstrip("/").lower()
     if not ORIGIN.fullmatch(origin):
         raise ValueError(
-            f"{written[:MOST_SHOWN]!r} is no origin: write scheme, host and port alone, such as https://app.example.com"
+            f"{written[:MOST_SHOWN]!r} is not an origin: write only scheme, host and port, such as "
+            "https://app.example.com"
         )
     return origin.removesuffix(DEFAULT_PORTS.get(origin.partition("://")[0], ""))
 
@@ -255,7 +260,7 @@ def _read_json_list(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        raise ValueError("neither a JSON list nor origins separated by commas") from None
+        raise ValueError("must be a JSON list, or origins separated by commas") from None
 
 
 def read_variable(name: str) -> str:
@@ -283,9 +288,9 @@ def read_settings(data_dir: Path | None = None) -> Settings:
             f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": ")
             for item in error.errors()
         )
-        raise SettingInvalid(f"Settings that cannot be used: {wrong}.") from None
+        raise SettingInvalid(f"Some settings are invalid: {wrong}.") from None
     except SettingsError as error:
-        raise SettingInvalid(f"Settings that cannot be read: {error}.") from None
+        raise SettingInvalid(f"The settings cannot be read: {error}.") from None
     return settings if data_dir is None else settings.model_copy(update={"data_dir": data_dir})
 
 

@@ -147,9 +147,15 @@ async def test_an_import_can_be_searched_and_gone_on_with(database: Database) ->
         (lines(SESSION, {**HELLO, "role": "king"}), "Line 2, role: Must be 'user', 'assistant' or 'tool'."),
         (lines(SESSION, {**HELLO, "content": 7}), "Line 2, content: Must be text."),
         (lines(SESSION, {**HELLO, "content": []}), "Line 2, content: Must have 1 items or more."),
-        (lines(SESSION, {**HELLO, "content": [{"type": "text"}]}), "Line 2, content.0.text.text: This field is needed"),
+        (
+            lines(SESSION, {**HELLO, "content": [{"type": "text"}]}),
+            "Line 2, content.0.text.text: This field is required",
+        ),
         (lines(SESSION, {**HELLO, "content": [{"type": "image", "url": "file:///etc/passwd"}]}), "Line 2, content.0"),
-        (lines(SESSION, {**HELLO, "role": "tool"}), "Line 2, tool_call_id: A tool message needs the call it answers."),
+        (
+            lines(SESSION, {**HELLO, "role": "tool"}),
+            "Line 2, tool_call_id: A tool message needs the id of the call that it answers.",
+        ),
         (lines(SESSION, {**HELLO, "created_at": "soon"}), "Line 2, created_at: Must be a time with its offset"),
         (lines(SESSION, {**HELLO, "created_at": "2026-01-01T00:00:00"}), "Line 2, created_at: Must be a time with its"),
         (lines(SESSION, {**HELLO, "created_at": "0001-01-01T00:00:00+14:00"}), "Line 2, created_at: Must be a time"),
@@ -157,7 +163,7 @@ async def test_an_import_can_be_searched_and_gone_on_with(database: Database) ->
         (lines(SESSION, {**HELLO, "created_at": "1"}), "Line 2, created_at: Must be a time with its offset"),
         (lines(SESSION, {**HELLO, "created_at": BEFORE}), "created_at: Must be a time from 0001-01-02 to 9999-12-30"),
         (lines(SESSION, {**HELLO, "created_at": AFTER}), "created_at: Must be a time from 0001-01-02 to 9999-12-30"),
-        (lines(SESSION, {**HELLO, "metadata": {"a": "x" * 20_000}}), "Line 2, metadata: takes 20009 bytes"),
+        (lines(SESSION, {**HELLO, "metadata": {"a": "x" * 20_000}}), "Line 2, metadata: has 20009 bytes"),
         (lines(SESSION, {**HELLO, "source": "moon"}), "Line 2, source: Must be"),
         (lines(SESSION, {**HELLO, "author": "x" * 201}), "Line 2, author: Must have 200 characters or fewer."),
         (
@@ -171,7 +177,7 @@ async def test_an_import_can_be_searched_and_gone_on_with(database: Database) ->
         (lines(SESSION, HELLO, HELLO), "Line 3, position: 1 does not come after 1: the lines are not in order."),
         (
             lines({**SESSION, "message_count": 3}, HELLO),
-            "Line 1, message_count: Says 3 messages, 1 follow: the export was cut off. Export again.",
+            "Line 1, message_count: Is 3, but the number of messages is 1: the export was cut off. Export again.",
         ),
         (
             lines(SESSION, *[{**HELLO, "position": 0}] * 10_001),

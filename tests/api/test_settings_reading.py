@@ -31,7 +31,7 @@ def test_a_bootstrap_key_that_no_client_could_send_is_refused_and_not_shown(
     monkeypatch.setenv("BOOTSTRAP_API_KEY", key)
 
     with pytest.raises(
-        SettingInvalid, match="BOOTSTRAP_API_KEY: no client could send this key: use letters"
+        SettingInvalid, match="BOOTSTRAP_API_KEY: clients cannot send this key in a header: use ASCII letters"
     ) as refused:
         read_settings()
 
@@ -75,7 +75,7 @@ def test_an_origin_that_no_browser_sends_is_refused_with_its_value(
     monkeypatch.setenv("CORS_ORIGINS", f"https://app.example, {origin}")
 
     with pytest.raises(
-        SettingInvalid, match=f"CORS_ORIGINS: {re.escape(repr(origin))} is no origin: write scheme, host"
+        SettingInvalid, match=f"CORS_ORIGINS: {re.escape(repr(origin))} is not an origin: write only scheme, host"
     ):
         read_settings()
 

@@ -60,11 +60,11 @@ def _parse(path: Path, text: str) -> object:
         raise AgentInvalid(f"{path}: {_at(error.problem_mark)}: {error.problem or 'not valid YAML'}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise AgentInvalid(f"{path}: line {line}: a character that YAML does not allow") from error
+        raise AgentInvalid(f"{path}: line {line}: a character is not allowed in YAML; remove it") from error
     except RecursionError as error:
-        raise AgentInvalid(f"{path}: nested too deeply") from error
+        raise AgentInvalid(f"{path}: the file is nested too deeply; remove some levels") from error
     except ValueError as error:  # an invalid number or date
-        raise AgentInvalid(f"{path}: a value YAML cannot read ({error}); quote it if it is meant as text") from error
+        raise AgentInvalid(f"{path}: YAML cannot read a value ({error}); quote it if it is meant as text") from error
     return parsed
 
 
@@ -78,7 +78,10 @@ def _check_nodes(path: Path, root: yaml.Node | None) -> None:
     while waiting:
         field, node = waiting.pop()
         if id(node) in seen:
-            raise AgentInvalid(f"{path}: {_at(node.start_mark)}: an anchor used by an alias (`*name`); write it out")
+            raise AgentInvalid(
+                f"{path}: {_at(node.start_mark)}: an alias (`*name`) refers to this value, which is not allowed; "
+                "write the value out"
+            )
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             _check_keys(path, node)

@@ -93,7 +93,7 @@ def _unknown(path: tuple[str | int, ...]) -> str:
     """Return the error text for an unknown field, with the field that may have been meant."""
     name, allowed = str(path[-1]), field_names(section_at(path[:-1]))
     if name in allowed:
-        return "is another name of a field that is written too: write one of them"
+        return "is another name of a field that the file has too: write only one of them"
     if path[:-1] in {(), ("context",)} and name in OTHER_NAMES:
         return f"no such field; write context.{OTHER_NAMES[name]}"
     if not path[:-1] and name in field_names(ContextSection):

@@ -104,7 +104,7 @@ class PruneSection(Section):
             raise ValueError(f"has {marks}: each must be above the one before it")
         if self.keep_last_aggressive > self.keep_last:
             kept = f"keep_last_aggressive {self.keep_last_aggressive} above keep_last {self.keep_last}"
-            raise ValueError(f"has {kept}: the aggressive stage keeps no more than the first")
+            raise ValueError(f"has {kept}: keep_last_aggressive must be at most keep_last")
         return self
 
 
@@ -125,7 +125,7 @@ class SummarySection(Section):
     @classmethod
     def _check_it_has_a_model(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get("model", "") is None:
-            raise ValueError("needs summary.model, the model that lives there")
+            raise ValueError("needs summary.model, the model on that server")
         return value
 
     @field_validator("api_key_env")
@@ -184,8 +184,8 @@ class ContextSection(Section):
         strategy, wanted = info.data.get("strategy"), STRATEGY_OF[str(info.field_name)]
         if strategy is not None and strategy is not wanted:
             raise ValueError(
-                f"is an option of the strategy {wanted}, and this agent's is {strategy}: "
-                f"remove it or write `strategy: {wanted}`"
+                f"is an option of the strategy {wanted}, but this agent has the strategy {strategy}: remove it "
+                f"or write `strategy: {wanted}`"
             )
         return value
 
@@ -198,8 +198,8 @@ class ContextSection(Section):
         least = value + SPARE_MESSAGES
         if info.data.get("adopt") is Adopt.IMMEDIATELY and isinstance(n, int) and n < least:
             raise ValueError(
-                f"leaves too little to summarize of max_messages_before_summary {n}: with `adopt: immediately` that "
-                f"must be at least {SPARE_MESSAGES} more than {name}, here {least}"
+                "leaves too few messages to summarize: with `adopt: immediately`, max_messages_before_summary "
+                f"must be at least {least} ({name} plus {SPARE_MESSAGES}), not {n}"
             )
         return value
 
@@ -207,7 +207,9 @@ class ContextSection(Section):
     @classmethod
     def _check_target_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("target") is not None:
-            raise ValueError("is the target in tokens, and target, its share of the window, is written too: write one")
+            raise ValueError(
+                "sets the target in tokens, but `target` sets it as a share of the window: write only one of them"
+            )
         return value
 
     @model_validator(mode="after")
@@ -215,8 +217,8 @@ class ContextSection(Section):
         is_both = {"keep_recent", "min_recent_messages"} <= self.model_fields_set
         if is_both and self.strategy is not Strategy.TRUNCATION:
             raise ValueError(
-                f"has keep_recent {self.keep_recent} and min_recent_messages {self.min_recent_messages}, which are two "
-                f"names of the same for the strategy {self.strategy}: write one of them"
+                f"has keep_recent {self.keep_recent} and min_recent_messages {self.min_recent_messages}, which "
+                f"mean the same for the strategy {self.strategy}: write only one of them"
             )
         return self
 
@@ -225,7 +227,7 @@ class ContextSection(Section):
     def _check_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
         summary = info.data.get("summary")
         if isinstance(summary, SummarySection) and "max_tokens" in summary.model_fields_set:
-            raise ValueError("is another name of summary.max_tokens, which is written too: write one of them")
+            raise ValueError("is another name of summary.max_tokens, which the file has too: write only one of them")
         return value
 
 

@@ -80,7 +80,7 @@ FastAPI would otherwise export its requests if the environment names an OTLP end
 """
 
 DESCRIPTION = (
-    "Conversations that can run for ever: every message is kept, the model always gets a prompt that fits. "
+    "Conversations that can run for ever: every message is stored, and every prompt fits the model's window. "
     "Errors are RFC 9457 problem documents."
 )
 

@@ -131,7 +131,7 @@ class PreviewOut(Shape):
 
     action: Annotated[str, one_of("none", "prune", "fit", "compact", "adopt")]
     cause: Annotated[str, one_of("threshold", "messages", "tokens", "manual", "overflow")] | None = Field(
-        description="why room would be made"
+        description="why the prompt would be reduced"
     )
     fired: list[str] = Field(description="the stages that would make the prompt smaller, in their order")
     tokens: int = Field(description="what would be sent")

@@ -26,7 +26,7 @@ class CompactionStarted(Shape):
     """The prompt is being made smaller before the model is called."""
 
     cause: str
-    tokens: int = Field(description="of the prompt as it is")
+    tokens: int = Field(description="size of the prompt before it is reduced")
 
 
 class CompactionFinished(Shape):
@@ -35,7 +35,7 @@ class CompactionFinished(Shape):
     cause: str
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled", "pruned", "fitted")]
     detail: str
-    fired: list[str] = Field(description="what was done to the view")
+    fired: list[str] = Field(description="the stages that changed the view")
     tokens_before: int
     tokens_after: int
     through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")
@@ -50,7 +50,7 @@ class MessageDelta(Shape):
 class ToolResult(Shape):
     """The result of a tool call, as it is stored."""
 
-    id: str = Field(description="of the call")
+    id: str = Field(description="id of the tool call")
     name: str
     content: str
     is_error: bool

@@ -25,8 +25,8 @@ ON_BEHALF_OF = "on-behalf-of"
 FORWARDED, FORWARDED_FOR = "forwarded", ("x-forwarded-for", "x-real-ip")
 MAX_USER_NAME = 200
 CREATE_KEY_HINT = (
-    "`throughline keys create --user NAME --scope read --scope write --scope act_as` makes one; send it as "
-    "`Authorization: Bearer <key>`."
+    "Create one with `throughline keys create --user NAME --scope read --scope write --scope act_as` and send it "
+    "as `Authorization: Bearer <key>`."
 )
 MAX_KNOWN_KEYS = 1_000
 RECHECK_SECONDS = 1.0
@@ -66,7 +66,7 @@ class Authenticator:
         """
         principal = await self._identify(headers, scope)
         if scope not in principal.scopes:
-            raise NotAllowed(f"This needs a key with the scope `{scope.value}`.")
+            raise NotAllowed(f"This request needs a key with the scope `{scope.value}`.")
         return principal
 
     async def recheck(self, headers: Headers) -> None:
@@ -107,7 +107,9 @@ class Authenticator:
 
     async def _without_key(self, headers: Headers) -> Principal:
         if not (self._config.trusted_socket or self._config.is_local_mode):
-            raise NotAuthenticated("Send a key as `Authorization: Bearer <key>`. `throughline keys create` makes one.")
+            raise NotAuthenticated(
+                "Send a key as `Authorization: Bearer <key>`. Create one with `throughline keys create`."
+            )
         if ON_BEHALF_OF in headers:
             raise NotAllowed(
                 f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {CREATE_KEY_HINT}"
@@ -124,7 +126,7 @@ class Authenticator:
             return principal
         if Scope.ACT_AS not in principal.scopes:
             raise NotAllowed(
-                f"`On-Behalf-Of` needs a key with the scope `act_as`, which this one lacks. {CREATE_KEY_HINT}"
+                f"`On-Behalf-Of` needs a key with the scope `act_as`, and this key lacks it. {CREATE_KEY_HINT}"
             )
         if len(user) > MAX_USER_NAME or not (user.isascii() and user.isprintable()):
             raise InvalidInput(
@@ -136,7 +138,7 @@ class Authenticator:
     async def _find_key(self, secret: str) -> AuthenticatedKey:
         key = await self._services.database.keys.authenticate(secret)
         if key is None:
-            raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` shows the keys there are.")
+            raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` lists the keys.")
         return key
 
 
@@ -163,7 +165,9 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> 
     """
     host = headers.get("host", "")
     if not _names_loopback(f"//{host}"):
-        raise OriginRefused("Without a key only this machine is served: call it as localhost or 127.0.0.1.")
+        raise OriginRefused(
+            "The service has no API key, so it serves only this machine. Call it as localhost or 127.0.0.1."
+        )
     if _is_forwarded(headers):
         raise OriginRefused(
             "Without a key only this machine is served, and a proxy has passed this on for another one. Create a key "
@@ -173,10 +177,13 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> 
     if origin is None or origin in origins:
         return
     if not _names_loopback(origin):
-        raise OriginRefused("Without a key only pages of this machine are served. Add the origin to CORS_ORIGINS.")
+        raise OriginRefused(
+            "The service has no API key, so it serves only pages of this machine. Add the origin to CORS_ORIGINS."
+        )
     if scope is not Scope.READ and urlsplit(origin).netloc.lower() != host.lower():
         raise OriginRefused(
-            f"Without a key a page of another address than {host} may not write. Add {origin} to CORS_ORIGINS."
+            f"The service has no API key, so pages of other addresses than {host} may not write. Add {origin} to "
+            "CORS_ORIGINS."
         )
 
 

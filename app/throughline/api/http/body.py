@@ -114,7 +114,9 @@ def _check_depth(text: str) -> None:
     for token in _STRING_OR_BRACKET.finditer(text):
         depth += _STEP.get(token.group(), 0)
         if depth > MAX_DEPTH:
-            raise InvalidRequest((FieldError("", f"The body is nested more than {MAX_DEPTH} levels deep."),))
+            raise InvalidRequest((
+                FieldError("", f"The body is nested more than {MAX_DEPTH} levels deep. Send fewer levels."),
+            ))
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -124,7 +126,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise InvalidRequest((FieldError("", "A number in the body is too large for a double."),))
+        raise InvalidRequest((FieldError("", "A number in the body is too large for a double. Send a smaller one."),))
     return number
 
 
@@ -146,7 +148,7 @@ def _clean(value: JsonValue) -> JsonValue:
 
 def _clean_key(key: str) -> str:
     if clean_text(key) != key:
-        raise InvalidRequest((FieldError("", "A name in the body holds NUL or a lone surrogate. Remove it."),))
+        raise InvalidRequest((FieldError("", "A name in the body contains NUL or a lone surrogate. Remove it."),))
     return key
 
 

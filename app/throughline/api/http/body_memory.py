@@ -52,8 +52,8 @@ class BodyMemory:
         except TimeoutError:
             self._leave(waiting)
             raise BodyMemoryExhausted(
-                f"Large requests of yours, or of all users, hold the bytes that MAX_HELD_BODY_BYTES allows: {size} did "
-                f"not become free within {timeout_seconds:g} seconds. Try again later.",
+                "Large requests of yours, or of all users, use the bytes that MAX_HELD_BODY_BYTES allows: "
+                f"{size} bytes did not become free within {timeout_seconds:g} seconds. Try again later.",
                 delay_seconds=RETRY_SECONDS,
             ) from None
         except asyncio.CancelledError:

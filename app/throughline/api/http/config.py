@@ -46,13 +46,14 @@ def check_access(host: str, cors_origins: tuple[str, ...] = (), *, has_keys: boo
         return
     if not is_loopback(host):
         raise SettingInvalid(
-            f"HOST {host} would serve everybody who can reach it. Create a key first (`throughline keys create`) or "
-            "set BOOTSTRAP_API_KEY; without a key only a loopback address such as 127.0.0.1 is served."
+            f"HOST {host} would serve other machines without a key. Create a key first (`throughline keys "
+            "create`) or set BOOTSTRAP_API_KEY. Without a key, only a loopback address such as 127.0.0.1 is "
+            "allowed."
         )
     if ANY_ORIGIN in cors_origins:
         raise SettingInvalid(
-            "CORS_ORIGINS: * would serve every page that is opened on this machine. Name the origins, or create a key "
-            "first (`throughline keys create`)."
+            "CORS_ORIGINS: * would serve every web page that is opened on this machine, without a key. Name the "
+            "origins, or create a key first (`throughline keys create`)."
         )
 
 

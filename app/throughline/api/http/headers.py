@@ -47,7 +47,7 @@ def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
     key = given[0]
     if len(given) > 1 or not 1 <= len(key) <= MAX_KEY_LENGTH or not (key.isascii() and key.isprintable()):
         raise InvalidInput(
-            f"Send one {KEY_HEADER} of 1 to {MAX_KEY_LENGTH} printable ASCII characters.", field=KEY_HEADER
+            f"Send one {KEY_HEADER} header of 1 to {MAX_KEY_LENGTH} printable ASCII characters.", field=KEY_HEADER
         )
     return Idempotency(key, _fingerprint(request, body))
 

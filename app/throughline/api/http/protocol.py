@@ -229,7 +229,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._set_deadline(self._head_is_late, self._limits.head_seconds)
         elif self._framing_bytes:
             seconds = self._limits.head_seconds
-            self._refuse(HeadTooSlow(f"The request's head did not arrive within {seconds:g} seconds. Send it again."))
+            self._refuse(
+                HeadTooSlow(f"The request line and headers did not arrive within {seconds:g} seconds. Send it again.")
+            )
         else:
             self.transport.close()
 
@@ -291,7 +293,7 @@ def refusing_beyond_limit(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         error = TooManyConnections(
-            "The service has as many connections as it takes (MAX_CONNECTIONS). Try again later.",
+            "The service has reached its limit of connections (MAX_CONNECTIONS). Try again later.",
             delay_seconds=RETRY_SECONDS,
         )
         response = error_problem(error)

@@ -32,7 +32,7 @@ BODIES = (
     ImportSession,
 )
 SECURITY = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "a key made by `throughline keys create`"},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "a key created by `throughline keys create`"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key"},
 }
 ALWAYS = {"401": "no valid key", "403": "the key lacks the scope", "500": "a defect", "503": "try again later"}
@@ -43,7 +43,7 @@ WITH_BODY = {
     "408": "the body came too slowly",
     "409": "conflicts with the stored state",
     "413": "the body is too large",
-    "415": "not sent as plain JSON",
+    "415": "the body is not plain JSON",
 }
 
 

@@ -119,7 +119,8 @@ def from_lines(body: bytes, source: Source) -> Conversation:
         _refuse(
             first[0],
             "message_count",
-            f"Says {session.message_count:,} messages, {len(messages):,} follow: the export was cut off. Export again.",
+            f"Is {session.message_count:,}, but the number of messages is {len(messages):,}: the export was cut off. "
+            "Export again.",
         )
     return Conversation(session.agent, session.title, session.metadata, tuple(messages))
 
@@ -176,7 +177,7 @@ def _message(number: int, line: MessageLine, source: Source) -> NewMessage:
 
 def _check_calls(number: int, line: MessageLine) -> None:
     if line.role == "tool" and line.tool_call_id is None:
-        _refuse(number, "tool_call_id", "A tool message needs the call it answers.")
+        _refuse(number, "tool_call_id", "A tool message needs the id of the call that it answers.")
     if line.tool_calls and line.role != "assistant":
         _refuse(number, "tool_calls", "Only assistant messages may have tool calls.")
 

@@ -144,7 +144,8 @@ def _result(place: int, item: ImportedMessage, called: Mapping[str, str], source
     """Return a tool result. Without a name of its own it gets that of the tool whose call it answers."""
     if not item.tool_call_id:
         raise InvalidInput(
-            "A tool message needs the `tool_call_id` it answers.", field=f"messages.{place}.tool_call_id"
+            "A tool message needs the `tool_call_id` of the call that it answers.",
+            field=f"messages.{place}.tool_call_id",
         )
     return NewMessage(
         role=Role.TOOL,

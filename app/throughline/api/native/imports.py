@@ -23,8 +23,8 @@ from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut
 
 NOTHING_TO_IMPORT = (
-    "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System and "
-    "developer messages are left out, the agent has its own prompt."
+    "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System "
+    "and developer messages are not imported, because the agent has its own prompt."
 )
 router = APIRouter(prefix="/v1/sessions/import", tags=["sessions"])
 BODY = json_body(ImportSession)

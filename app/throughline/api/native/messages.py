@@ -33,7 +33,7 @@ from throughline.wire.messages import MessageOut, MessagePage
 from throughline.wire.runs import Accepted, RunOut, TurnOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
-PREFER = header("Prefer", "`respond-async`: answer 202 at once; anything else is ignored")
+PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are ignored")
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})

@@ -41,10 +41,10 @@ def _check_metadata(metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if depth > MAX_METADATA_DEPTH:
         raise ValueError(f"nested deeper than {MAX_METADATA_DEPTH} levels")
     if keys > MAX_METADATA_KEYS:
-        raise ValueError(f"holds {keys} keys; at most {MAX_METADATA_KEYS} are kept")
+        raise ValueError(f"has {keys} keys; at most {MAX_METADATA_KEYS} are allowed")
     size = len(json.dumps(metadata, ensure_ascii=False).encode())
     if size > MAX_METADATA_BYTES:
-        raise ValueError(f"takes {size} bytes; at most {MAX_METADATA_BYTES} are kept")
+        raise ValueError(f"has {size} bytes; at most {MAX_METADATA_BYTES} are allowed")
     return metadata
 
 
@@ -238,8 +238,8 @@ class Summarize(BaseModel):
         None,
         ge=1,
         le=MAX_POSITION,
-        description="read the messages again from here on; left out: from the first with "
-        "`instructions`, else from the first that is not summarised",
+        description="position from which messages are read again; default: the first message with `instructions`, else "
+        "the first that is not summarized",
     )
 
 

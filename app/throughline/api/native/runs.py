@@ -33,7 +33,7 @@ async def get_run(run_id: str, call: Reader) -> Response:
         HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker claimed the run in time"},
         HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
     },
-    openapi_extra={"parameters": [header(LAST_EVENT_ID, "go on behind this event", pattern=r"^(-1|\d{1,9})$")]},
+    openapi_extra={"parameters": [header(LAST_EVENT_ID, "continue after this event", pattern=r"^(-1|\d{1,9})$")]},
 )
 async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
     """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen.

@@ -19,7 +19,7 @@ from throughline.domain.text import clean_text, is_blank
 from throughline.wire.messages import SearchOut, search_json
 
 POSITION_WORDS = (
-    "Must be a position, a whole number. A day goes into the query: `before:2026-03-14`, or into `since` and `until`."
+    "Must be a position, a whole number. Write a day in the query (`before:2026-03-14`) or in `since` and `until`."
 )
 
 
@@ -49,18 +49,18 @@ class SearchHistory(QueryParameters):
     q: str = Field(
         min_length=1,
         max_length=1_000,
-        description='words; "words in quotes" must stand so in the text; `author:`, `role:`, `tool:`, and with a day '
-        "`on:`, `before:` and `after:` narrow it down",
+        description='words; "words in quotes" must appear in the text exactly so; filters are `author:`, `role:`, '
+        "`tool:`, and with a day `on:`, `before:` and `after:`",
         examples=["gateway port", 'author:anna "release notes"'],
     )
     limit: int = Field(10, ge=1, le=50)
     role: Literal["user", "assistant", "tool"] | None = None
-    tool: Name | None = Field(None, description="the tool whose results may be found")
+    tool: Name | None = Field(None, description="find only results of this tool")
     author: Name | None = None
     after: Annotated[Position, Field(ge=0, le=MAX_POSITION)] | None = None
     before: Annotated[Position, Field(ge=1, le=MAX_POSITION)] | None = None
-    since: Moment | None = Field(None, description="written then or later")
-    until: Moment | None = Field(None, description="written before then")
+    since: Moment | None = Field(None, description="find only messages written at this time or later")
+    until: Moment | None = Field(None, description="find only messages written before this time")
 
 
 router = APIRouter(prefix="/v1", tags=["search"])
