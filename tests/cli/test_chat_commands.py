@@ -202,9 +202,9 @@ async def test_tools_and_compactions_are_told_beside_the_answer(service: Command
     assert result.stdout == "It is 2.\n"
     assert "making the prompt smaller (7,000 tokens in the prompt)" in result.stderr
     assert "summary adopted: 7,000 → 900 tokens, messages up to #7 summarized" in result.stderr
-    assert "less is shown (pruned, pruned aggressively): 900 → 700 tokens\n" in result.stderr
+    assert "prompt reduced (pruned, pruned aggressively): 900 → 700 tokens\n" in result.stderr
     assert 'calculator {"x": 1}' in result.stderr
-    assert "calculator gave: 2 3" in result.stderr
+    assert "calculator returned: 2 3" in result.stderr
 
 
 async def test_what_the_service_sends_cannot_command_the_terminal(service: CommandStage) -> None:

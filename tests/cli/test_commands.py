@@ -108,7 +108,7 @@ async def test_a_refused_key_names_the_option(service: CommandStage) -> None:
     result = await service.run("agents")
 
     assert result.exit_code == 1
-    assert "makes one. Give a key with --api-key or THROUGHLINE_API_KEY." in result.stderr
+    assert "create`. Give a key with --api-key or THROUGHLINE_API_KEY." in result.stderr
 
 
 async def test_sessions_are_listed_filtered_and_paged(service: CommandStage) -> None:

@@ -95,7 +95,7 @@ async def test_the_first_summary_can_be_undone_by_the_number_0(service: CommandS
 
     result = await service.run("chat", "--session", talk.session.id, typed="/restore 0\n")
 
-    assert "Without a summary now: none of 6 messages is summarized." in result.stdout
+    assert "The session has no summary now: none of 6 messages is summarized." in result.stdout
 
 
 async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:
@@ -118,7 +118,9 @@ async def test_summaries_are_listed_and_one_is_gone_back_to(service: CommandStag
     assert "v2   adopted    #1-#20" in result.stdout
     assert "–    prepared   #1-#30" in result.stdout
     assert (await talk.reload()).summary_through_position == 10
-    assert "Back at version 1: 10 of 40 messages are summarized. It is kept as a new version." in result.stdout
+    assert (
+        "Restored version 1: 10 of 40 messages are summarized. The restored summary is a new version." in result.stdout
+    )
 
 
 async def test_one_version_is_read_and_two_are_compared(service: CommandStage, talk: Conversation) -> None:
@@ -140,7 +142,7 @@ async def test_a_prepared_summary_is_read_and_compared_by_that_name(service: Com
     without = await service.run("sessions", "summaries", talk.session.id, "prepared")
 
     assert "–    prepared   #1-#30" in result.stdout
-    assert "version 2 (#1-#20) → the prepared one (#1-#30)" in result.stdout
+    assert "version 2 (#1-#20) → the prepared version (#1-#30)" in result.stdout
     assert "No summary is prepared now" in without.stderr
 
 
@@ -159,7 +161,7 @@ async def test_a_version_on_a_later_page_is_found(service: CommandStage, talk: C
     restored = await service.run("sessions", "restore", talk.session.id, 1)
 
     assert len(listed.stdout.splitlines()) == 1 + 250
-    assert restored.stdout.startswith("Back at version 1:")
+    assert restored.stdout.startswith("Restored version 1:")
     assert (await talk.reload()).summary_through_position == 10
 
 
@@ -173,7 +175,7 @@ async def test_the_same_can_be_done_outside_a_chat(service: CommandStage, talk: 
     assert "Context of assistant" in context.stdout
     assert "The next call:" in context.stdout
     assert summaries.stdout.startswith("–    prepared")
-    assert restored.stdout.startswith("Back at version 1:")
+    assert restored.stdout.startswith("Restored version 1:")
     assert (await talk.reload()).summary_through_position == 10
 
 
@@ -198,7 +200,7 @@ async def test_a_pin_is_set_by_position_shown_in_the_history_and_taken_off(
         "Pinned #39: every prompt shows it word for word.",
         "#39 📌 user text 39",
         "#40 assistant text 40",
-        "#39 is not pinned any more.",
+        "#39 is no longer pinned.",
         "#40 assistant text 40",
         "Pinned #40: every prompt shows it word for word.",
     ]
@@ -224,7 +226,7 @@ async def test_a_tools_answer_is_pinned_with_its_call(service: CommandStage) -> 
         ("/pin 0", "not '0'"),
         ("/pin 99999999999999", "not '99999999999999'"),
         ("/unpin 41", "There is no message #41."),
-        ("/restore", "Write the number or the id of a version"),
+        ("/restore", "Give the number or the id of a version"),
         ("/restore 9", "There is no version 9"),
     ],
 )

@@ -101,7 +101,7 @@ def test_more_than_the_window_is_explained() -> None:
     over = draw_context(context(total_tokens=9_000), width=80).plain
 
     assert "over 100%" not in whole
-    assert "over 100%: as it stands now; the next message makes it fit first" in over
+    assert "over 100%: before the next message, the prompt is reduced until it fits" in over
 
 
 def test_summaries_adopted_and_prepared_are_named() -> None:
@@ -119,7 +119,7 @@ def test_a_session_that_went_back_to_no_summary_shows_from_where_n_and_k_count()
     text = draw_context(context(summary_count=3, messages_since_summary=0, counted_from_position=100), width=80).plain
 
     assert "No summary is in use; /summaries lists the versions." in text
-    assert "N and K count the messages behind #100." in text
+    assert "N and K count the messages after #100." in text
     assert "No summary yet." not in text
     assert "behind #" not in draw_context(context(), width=80).plain
 

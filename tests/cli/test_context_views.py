@@ -46,7 +46,7 @@ def test_a_pin_among_others_has_a_line_of_its_own() -> None:
 
     lines = draw_preview(preview(pinned, whole(3), whole(4), summarised_through=2), width=80).plain.split("\n")
 
-    assert lines[3] == "  #1-#2 stand in the summary"
+    assert lines[3] == "  #1-#2 are in the summary"
     assert lines[4].endswith("pinned: always shown")
 
 
@@ -61,19 +61,19 @@ def test_what_is_not_shown_takes_no_tokens() -> None:
     [
         (
             {"action": "prune", "fired": ("pruned", "pruned_aggressively")},
-            "⚡ Old tool outputs are shown as stubs. Done to the view: pruned, pruned aggressively.",
+            "⚡ Old tool outputs are shown as stubs. Stages: pruned, pruned aggressively.",
         ),
         (
             {"action": "prune", "fired": ("pruned", "history_truncated")},
-            "⚡ Older messages are left out or shortened. Done to the view: pruned, history truncated.",
+            "⚡ Older messages are left out or shortened. Stages: pruned, history truncated.",
         ),
         (
             {"action": "prune", "fired": ("unimportant_left_out",)},
-            "⚡ Older messages are left out or shortened. Done to the view: unimportant left out.",
+            "⚡ Older messages are left out or shortened. Stages: unimportant left out.",
         ),
         (
             {"action": "adopt", "cause": "threshold"},
-            "the prepared summary takes the place of older messages, because the prompt is too full.",
+            "the prepared summary replaces older messages, because the prompt is above the threshold.",
         ),
         (
             {
@@ -91,10 +91,10 @@ def test_what_is_not_shown_takes_no_tokens() -> None:
             "⚡ Before the model is called, 1 message (#3) is summarized.",
         ),
         ({"action": "compact"}, "⚡ Before the model is called, older messages are summarized."),
-        ({"action": "fit"}, "⚡ Messages are shortened or left out until it fits."),
+        ({"action": "fit"}, "⚡ Messages are shortened or left out until the prompt fits."),
         (
             {"action": "fit", "cause": "of_later"},
-            "⚡ Messages are shortened or left out until it fits, because of_later.",
+            "⚡ Messages are shortened or left out until the prompt fits, because of_later.",
         ),
         ({"action": "of_later"}, "⚡ of_later."),
         (

@@ -126,7 +126,7 @@ async def test_a_message_is_redacted_only_after_a_yes(service: CommandStage, tal
     ("name", "what"),
     [
         ("9", "There is no message #9 in session"),
-        ("0", "'0' is neither the position of a message, like 12, nor its id."),
+        ("0", "'0' is neither the position of a message, such as 12, nor its id."),
         ("99999999999999999999", "is neither the position"),
         ("abc", "'abc' is neither the position"),
         (str(UUID(int=5)), f"There is no message {UUID(int=5)} in session"),

@@ -52,5 +52,5 @@ def test_revoking_an_unknown_key_is_an_error_that_does_not_repeat_a_secret(throu
 
     assert result.exit_code == 1
     assert "'other'" in result.stderr
-    assert "A prefix is the 8 characters after `tl_`, this has 5." in " ".join(result.stderr.split())
+    assert "A prefix is the 8 characters after `tl_`, but this one has 5." in " ".join(result.stderr.split())
     assert "secret" not in result.stderr

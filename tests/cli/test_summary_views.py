@@ -81,7 +81,7 @@ def test_what_changed_between_two_versions_is_told_line_by_line() -> None:
         "+ - It costs 41 euros.",
         "+ - Bob came.",
     ]
-    assert draw_changes(old, old, width=80).plain.endswith("Both say the same.")
+    assert draw_changes(old, old, width=80).plain.endswith("Both versions have the same text.")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_versions_are_named_by_number_or_id(argument: str, names: tuple[str, ...
 
 @pytest.mark.parametrize("argument", ["second", "v", "1 2 3", "1 x", "²"])
 def test_what_names_no_version_is_told(argument: str) -> None:
-    with pytest.raises(InvalidInput, match="Write "):
+    with pytest.raises(InvalidInput, match="Give "):
         versions_named(argument)
 
 

@@ -67,7 +67,7 @@ class AnswerStream:
         if self._failures == len(self._retry_delays):
             raise ServiceUnreachable(
                 f"The connection was lost while the answer to session {self._session_id} was being written. The "
-                f"service finishes it: come back with `throughline chat --session {self._session_id}`."
+                f"service completes the answer. Continue with `throughline chat --session {self._session_id}`."
             )
         await asyncio.sleep(self._retry_delays[self._failures])
         self._failures += 1

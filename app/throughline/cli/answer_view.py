@@ -75,7 +75,7 @@ def _remark(
         case ToolCallOut(name=name, arguments=arguments):
             return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
         case ToolResult(name=name, content=content, is_error=is_error):
-            verb = "failed" if is_error else "gave"
+            verb = "failed" if is_error else "returned"
             return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
         case CompactionStarted(tokens=tokens):
             return f"making the prompt smaller ({tokens:,} tokens in the prompt) …"
@@ -91,7 +91,7 @@ def _compacted(event: CompactionFinished) -> str:
     size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
     if event.outcome in LESS_SHOWN:
         how = ", ".join(one_line(stage, limit=30).replace("_", " ") for stage in event.fired)
-        return f"less is shown{f' ({how})' if how else ''}: {size}"
+        return f"prompt reduced{f' ({how})' if how else ''}: {size}"
     is_adopted = event.outcome == "adopted"
     through = f", messages up to #{event.through_position} summarized" if is_adopted else ""
     return f"summary {one_line(event.outcome, limit=20)}: {size}{through}"
@@ -104,6 +104,6 @@ def _fill(context: ContextOut) -> str:
 
 def _coming(context: ContextOut) -> str:
     if context.is_compacting_next:
-        return " · ⚡ the next message will trigger a compaction"
+        return " · ⚡ the next message triggers a compaction"
     is_due = context.next_action == "prepare" and context.prepared is None
     return " · a summary is due and prepared in the background" if is_due else ""

@@ -44,7 +44,7 @@ class Answering:
             if self._cancelling is not None:
                 self._cancelling.cancel()
         if self._reading.cancelled():
-            self._state.screen.note("no longer listening; what the service still writes is in /history")
+            self._state.screen.note("no longer waiting; /history shows the answer once it is stored")
             return
         self._reading.result()
 

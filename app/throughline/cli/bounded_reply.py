@@ -20,7 +20,10 @@ async def bound_reply(response: httpx.Response) -> None:
     """Limit the body of `response`; used as a hook of httpx. Raises UnexpectedReply for a compressed body."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        raise UnexpectedReply(f"The answer is compressed ({encoding[:40]}), unasked. Check the proxy behind --url.")
+        raise UnexpectedReply(
+            f"The response is compressed ({encoding[:40]}), although the request forbids it. Check the proxy "
+            "behind --url."
+        )
     is_stream = response.is_success and response.request.headers.get("accept") == "text/event-stream"
     if not is_stream:
         assert isinstance(response.stream, httpx.AsyncByteStream), "an asynchronous client has such streams"
@@ -39,8 +42,8 @@ class _BoundedStream(httpx.AsyncByteStream):
             size += len(chunk)
             if size > MAX_REPLY_BYTES:
                 raise UnexpectedReply(
-                    f"The answer is larger than any of this service's ({MAX_REPLY_BYTES:,} bytes). Check that --url is "
-                    "the address of a Throughline service."
+                    f"The response is larger than {MAX_REPLY_BYTES:,} bytes, the most that the service sends. "
+                    "Check that --url is the address of a Throughline service."
                 )
             yield chunk
 

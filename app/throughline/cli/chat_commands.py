@@ -78,7 +78,7 @@ async def show_help(state: ChatState, _argument: str) -> None:
     width = max(len(command.usage) for command in COMMANDS.values())
     for command in COMMANDS.values():
         state.screen.say(f"{command.usage:<{width}}  {command.purpose}")
-    state.screen.say("A message that begins with / is written with two: //etc/hosts. Ctrl-C stops an answer.")
+    state.screen.say("Write // for a message that begins with /: //etc/hosts. Ctrl-C stops an answer.")
 
 
 async def leave(state: ChatState, _argument: str) -> None:
@@ -134,6 +134,6 @@ def _hint(name: str) -> str:
     close = difflib.get_close_matches(name, COMMANDS, n=1)
     meant = f" Did you mean /{close[0]}?" if close else ""
     return (
-        f"There is no command /{one_line(name, limit=30)}.{meant} /help lists them; "
-        "a message that begins with / is written with two."
+        f"There is no command /{one_line(name, limit=30)}.{meant} /help lists them. Write // for a message that "
+        "begins with /."
     )

@@ -98,7 +98,7 @@ async def _version(client: ServiceClient, session_id: str, name: str) -> Summary
         return await client.summary(session_id, name)
     waiting = [version for version in await client.summaries(session_id) if version.state == PREPARED]
     if not waiting:
-        raise InvalidInput("No summary is prepared now; the list of summaries shows what there is.")
+        raise InvalidInput("No summary is prepared now. The list of summaries shows all versions.")
     return waiting[0]
 
 
@@ -129,7 +129,7 @@ async def unpin(state: ChatState, argument: str) -> None:
     """Remove the pin from the message at a position and from its group."""
     message = await _message_at(state, argument, command="/unpin")
     await state.client.unpin(session_of(state).id, message.id)
-    state.screen.say(f"#{message.position} is not pinned any more.")
+    state.screen.say(f"#{message.position} is no longer pinned.")
 
 
 async def _message_at(state: ChatState, argument: str, *, command: str) -> MessageOut:

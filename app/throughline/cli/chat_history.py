@@ -35,7 +35,7 @@ async def search(state: ChatState, words: str) -> None:
     """Print the messages of the session that match, with their positions."""
     session = session_of(state)
     if not words:
-        raise InvalidInput("Write /search with the words to look for.")
+        raise InvalidInput("Write /search with the words to find.")
     found = await state.client.search(session.id, words, limit=SHOWN_HITS)
     if not found:
         state.screen.say("Nothing was found. Try other words, or fewer of them.")

@@ -223,8 +223,8 @@ class ServiceClient:
                 f"Cannot connect to {self._place}. Start the service with `throughline serve`, or check --url."
             )
         if isinstance(error, httpx.TimeoutException):
-            return ServiceUnreachable(f"{self._place} did not answer in time. Try again, or look at the service's log.")
-        return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or look at the service's log.")
+            return ServiceUnreachable(f"{self._place} did not answer in time. Try again, or read the service's log.")
+        return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or read the service's log.")
 
     async def _up_to(
         self, limit: int, page_type: type[Page[Item]], path: str, query: Query, cursor: str = ""
@@ -297,7 +297,7 @@ class ServiceClient:
     def _sentence(self, response: httpx.Response) -> str:
         status = f"{response.status_code} {response.reason_phrase}".strip()
         if not response.headers.get("content-type", "").startswith("application/problem+json"):
-            return f"{self._place} answered {status} in a form that is not Throughline's. Check --url."
+            return f"{self._place} answered with status {status}, but not in Throughline's format. Check --url."
         problem = read_json(Problem, response.content)
         text = problem.detail or problem.title or f"The service answered {status}."
         if response.status_code == httpx.codes.UNAUTHORIZED:

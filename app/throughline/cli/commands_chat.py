@@ -36,7 +36,7 @@ async def chat_command(agent: str | None, session_id: UUID | None, target: Targe
             screen.note(f"chatting with {state.agent}; /help lists the commands, /quit or Ctrl-D leaves")
         await chat(state, lines)
         if lines.is_terminal and state.session is not None:
-            screen.note("come back with:", command=f"throughline chat --session {state.session.id}{target.options}")
+            screen.note("continue with:", command=f"throughline chat --session {state.session.id}{target.options}")
 
 
 @click.command("agents")

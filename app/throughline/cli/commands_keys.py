@@ -21,7 +21,7 @@ MOST_OF_NAME = 36  # an id
 DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)
 
 
-keys = click.Group("keys", help="Create, list and revoke API keys, in the database this machine is set up for.")
+keys = click.Group("keys", help="Create, list and revoke API keys in the database that this machine is configured for.")
 
 
 @keys.command("create")
@@ -34,7 +34,7 @@ keys = click.Group("keys", help="Create, list and revoke API keys, in the databa
     type=click.Choice([scope.value for scope in Scope]),
     default=DEFAULT_SCOPES,
     show_default=True,
-    help="May be given several times; act_as lets a back end name its end users.",
+    help="May be given several times; act_as lets a back end act for its end users.",
 )
 @data_dir_option
 @click.pass_obj
@@ -96,9 +96,9 @@ def _unknown(name: str) -> str:
 
     The name is cut to MOST_OF_NAME characters.
     """
-    text = f"There is no key {one_line(name, limit=MOST_OF_NAME)!r} in force."
+    text = f"There is no valid key {one_line(name, limit=MOST_OF_NAME)!r}."
     if len(name) < PREFIX_LENGTH:
-        text += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, this has {len(name)}."
+        text += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, but this one has {len(name)}."
     return f"{text} `throughline keys list` shows the prefixes."
 
 

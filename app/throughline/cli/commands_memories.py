@@ -92,12 +92,12 @@ async def edit(memory_id: UUID, text: str, target: Target) -> None:
 
 @memories.command("delete")
 @id_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
 def delete(memory_id: UUID, yes: bool, target: Target) -> None:
     """Delete a memory permanently."""
     if not yes:
-        click.confirm(f"Delete memory {memory_id}, for ever?", abort=True, err=True)
+        click.confirm(f"Delete memory {memory_id} permanently?", abort=True, err=True)
     asyncio.run(_delete(target, str(memory_id)))
 
 

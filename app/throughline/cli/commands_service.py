@@ -41,7 +41,7 @@ def serve(
 
 
 @click.command("worker")
-@click.option("--concurrency", type=click.IntRange(1, 5_000), help="Open turns.  [default: WORKER_CONCURRENCY]")
+@click.option("--concurrency", type=click.IntRange(1, 5_000), help="Most open turns.  [default: WORKER_CONCURRENCY]")
 @health_port_option
 @data_dir_option
 @click.pass_obj
@@ -96,9 +96,9 @@ async def link(dependencies: CliDependencies, user: str, data_dir: Path | None) 
 
 
 @slack.command("unlink")
-@click.option("--user", default="", help="The user whose Slack users are all unlinked.")
+@click.option("--user", default="", help="Unlink all Slack users of this user.")
 @click.option(
-    "--slack-user", default="", metavar="[TEAM:]USER", help="One Slack user, such as U012ABC or T012ABC:U012ABC."
+    "--slack-user", default="", metavar="[TEAM:]USER", help="Unlink one Slack user, such as U012ABC or T012ABC:U012ABC."
 )
 @data_dir_option
 @click.pass_obj
@@ -111,7 +111,7 @@ async def unlink(dependencies: CliDependencies, user: str, slack_user: str, data
     """
     team, _, name = slack_user.rpartition(":")
     if bool(user) == bool(name):
-        raise click.UsageError("Name one of --user and --slack-user.")
+        raise click.UsageError("Give either --user or --slack-user.")
     for ended in await dependencies.slack_unlink(LocalOptions(data_dir), SlackUnlink(user, slack_user=name, team=team)):
         click.echo(ended)
     Screen().note("they are guests from now on; answers to earlier messages still belong to the user")
@@ -137,7 +137,9 @@ async def show_status(dependencies: CliDependencies, data_dir: Path | None) -> N
     status = await dependencies.database_status(LocalOptions(data_dir))
     _show(status)
     if not status.is_current:
-        raise DatabaseUnusable("The schema is not what this version needs. Run `throughline db upgrade`.")
+        raise DatabaseUnusable(
+            "The schema does not have the revision that this version needs. Run `throughline db upgrade`."
+        )
 
 
 @db.command("address")
@@ -148,7 +150,8 @@ async def address(dependencies: CliDependencies, data_dir: Path | None) -> None:
     """Print the DATABASE_URL for your other programs; it contains the password."""
     click.echo(await dependencies.database_address(LocalOptions(data_dir)))
     Screen().note(
-        "the embedded PostgreSQL is there while a `throughline` process uses it, for this user of this machine"
+        "the embedded PostgreSQL runs only while a `throughline` process uses it; only this user of this machine "
+        "can connect"
     )
 
 

@@ -37,7 +37,7 @@ id_argument = click.argument("session_id", metavar="ID", type=click.UUID)
 @click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True)
 @click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @click.option("--agent", default="", help="Only sessions with this agent.")
-@click.option("--q", default="", help="Only sessions whose title holds this text.")
+@click.option("--q", default="", help="Only sessions whose title contains this text.")
 @target_options
 @asynchronous
 async def list_sessions(limit: int, cursor: str, agent: str, q: str, target: Target) -> None:
@@ -118,26 +118,29 @@ def import_file(file: BinaryIO, agent: str, title: str, target: Target) -> None:
 
 @sessions.command("delete")
 @id_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
 def delete(session_id: UUID, yes: bool, target: Target) -> None:
     """Delete a session with all its messages and summaries permanently."""
     if not yes:
-        click.confirm(f"Erase session {session_id} with its whole history, for ever?", abort=True, err=True)
+        click.confirm(f"Delete session {session_id} with its whole history permanently?", abort=True, err=True)
     asyncio.run(_delete(target, str(session_id)))
 
 
 @sessions.command("redact")
 @click.argument("session_id", metavar="SESSION", type=click.UUID)
 @click.argument("message", metavar="POSITION|ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
 def redact(session_id: UUID, message: str, yes: bool, target: Target) -> None:
     """Replace a message's text by a marker permanently, and delete everything that was made from the text."""
     name = _name_of(message)
     if not yes:
-        asked = f"Take away the text of message {name} of session {session_id} and all that was made from it, "
-        click.confirm(f"{asked}for ever?", abort=True, err=True)
+        asked = (
+            f"Replace the text of message {name} of session {session_id} by a marker, and delete everything made "
+            "from it, "
+        )
+        click.confirm(f"{asked}permanently?", abort=True, err=True)
     asyncio.run(_redact(target, str(session_id), name))
 
 
@@ -212,13 +215,13 @@ async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
 async def _delete(target: Target, session_id: str) -> None:
     async with open_client(target) as client:
         await client.delete_session(session_id)
-    Screen().note(f"session {session_id} is erased")
+    Screen().note(f"session {session_id} is deleted")
 
 
 async def _redact(target: Target, session_id: str, name: str) -> None:
     async with open_client(target) as client:
         message = await client.redact(session_id, await _message_id(client, session_id, name))
-    Screen().note(f"message #{message.position} is redacted: a marker stands in the place of its text")
+    Screen().note(f"message #{message.position} is redacted: a marker replaces its text")
 
 
 async def _message_id(client: ServiceClient, session_id: str, name: str) -> str:
@@ -239,5 +242,5 @@ def _name_of(argument: str) -> str:
         return str(UUID(argument))
     except ValueError:
         raise InvalidInput(
-            f"{one_line(argument, limit=40)!r} is neither the position of a message, like 12, nor its id."
+            f"{one_line(argument, limit=40)!r} is neither the position of a message, such as 12, nor its id."
         ) from None

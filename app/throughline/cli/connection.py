@@ -101,7 +101,9 @@ def target_options(command: Callable[..., object]) -> Callable[..., object]:
             help="Key for the service at --url.",
         ),
         click.option(
-            "--url", callback=_check_url, help="A running service; without it the service runs in this process."
+            "--url",
+            callback=_check_url,
+            help="Address of a running service; without it, the service runs in this process.",
         ),
     ):
         decorated = option(decorated)
@@ -126,13 +128,13 @@ def _check_url(_context: click.Context, _option: click.Parameter, value: str | N
     except httpx.InvalidURL:
         url = httpx.URL()
     if url.scheme not in {"http", "https"} or not url.host:
-        raise click.BadParameter(f"{value!r} is not an address like http://127.0.0.1:8000.")
+        raise click.BadParameter(f"{value!r} is not an address such as http://127.0.0.1:8000.")
     return value.rstrip("/")
 
 
 def _check_key(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not (value.isascii() and value.isprintable() and " " not in value):
-        raise click.BadParameter("A key is one word of plain characters, like tl_….")
+        raise click.BadParameter("A key is one word of ASCII characters, such as tl_….")
     return value or None
 
 

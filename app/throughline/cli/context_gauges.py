@@ -15,7 +15,7 @@ WIDE = 70  # columns from which on the bars have their long names
 INDENT = "  "
 FIRES = " ⚡"
 NEARLY_FULL = 0.75  # share of `fires_at` from which on a bar is yellow
-OVER_WINDOW = "over 100%: as it stands now; the next message makes it fit first"
+OVER_WINDOW = "over 100%: before the next message, the prompt is reduced until it fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _what_is_left_out(context: ContextOut) -> list[str]:
 def _next_step(context: ContextOut) -> str:
     match context.next_action if context.will_trigger else "none":
         case "compact":
-            return "⚡ The next message will trigger: older messages are shortened or summarized first."
+            return "⚡ The next message triggers a compaction: older messages are shortened or summarized first."
         case "prepare" | "none" if context.prepared is not None and context.messages_threshold is not None:
             return (
                 f"A summary is ready (through #{context.prepared.through_position}); it is used when space is needed."
@@ -170,7 +170,7 @@ def _next_step(context: ContextOut) -> str:
         case "none":
             return "The next message triggers nothing."
         case other:
-            return f"⚡ The next message will trigger: {one_line(other, limit=30)}."
+            return f"⚡ The next message triggers: {one_line(other, limit=30)}."
 
 
 def _summary_lines(context: ContextOut) -> list[str]:
@@ -179,7 +179,7 @@ def _summary_lines(context: ContextOut) -> list[str]:
         lines.append(f"Prepared: {_summary_text(context.prepared)}")
     reached = context.prepared or context.summary
     if context.counted_from_position != (0 if reached is None else reached.through_position):
-        lines.append(f"N and K count the messages behind #{context.counted_from_position}.")
+        lines.append(f"N and K count the messages after #{context.counted_from_position}.")
     if context.summary_failure is not None:
         failure = context.summary_failure
         lines.append(f"The last summary failed on {moment(failure.failed_at)}: {one_line(failure.reason, limit=300)}")

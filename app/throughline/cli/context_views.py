@@ -18,11 +18,11 @@ STUBS = frozenset({"pruned", "pruned_aggressively"})
 
 LESS_IS_SHOWN = "⚡ Older messages are left out or shortened."
 REASONS: Mapping[str, str] = {
-    "threshold": "the prompt is too full",
+    "threshold": "the prompt is above the threshold",
     "messages": "there are enough new messages (max_messages_before_summary)",
     "tokens": "there are enough new tokens (max_tokens_before_summary)",
-    "manual": "it was asked for",
-    "overflow": "the provider calls the prompt too long",
+    "manual": "it was requested",
+    "overflow": "the provider rejected the prompt as too long",
 }
 """Texts for the causes of a compaction, by the service's names for them."""
 
@@ -67,9 +67,7 @@ def span(first: int, last: int) -> str:
 def _what_happens(preview: PreviewOut) -> str:
     text = _action(preview)
     if preview.fired:
-        text += (
-            f" Done to the view: {', '.join(one_line(stage, limit=30).replace('_', ' ') for stage in preview.fired)}."
-        )
+        text += f" Stages: {', '.join(one_line(stage, limit=30).replace('_', ' ') for stage in preview.fired)}."
     if preview.floor_too_high and preview.action != "none":
         text += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little space."
     return text
@@ -84,11 +82,11 @@ def _action(preview: PreviewOut) -> str:
             is_only_pruned = STUBS.issuperset(preview.fired)
             return "⚡ Old tool outputs are shown as stubs." if is_only_pruned else LESS_IS_SHOWN
         case "adopt":
-            return f"⚡ Before the model is called, the prepared summary takes the place of older messages{cause}."
+            return f"⚡ Before the model is called, the prepared summary replaces older messages{cause}."
         case "compact":
             return f"⚡ Before the model is called, {_to_summarise(preview)} summarized{cause}."
         case "fit":
-            return f"⚡ Messages are shortened or left out until it fits{cause}."
+            return f"⚡ Messages are shortened or left out until the prompt fits{cause}."
         case other:
             return f"⚡ {one_line(other, limit=30)}{cause}."
 
@@ -109,7 +107,7 @@ def _to_summarise(preview: PreviewOut) -> str:
 def _rows(preview: PreviewOut) -> Iterator[Text]:
     rows = list(_rows_of(preview.messages))
     if preview.summarised_through:
-        yield Text(f"{INDENT}{span(1, preview.summarised_through)} stand in the summary", style="dim")
+        yield Text(f"{INDENT}{span(1, preview.summarised_through)} are in the summary", style="dim")
     if len(rows) > MOST_ROWS:
         left_out = rows[: len(rows) - MOST_ROWS]
         count = sum(row.count for row in left_out)

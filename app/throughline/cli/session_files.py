@@ -56,8 +56,8 @@ async def import_session(client: ServiceClient, content: bytes, renamed: Renamed
         return await client.import_session(content, kind=JSON_LINES, agent=renamed.agent, title=renamed.title)
     if not isinstance(whole, dict | list):
         raise InvalidInput(
-            "The file is neither JSON nor JSON Lines in UTF-8. It must hold a conversation in OpenAI's message format "
-            "or what `throughline sessions export` wrote."
+            "The file is neither JSON nor JSON Lines in UTF-8. It must contain a conversation in OpenAI's "
+            "message format or the output of `throughline sessions export`."
         )
     body = _conversation(whole, renamed)
     return await client.import_session(json.dumps(body).encode(), kind=JSON)

@@ -49,7 +49,9 @@ class SseParser:
         """Parse the next bytes and yield the completed events. Raises UnexpectedReply if an event is too large."""
         self._held += len(chunk)
         if self._held > MAX_EVENT_BYTES:
-            raise UnexpectedReply(f"An event of the stream is larger than any of this service's ({MAX_EVENT_BYTES:,}).")
+            raise UnexpectedReply(
+                f"An event of the stream is larger than {MAX_EVENT_BYTES:,} bytes, the most that the service sends."
+            )
         for line in self._lines(self._decoder.decode(chunk)):
             if line:
                 self._take_field(line)

@@ -26,7 +26,7 @@ def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
         yield _held(status.held, {noted.process.name: noted for noted in status.processes})
     work = (*status.jobs, *(() if status.slack is None else (status.slack,)))
     yield Text()
-    yield Text("Side jobs and answers to Slack" if status.slack is not None else "Side jobs")
+    yield Text("Side jobs and Slack deliveries" if status.slack is not None else "Side jobs")
     yield _work(work) if work else Text("none", style="dim")
 
 
@@ -34,12 +34,12 @@ def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
     versions = {noted.process.version for noted in status.processes}
     text = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
     living = sum(not noted.is_silent for noted in status.processes)
-    yield Text(f"Processes: {living}, {status.claiming_processes} of them take turns · schema {status.schema}{text}")
+    yield Text(f"Processes: {living}, taking turns: {status.claiming_processes} · schema {status.schema}{text}")
     shown = _shown(status.processes)
     if shown:
         yield _processes(shown, is_mixed=len(versions) > 1)
     if more := len(status.processes) - len(shown):
-        yield Text(f"and {more} more that have been silent for longer", style="dim")
+        yield Text(f"and {more} more, silent for longer", style="dim")
 
 
 def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
@@ -107,19 +107,21 @@ def _processes(processes: Sequence[ProcessReport], *, is_mixed: bool) -> Table:
 def _state(noted: ProcessReport) -> tuple[str, str]:
     """Return the state of a process as text, and its colour."""
     if noted.is_silent:
-        return "silent: it may be gone", BAD
+        return "silent, may be dead", BAD
     said = []
     if noted.state.concurrency and not noted.state.is_claiming:
         said.append("takes no turns now")
     if not noted.state.is_listening:
-        said.append("not listening")
+        said.append("receives no notifications")
     return (", ".join(said), WARNING) if said else ("ok", "")
 
 
 def _held(all_held: Sequence[HeldRuns], processes: dict[str, ProcessReport]) -> Table:
     table = _table("Held by", "Turns", "Lease left", "Longest", "State")
     for held in all_held:
-        left = duration(held.lease_seconds) if held.lease_seconds > 0 else f"over for {duration(-held.lease_seconds)}"
+        left = (
+            duration(held.lease_seconds) if held.lease_seconds > 0 else f"expired {duration(-held.lease_seconds)} ago"
+        )
         cells = (held.worker, str(held.runs), left, duration(held.oldest_seconds), _held_state(held, processes))
         table.add_row(*(Text(printable(cell), style=BAD if held.expired else "") for cell in cells))
     return table
@@ -130,14 +132,14 @@ def _held_state(held: HeldRuns, processes: Mapping[str, ProcessReport]) -> str:
     said = [f"{held.expired} EXPIRED"] if held.expired else []
     noted = processes.get(held.worker)
     if noted is None:
-        said.append("process gone")
+        said.append("process unknown")
     elif noted.is_silent:
         said.append("process silent")
     return ", ".join(said) or "ok"
 
 
 def _work(all_work: Sequence[WorkQueue]) -> Table:
-    table = _table("Kind", "Waiting", "Retrying", "Oldest", "In hand", "Failed in 24h")
+    table = _table("Kind", "Waiting", "Retrying", "Oldest", "Running", "Failed in 24h")
     for work in all_work:
         oldest = NONE if work.line.oldest_seconds is None else duration(work.line.oldest_seconds)
         counts = (work.line.waiting, work.retrying, work.in_hand, work.failed)

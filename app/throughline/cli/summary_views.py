@@ -56,7 +56,7 @@ def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) 
         for mark, line_text, style in changes
         for line in wrapped(f"{mark} {line_text}", width=width) or [""]
     ]
-    return Text("\n").join([Text(head, style="bold"), *(lines or [Text("Both say the same.")])])
+    return Text("\n").join([Text(head, style="bold"), *(lines or [Text("Both versions have the same text.")])])
 
 
 def versions_named(argument: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def versions_named(argument: str) -> tuple[str, ...]:
     """
     words = argument.split()
     if len(words) > MOST_VERSIONS:
-        raise InvalidInput("Write one version to read it, or two to see what changed between them.")
+        raise InvalidInput("Give one version to read it, or two to compare them.")
     return tuple(word if word == PREPARED else version_named(word) for word in words)
 
 
@@ -75,7 +75,7 @@ def version_named(argument: str) -> str:
     name = argument.removeprefix("v")
     if name.isascii() and (name.isdecimal() or _is_id(name)):
         return name
-    raise InvalidInput("Write the number or the id of a version; the list of summaries shows them.")
+    raise InvalidInput("Give the number or the id of a version. The list of summaries shows them.")
 
 
 def request_of(argument: str) -> JsonObject:
@@ -93,7 +93,7 @@ def request_of(argument: str) -> JsonObject:
 
 def cost_line(cost: SummaryCostOut) -> str:
     """Return the line on what a summary will read and cost."""
-    time = "" if cost.seconds is None else f", some {cost.seconds:.0f} seconds"
+    time = "" if cost.seconds is None else f", about {cost.seconds:.0f} seconds"
     return (
         f"{span(cost.from_position, cost.through_position)}, {counted(cost.message_count, 'message')}: about "
         f"{counted(cost.calls, 'call')} of the summary model, {cost.input_tokens:,} tokens read and at most "
@@ -120,17 +120,20 @@ def restored(version: SummaryVersionOut | None, session: SessionOut) -> str:
     A version that was in use already has changed nothing.
     """
     if version is None:
-        return f"Without a summary now: none of {session.message_count} messages is summarized. Its versions are kept."
+        return (
+            f"The session has no summary now: none of {session.message_count} messages is summarized. The "
+            "versions are kept."
+        )
     if version.state == "adopted":
         return f"{_name(version).capitalize()} is in use already; nothing has changed."
     return (
-        f"Back at {_name(version)}: {session.summarized_count} of {session.message_count} messages are summarized. "
-        "It is kept as a new version."
+        f"Restored {_name(version)}: {session.summarized_count} of {session.message_count} messages are "
+        "summarized. The restored summary is a new version."
     )
 
 
 def _name(version: SummaryVersionOut) -> str:
-    return "the prepared one" if version.version is None else f"version {version.version}"
+    return "the prepared version" if version.version is None else f"version {version.version}"
 
 
 def _place(version: SummaryVersionOut) -> str:

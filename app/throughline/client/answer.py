@@ -44,6 +44,6 @@ class Ended:
 
 def _why(run: Run) -> str:
     if run.status is RunStatus.CANCELLED:
-        return f"Run {run.id} was cancelled and has no whole answer. {AGAIN}"
+        return f"Run {run.id} was cancelled and has no complete answer. {AGAIN}"
     reason = f" ({run.error.type}): {run.error.detail}" if run.error is not None else "."
     return f"Run {run.id} failed{reason} {AGAIN}"

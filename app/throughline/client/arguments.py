@@ -67,7 +67,7 @@ def read_on_busy(given: OnBusy | str) -> OnBusy:
         return OnBusy(given)
     except ValueError:
         allowed = ", ".join(repr(one.value) for one in OnBusy)
-        raise InvalidInput(f"on_busy is {_shown(given)}; it may be one of {allowed}.", field="on_busy") from None
+        raise InvalidInput(f"on_busy is {_shown(given)}; it must be one of {allowed}.", field="on_busy") from None
 
 
 def _uuid(given: UUID | str, *, field: str) -> UUID:

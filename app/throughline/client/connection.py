@@ -63,8 +63,8 @@ def _urls_of_environment(direct_url: str) -> DatabaseUrls:
     settings = ClientSettings()
     if not settings.database_url:
         raise SettingInvalid(
-            "DATABASE_URL is not set. Set it in the environment, or give `connect` the address of the database that "
-            "the workers use; for one that the service keeps itself, `throughline db address` prints it."
+            "DATABASE_URL is not set. Set it in the environment, or give `connect` the address of the database "
+            "that the workers use; `throughline db address` prints that of the embedded database."
         )
     return DatabaseUrls(settings.database_url, direct_url or settings.database_direct_url)
 

@@ -30,7 +30,7 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise InvalidInput(f"{field.name} is {value!r}; it has to be a number above 0.", field=field.name)
+                raise InvalidInput(f"{field.name} is {value!r}; it must be a number above 0.", field=field.name)
 
     @property
     def caps(self) -> Caps:
