@@ -136,6 +136,25 @@ async def test_a_migration_that_is_killed_half_way_is_run_again(empty_database_u
     assert (await status(empty_database_url)).is_current
 
 
+async def test_columns_are_not_renamed_while_a_process_with_the_old_names_runs(empty_database_url: str) -> None:
+    await upgrade(empty_database_url)
+    await downgrade(empty_database_url, "0029")
+    await run_sql(
+        empty_database_url,
+        "insert into processes (id, kind, name, version, started_at, beat_at, concurrency, open_turns, jobs_in_hand, "
+        "is_claiming, is_listening) "
+        "values (gen_random_uuid(), 'worker', 'old-host:7', '0', now(), now(), 1, 0, 0, true, true)",
+    )
+
+    with pytest.raises(DatabaseUnusable, match=r"old-host:7 \(worker\)\. Stop them, then try again"):
+        await upgrade(empty_database_url)
+    assert (await status(empty_database_url)).current == "0029"
+
+    await run_sql(empty_database_url, "update processes set beat_at = now() - interval '1 minute'")
+    await upgrade(empty_database_url)
+    assert (await status(empty_database_url)).is_current
+
+
 async def test_an_unmigrated_database_is_not_ready_and_says_what_to_do(empty_database_url: str) -> None:
     with pytest.raises(DatabaseUnusable, match="throughline db upgrade"):
         await Database.open(DatabaseConfig(**urls_of(empty_database_url)))
