@@ -56,9 +56,9 @@ def _worker(options: WorkerOptions) -> None:
 
 
 def _slack(options: SlackOptions) -> None:
-    from throughline.assembly.programs import take_part_in_slack
+    from throughline.assembly.programs import serve_slack
 
-    take_part_in_slack(options)
+    serve_slack(options)
 
 
 def _slack_manifest(name: str, url: str) -> str:

@@ -42,7 +42,7 @@ async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: s
         ({"SLACK_BOT_TOKEN": "xoxb-1"}, "SLACK_SIGNING_SECRET is not set. Set it to the signing secret"),
         ({"SLACK_AGENT": "nope"}, "SLACK_AGENT: There is no agent 'nope'. Known agents: assistant"),
         ({"HOST": "exa mple"}, "Cannot listen on exa mple"),
-        ({"CORS_ORIGINS": "*"}, "CORS_ORIGINS: * would serve every page"),
+        ({"CORS_ORIGINS": "*"}, "CORS_ORIGINS: * would serve every web page"),
         ({"HOST": "0.0.0.0"}, "BOOTSTRAP_API_KEY"),  # noqa: S104  # the bind that must be refused
     ],
     ids=[

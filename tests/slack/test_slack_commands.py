@@ -58,7 +58,7 @@ async def test_summarize_takes_a_focus_and_what_takes_long_follows(ask: Asked) -
     await ask.stage.until(lambda: bool(ask.later))
 
     assert ask.focuses == ["the names", ""]
-    assert at_once.text == "I am at it…"
+    assert at_once.text == "Working on it…"
     assert ask.later[0][0] == "https://hooks.example/1"
     assert "900 → 300" in ask.later[0][1].text
 

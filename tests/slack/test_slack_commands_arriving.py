@@ -92,7 +92,7 @@ async def test_a_summary_that_takes_long_follows_over_the_response_url(arriving:
     arriving.ask.may_end.set()
     await arriving.ask.stage.until(lambda: bool(arriving.ask.later))
 
-    assert at_once == "I am at it…"
+    assert at_once == "Working on it…"
     assert [url for url, _ in arriving.ask.later] == [RESPONSE_URL]
 
 
@@ -144,7 +144,7 @@ async def test_link_and_resume_go_on_with_a_session_of_the_users(arriving: Arriv
 
     assert told == [
         'You are "anna" from now on; your earlier messages to me belong to that user now.',
-        "Only in a direct conversation with me: in a channel its members would read your own history.",
+        "Only in a direct conversation with me: in a channel, its members would read your history.",
         'Your next message here (outside a thread) goes on with "from afar".',
     ]
     assert (await arriving.ask.stage.rows("select session_id from runs order by seq"))[1:] == [(session.id,)]

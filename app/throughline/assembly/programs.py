@@ -42,9 +42,9 @@ def work(options: WorkerOptions) -> None:
     _run_until_stopped(_work(options))
 
 
-def take_part_in_slack(options: SlackOptions) -> None:
+def serve_slack(options: SlackOptions) -> None:
     """Run the Slack interface over Socket Mode until stopped."""
-    _run_until_stopped(_take_part_in_slack(options))
+    _run_until_stopped(_serve_slack(options))
 
 
 def _run_until_stopped(program: Coroutine[None, None, None]) -> None:
@@ -87,7 +87,7 @@ async def _work(options: WorkerOptions) -> None:
     check_unbroken(broken)
 
 
-async def _take_part_in_slack(options: SlackOptions) -> None:
+async def _serve_slack(options: SlackOptions) -> None:
     settings = _settings_with({"health_port": options.health_port}, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
@@ -100,7 +100,7 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
     ):
         tune_collector()
         stopping.started()
-        print(_start_line("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
+        print(_start_line("Throughline serves Slack", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
     check_unbroken(broken)
 

@@ -85,7 +85,9 @@ def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
 
 def sentence(error: RunError | None) -> str:
     """Return the error text that a person sees: one short sentence without internal details."""
-    text = error.detail if error is not None and error.detail else "Something went wrong here. Send it again."
+    text = (
+        error.detail if error is not None and error.detail else "An unexpected error occurred. Send the message again."
+    )
     line = " ".join(text.split())
     return f":warning: {line if len(line) <= LONGEST_SENTENCE else line[: LONGEST_SENTENCE - 1] + '…'}"
 

@@ -14,14 +14,14 @@ FULL, EMPTY, MARK = "█", "░", "│"
 CELLS = 20
 NAME_LENGTH = 40
 HELP = (
-    "*/agent* is about the thread you yourself last wrote in here, and names it.\n"
+    "*/agent* works on the thread here that you wrote in last, and names it.\n"
     "• `/agent context`: how full its context is, and what the next message triggers\n"
     "• `/agent summarize [focus]`: summarize all but the newest messages now\n"
-    "• `/agent new`: let the next message in that thread begin a new conversation; the old one is kept\n"
-    "• `/agent stop`: stop the answer that is being written, and what waits behind it\n"
-    "• `/agent resume SESSION_ID`: in a direct conversation, go on with a session you began elsewhere\n"
+    "• `/agent new`: begin a new conversation with the next message in that thread; the old one is kept\n"
+    "• `/agent stop`: stop the current answer and the messages that wait after it\n"
+    "• `/agent resume SESSION_ID`: in a direct conversation, continue a session that you began elsewhere\n"
     "• `/agent link CODE`: become the user for whom `throughline slack link --user NAME` made the code\n"
-    "An :octagonal_sign: under a message stops its answer. A message that still waits may be edited or deleted."
+    "An :octagonal_sign: under a message stops its answer. A message that is still waiting can be edited or deleted."
 )
 
 

@@ -30,10 +30,10 @@ The result then follows through the command's `response_url`.
 NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
 PARTED = "The next message in that thread already begins a new conversation."
 FORGOTTEN = "I no longer know in which thread here you wrote last. Write to me there first, then ask again."
-WRITE_FIRST = "Write to me here first, then use `/agent resume` again. It works only where nobody else reads along."
-NO_SUCH_SESSION = "There is no such session of yours. `throughline sessions list` shows what there is."
-ONLY_DIRECTLY = "Only in a direct conversation with me: in a channel its members would read your own history."
-BROKEN = "Something went wrong here. Try it again."
+WRITE_FIRST = "Write to me here first, then use `/agent resume` again. It works only where nobody else can read."
+NO_SUCH_SESSION = "There is no such session of yours. `throughline sessions list` shows your sessions."
+ONLY_DIRECTLY = "Only in a direct conversation with me: in a channel, its members would read your history."
+BROKEN = "An unexpected error occurred. Try again."
 log = structlog.get_logger(__name__)
 
 
@@ -74,7 +74,7 @@ class Commands:
         late = asyncio.create_task(self._follow_up(command, work))
         self._late.add(late)
         late.add_done_callback(self._late.discard)
-        return plain("I am at it…")
+        return plain("Working on it…")
 
     async def stop_by_sign(self, sign: StopSign) -> None:
         """Cancel the run of the message to which a participant added a stop reaction."""

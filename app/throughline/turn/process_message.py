@@ -19,8 +19,8 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
     _announce(turn, run)
     if run.attempt > turn.dependencies.config.max_attempts:
         raise RunAbandoned(
-            f"This message was tried {run.attempt - 1} times and no worker lived to finish it. "
-            "Send it again, perhaps changed; the conversation itself goes on."
+            f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
+            "complete. Send it again, perhaps changed. The conversation can continue."
         )
     agent = await assemble_agent(turn.dependencies, turn.dependencies.agents.get(run.agent))
     return {"agent": agent, "user": user_message(run)}

@@ -74,8 +74,8 @@ class ContextOut(Shape):
     will_trigger: bool
     next_action: Annotated[str, one_of("none", "prepare", "compact")] = Field(
         description=(
-            "what the next message would trigger; compact: the prompt is made smaller first; prepare: a summary"
-            " is written in the background after the answer"
+            "what an empty message with an empty answer would trigger; compact: the prompt is made smaller first;"
+            " prepare: a summary is written in the background after the answer"
         )
     )
     next_trigger: Annotated[str, one_of(*FiringGauge)] | None = Field(
@@ -141,7 +141,8 @@ class PreviewOut(Shape):
     threshold_tokens: int
     budget_tokens: int = Field(description="window minus the reserve for the answer")
     floor_too_high: bool = Field(
-        description="system prompt, tools, summary, pins and newest messages leave too little space"
+        description="system prompt, tools, summary, pins and newest messages leave too little space: "
+        "a compaction would soon be followed by the next"
     )
     summarised_through: int = Field(
         description="the last position that the adopted summary covers; 0 without a summary"

@@ -59,7 +59,7 @@ class MessagePage(Shape):
     """A page of messages, ordered by position."""
 
     data: list[MessageOut]
-    next_cursor: str | None = Field(description="send it as `cursor` for the next page")
+    next_cursor: str | None = Field(description="send it as `cursor` for the next page; null on the last page")
 
 
 class PinnedGroup(Shape):

@@ -238,7 +238,7 @@ class Worker:
                     await self._room.wait()
         except TimeoutError:
             raise TurnLimitReached(
-                f"All {self._config.concurrency} open turns of this process are taken. {LATER}"
+                f"All {self._config.concurrency} turn slots of this process are in use. {LATER}"
             ) from None
 
     def _now(self, claimer: Claimer, late: Sequence[RowLease]) -> Claimer:

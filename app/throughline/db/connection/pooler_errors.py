@@ -3,8 +3,8 @@
 from throughline.domain.errors import DatabaseFull, DatabaseUnusable, ThroughlineError
 
 ADVICE = (
-    "Let DATABASE_URL lead to the pooler, in transaction mode, and DATABASE_DIRECT_URL past it to the same database of "
-    "PostgreSQL itself; without a pooler only DATABASE_URL is set, to PostgreSQL itself."
+    "Set DATABASE_URL to the pooler, in transaction mode, and DATABASE_DIRECT_URL to the same database of PostgreSQL "
+    "itself. Without a pooler, set only DATABASE_URL, to PostgreSQL itself."
 )
 RETRY_AFTER_SECONDS = 1.0
 _PROTOCOL = "08P01"
@@ -26,7 +26,7 @@ def explain_pooler(code: str, text: str) -> ThroughlineError | None:
     if code != _PROTOCOL:
         return None
     if _has(text, _REFUSED_SETTINGS):
-        return DatabaseUnusable(f"A connection pooler refused the settings that we give a connection. {ADVICE}")
+        return DatabaseUnusable(f"A connection pooler refused the settings that every connection needs. {ADVICE}")
     if _has(text, _NOT_LET_IN):
         return DatabaseUnusable(
             "The connection pooler refused the connection: check role, password and database of DATABASE_URL."

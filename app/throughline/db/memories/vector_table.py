@@ -70,6 +70,6 @@ async def _create_extension(connection: AsyncConnection, state: RowMapping) -> N
         if sqlstate(error) != _NOT_ALLOWED:
             raise
         raise DatabaseUnusable(
-            "EMBEDDING_MODEL needs the extension pgvector, which our role may not create: let a superuser run "
-            f"`create extension vector` in the database {state['database']!r}, {_OR_NONE}"
+            "EMBEDDING_MODEL needs the extension pgvector, which the role of DATABASE_URL may not create: let a "
+            f"superuser run `create extension vector` in the database {state['database']!r}, {_OR_NONE}"
         ) from None
