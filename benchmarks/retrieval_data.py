@@ -1,9 +1,15 @@
-"""Meetings with questions and the turns that answer them (QMSum), as the retrieval benchmark reads them."""
+"""Conversations with questions and the lines that answer them, as the retrieval benchmark reads them.
+
+Two formats are known: QMSum's meetings (`*.jsonl`), and LoCoMo's dialogues of two people over many days (`*.json`,
+https://github.com/snap-research/locomo).
+"""
 
 import itertools
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from benchmarks.replay_data import Json, json_lines
@@ -12,12 +18,17 @@ NOISE = re.compile(r"\{\w+\}\s*")
 """What transcribers wrote for a cough or an unclear word."""
 
 
+EVIDENCE = re.compile(r"D\d+:\d+")
+SECONDS_A_LINE = 30
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one speaker said in one go."""
+    """What one speaker said in one go, and when, if that is known."""
 
     speaker: str
     text: str
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +56,9 @@ class Halves:
 
 
 def read_meetings(folder: Path) -> Halves:
-    """Return the meetings of all `*.jsonl` files in the folder, in the order of names and lines."""
-    meetings = tuple(map(_meeting, json_lines(folder)))
+    """Return the conversations of all `*.jsonl` and `*.json` files in the folder, in the order of names and lines."""
+    dialogues = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    meetings = (*map(_meeting, json_lines(folder)), *map(_dialogue, dialogues))
     return Halves(meetings[::2], meetings[1::2])
 
 
@@ -63,3 +75,23 @@ def _meeting(read: Json) -> Meeting:
         for asked in read["specific_query_list"]
     )
     return Meeting(lines, tuple(question for question in questions if question.spans))
+
+
+def _dialogue(read: Json) -> Meeting:
+    """Return a LoCoMo dialogue. The lines of one sitting are SECONDS_A_LINE apart; each piece of evidence is a span."""
+    lines: list[Line] = []
+    places: dict[str, int] = {}
+    for number in itertools.count(1):
+        if (began := read.get(f"session_{number}_date_time")) is None:
+            break
+        start = datetime.strptime(began, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+        for place, said in enumerate(read.get(f"session_{number}", ())):
+            places[said["dia_id"]] = len(lines)
+            lines.append(Line(said["speaker"], said["text"], start + place * timedelta(seconds=SECONDS_A_LINE)))
+    questions = (Question(asked["question"], _evidence(asked, places)) for asked in read["qa"])
+    return Meeting(tuple(lines), tuple(question for question in questions if question.spans))
+
+
+def _evidence(asked: Json, places: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    named = EVIDENCE.findall(" ".join(asked["evidence"]))
+    return tuple((place, place) for place in sorted({places[name] for name in named if name in places}))

@@ -12,9 +12,18 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Source
 
 _INSERT = """
-insert into messages (id, session_id, position, role, content, source, author)
-select gen_random_uuid(), $1, l.position, 'user', l.content, 'api', l.author
-from unnest($2::integer[], $3::text[], $4::text[]) as l (position, content, author)
+insert into messages (id, session_id, position, role, content, source, author, created_at)
+select gen_random_uuid(), $1, l.position, 'user', l.content, 'api', l.author, coalesce(l.created_at, now())
+from unnest($2::integer[], $3::text[], $4::text[], $5::timestamptz[]) as l (position, content, author, created_at)
+"""
+
+
+_TS_RANK = """
+select m.position - 1 from messages m, lateral (
+    select cast(replace(cast(plainto_tsquery('english', $2) as text), '&', '|') as tsquery) as words
+) q, lateral (select to_tsvector('english', concat(m.author, ': ', m.content)) as text) t
+where m.session_id = $1 and t.text @@ q.words
+order by ts_rank_cd(t.text, q.words, 1) desc, m.position limit 50
 """
 
 
@@ -32,7 +41,8 @@ class Archive:
         session, _ = await self.database.sessions.create(new)
         said = list(lines)
         positions, texts = list(range(1, len(said) + 1)), [line.text for line in said]
-        await self.connection.execute(_INSERT, session.id, positions, texts, [line.speaker for line in said])
+        speakers, times = [line.speaker for line in said], [line.at for line in said]
+        await self.connection.execute(_INSERT, session.id, positions, texts, speakers, times)
         await self.connection.execute("update sessions set message_count = $2 where id = $1", session.id, len(said))
         return session.id
 
@@ -40,6 +50,10 @@ class Archive:
         """Index the whole session."""
         while await self.database.history.index_session(session_id):
             pass
+
+    async def ts_rank(self, session_id: SessionId, question: str) -> list[int]:
+        """Return the lines, from 0, that PostgreSQL's own ranking finds, best first."""
+        return [row[0] for row in await self.connection.fetch(_TS_RANK, session_id, question)]
 
     async def vacuum(self) -> None:
         """Give the planner its statistics."""

@@ -1,7 +1,7 @@
 """Recall: queries of the stored message history, and their results."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, Role
@@ -33,11 +33,15 @@ class HistoryFilter:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """A search query: the words, the most messages to return, and the filter."""
+    """A search query: the words, the most messages to return, the filter, and the day it is asked on.
+
+    `today` is what "yesterday" or a month without a year refers to; None: such words are only words.
+    """
 
     text: str
     limit: int = 10
     only: HistoryFilter = field(default_factory=HistoryFilter)
+    today: date | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ with `recall: user` in the agent's file, all sessions of the same user.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from uuid import UUID
 
 from throughline.context.delimiters import delimited
 from throughline.context.recall_hints import TAG
 from throughline.context.truncate_text import truncate_middle
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import SessionId
+from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, searched_text
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
 from throughline.domain.text import is_blank
@@ -66,7 +67,9 @@ class _Recall:
         """
         if is_blank(query):
             raise ToolFailed("The query is empty. Write the words to look for.")
-        asked = HistoryQuery(query, min(max(limit, 1), MOST_HITS), HistoryFilter(before_run=context.run_id))
+        asked = HistoryQuery(
+            query, min(max(limit, 1), MOST_HITS), HistoryFilter(before_run=context.run_id), _day_of(context.run_id)
+        )
         session_id = None if context.may_recall_all else context.session_id
         try:
             found = await self._history.search(context.owner_id, session_id, asked)
@@ -113,6 +116,11 @@ async def _read(
         return await history.read(context.owner_id, session_id, *span)
     except NotFound as error:
         raise ToolFailed("There is no such conversation.") from error
+
+
+def _day_of(run_id: RunId) -> date:
+    """Return the day of a run: ids are UUIDv7, whose first 48 bits are the creation time in milliseconds."""
+    return datetime.fromtimestamp((run_id.int >> 80) / 1000, UTC).date()
 
 
 def _room(context: ToolContext, count: Count) -> ResultRoom:

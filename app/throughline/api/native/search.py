@@ -79,7 +79,8 @@ async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]
 
 
 async def _search(call: Call, session_id: SessionId | None, asked: SearchHistory) -> Response:
-    query = HistoryQuery(clean_text(asked.q), asked.limit, _filter(asked))
+    today = call.services.clock.now().date()
+    query = HistoryQuery(clean_text(asked.q), asked.limit, _filter(asked), today)
     found = await call.services.database.history.search(call.owner_id, session_id, query)
     return JsonResponse(search_json(found))
 

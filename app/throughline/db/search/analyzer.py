@@ -11,7 +11,7 @@ import snowballstemmer  # type: ignore[import-untyped]  # ships no types
 from throughline.db.search.stop_words import STOP_WORDS
 from throughline.domain.errors import SettingInvalid
 
-ANALYZER_VERSION = 1
+ANALYZER_VERSION = 2
 """Must change whenever a text's terms change; text indexed under another version is indexed again."""
 
 MAX_TERM_CHARACTERS = 128

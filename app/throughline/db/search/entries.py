@@ -21,16 +21,20 @@ MOST = 15
 AUTHOR, DAY = "@", "#"
 """Prefixes of the terms for a message's author and for its day; no term of a text begins with them."""
 
+AFTER_PAUSE = "^"
+"""The term of each message that begins a new episode, because a long pause precedes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexedMessage:
-    """The indexed data of a message: its text including tool calls, its author and its time."""
+    """The indexed data of a message: its text with tool calls, its author, its time, and whether a pause came first."""
 
     session_id: SessionId
     position: int
     text: str
     author: str | None
     created_at: datetime
+    is_after_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +123,5 @@ def author_terms(analyzer: Analyzer, name: str) -> set[str]:
 
 def _beside(analyzer: Analyzer, message: IndexedMessage) -> set[str]:
     names = author_terms(analyzer, message.author) if message.author else set()
-    return {*names, f"{DAY}{message.created_at.date().isoformat()}"}
+    pause = {AFTER_PAUSE} if message.is_after_pause else set()
+    return {*names, *pause, f"{DAY}{message.created_at.date().isoformat()}"}

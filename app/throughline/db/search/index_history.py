@@ -6,6 +6,7 @@ tokenizing and writing are separate steps, and no connection is held during toke
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -52,7 +53,13 @@ _UNINDEXED = """
     )"""
 _COLUMNS = """
     m.session_id, m.position, m.author, m.created_at, m.content, m.content_blocks, m.tool_calls, m.name,
-    coalesce(m.name = any(:recall_tools), false) as is_recalled"""
+    coalesce(m.name = any(:recall_tools), false) as is_recalled,
+    m.created_at - cast(:pause as interval) > (
+        select p.created_at from messages p where p.session_id = m.session_id and p.position = m.position - 1
+    ) as is_after_pause"""
+EPISODE_PAUSE = timedelta(hours=4)
+"""Pause after which a message begins a new episode of its conversation."""
+
 _IN_SCOPE = "s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)"
 _WAITING = sql(
     "{unindexed} select session_id, message_count - through_position as messages from unindexed",
@@ -230,6 +237,7 @@ class HistoryIndex:
             "analyzer": self.analyzer.name,
             "recall_tools": list(RECALL_TOOLS),
             "text_characters": MAX_TEXT_CHARACTERS,
+            "pause": EPISODE_PAUSE,
         }
 
     async def _read(self, session_id: SessionId) -> Sequence[Row]:
@@ -274,7 +282,7 @@ def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMess
 def _message(row: Row) -> IndexedMessage:
     """Return the message to index.
 
-    The text of a recall tool's result is not indexed: it would rank above the messages that it quotes.
+    Neither calls of recall tools nor their results are indexed: they would rank above the messages that they quote.
     """
     return IndexedMessage(
         session_id=SessionId(row["session_id"]),
@@ -282,10 +290,11 @@ def _message(row: Row) -> IndexedMessage:
         text="" if row["is_recalled"] else _text(row),
         author=row["author"],
         created_at=row["created_at"],
+        is_after_pause=bool(row["is_after_pause"]),
     )
 
 
 def _text(row: Row) -> str:
     content: Content = row["content"] if row["content_blocks"] is None else content_from(row["content_blocks"])
-    calls = [f"{call['name']} {call['arguments']}" for call in row["tool_calls"]]
+    calls = [f"{call['name']} {call['arguments']}" for call in row["tool_calls"] if call["name"] not in RECALL_TOOLS]
     return "\n".join([row["name"] or "", text_of(content), *calls])

@@ -1,8 +1,12 @@
-"""The ranking query: BM25 over the terms, extended by the terms of neighbouring messages.
+"""The ranking of messages: BM25 over the terms, extended by what stands around a message.
 
 A message scores for each query term it contains, and less for a term that only a neighbour contains, decreasing with
 the distance. The reason: an answer is often a turn away from the words of the question. Each term counts once, with its
 best score. So a part of the conversation with all query words ranks above one that repeats a single word.
+
+Messages between two long pauses form an episode. An episode is scored like one long message, and a share of its score
+is added to each of its messages. The sum is multiplied for what the query implies: an author whom it names, days, a
+time. Messages that only ask or are very short count less, because they rarely answer anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +15,21 @@ from typing import TypeAlias
 
 from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Statements
-from throughline.db.search.entries import LENGTH_STEP, LiveEntries
+from throughline.db.search.cues import Cues
+from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, LENGTH_STEP, LiveEntries
+from throughline.db.search.ranking_statement import (
+    BOUNDS,
+    CONDITIONS,
+    CUES,
+    EPISODES,
+    FILTERED,
+    FIND,
+    FIRST,
+    NEIGHBOURS,
+    NEWEST,
+    PINNED,
+    TERMS,
+)
 from throughline.db.statements.rows import MESSAGE_COLUMNS
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
@@ -27,160 +45,77 @@ The terms left out occur almost everywhere and matter little, so that very long 
 """
 
 
+SHORT_BYTES = 80
+QUESTION_BYTES = 400
+"""Size up to which a message with a question mark at its end is only a question; long answers may end with one too."""
+
+TIMES = (
+    r"\m(yesterday|today|tonight|tomorrow|ago|recently|(last|next|this) (week|month|year|night|weekend|morning|spring|"
+    r"summer|autumn|fall|winter|mon|tues|wednes|thurs|fri|satur|sun)\w*|"
+    r"(january|february|march|april|may|june|july|august|september|october|november|december)|"
+    r"(mon|tues|wednes|thurs|fri|satur|sun)day|(19|20)\d\d|(years?|months?|weeks?|days?|birthday))\M"
+)
+"""Words by which a message tells a time, as a regular expression of PostgreSQL."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Parameters of the ranking, tuned by benchmarks/retrieval.py on one half of its data.
 
     `saturation` and `length_share` are BM25's k1 and b. A term in a neighbouring message counts `nearby` times its
-    score there, decreasing linearly with the distance, and nothing beyond `reach` messages. A matching author counts
-    `author` times a matching word.
+    score there, decreasing linearly with the distance, and nothing beyond `reach` messages. A term in the message
+    before counts `previous` times its score, because that message is often the question. A matching author counts
+    `author` times a matching word, and an episode's score `episode` times. The other values multiply the score of
+    messages whose author the query names (`named`), that end with a question mark (`question`), that mention a time
+    when the query asks for one (`tells_when`), and that were written on a day the query names (`on_day`). A message
+    shorter than SHORT_BYTES counts by its share of that length to the power `short`.
     """
 
     saturation: float = 1.2
     length_share: float = 0.3
     nearby: float = 0.3
     reach: int = 6
-    author: float = 0.5
+    author: float = 1.0
+    previous: float = 0.7
+    episode: float = 0.7
+    named: float = 1.3
+    question: float = 0.8
+    tells_when: float = 1.3
+    on_day: float = 2.0
+    short: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search request: weighted terms, the owner, optionally one session, a filter, and the most results."""
+    """A search request: weighted terms, the owner, optionally one session, a filter, the most results, and cues."""
 
     owner_id: UserId
     session_id: SessionId | None
     terms: Mapping[str, float]
     only: HistoryFilter
     limit: int
+    cues: Cues
 
 
 Parameters: TypeAlias = dict[str, object]
 
-_CONDITIONS = """
-    and (cast(:role as text) is null or m.role = :role)
-    and (cast(:tool as text) is null or lower(m.name) = lower(:tool))
-    and (cast(:author as text) is null or lower(m.author) = lower(:author))
-    and (cast(:since as timestamptz) is null or m.created_at >= :since)
-    and (cast(:until as timestamptz) is null or m.created_at < :until)
-    and coalesce(m.content, cast(m.content_blocks as text)) ilike all (cast(:phrases as text[]))"""
-_FILTERED = "join messages m on m.session_id = b.session_id and m.position = b.position " + _CONDITIONS
-_BOUNDS = """bounds as materialized (
-        select cast(:after as integer) as low, cast(:before as integer) as high, own.session_id as own_session,
-            own.position as own_position
-        from (values (1)) one left join lateral (
-            select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
-            order by m.position limit 1
-        ) own on true
-    )"""
-_FIND = """
-    with {bounds}, numbers as materialized (
-        select cast(:saturation as float8) as saturation, cast(:length_share as float8) as length_share,
-            cast(:length_step as float8) as length_step, cast(:nearby as float8) as nearby,
-            cast(:reach as integer) as reach
-    ), distances as materialized (
-        select d.distance,
-            case when d.distance = 0 then 1 else nearby * (1 - abs(d.distance) / (reach + 1.0)) end as share
-        from numbers cross join lateral generate_series(-reach, reach) as d (distance)
-    ), asked as materialized (
-        select a.term, a.weight from unnest(cast(:terms as text[]), cast(:weights as float8[])) as a (term, weight)
-    ), scope as materialized (
-        select s.id from sessions s
-        where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
-    ), sizes as materialized (
-        select greatest(sum(sized.messages), 1) as messages,
-            greatest(sum(sized.terms) / greatest(sum(sized.messages), 1), 1) as mean
-        from (
-            select b.through_position - b.from_position + 1 as messages, b.term_count as terms
-            from search_blocks b join scope on scope.id = b.session_id
-            union all
-            select cast(:live_messages as bigint), cast(:live_term_count as bigint)
-        ) sized
-    ), live as materialized (
-        select l.session_id, a.term, a.weight, l.position, l.entry
-        from unnest(cast(:live_sessions as uuid[]), cast(:live_positions as integer[]), cast(:live_terms as text[]),
-                cast(:live_entries as integer[])) as l (session_id, position, term, entry)
-            join asked a on a.term = l.term join scope on scope.id = l.session_id
-    ), indexed as materialized (
-        select t.session_id, a.term, a.weight, t.from_position, t.entries
-        from scope cross join asked a join search_terms t on t.session_id = scope.id and t.term = a.term
-    ), counted as (
-        select c.term, sum(c.messages) as messages
-        from (
-            select term, cardinality(entries) as messages from indexed union all select term, 1 from live
-        ) c group by c.term
-    ), chosen as materialized (
-        select c.term, ln(1 + (greatest(z.messages - c.messages, 0) + 0.5) / (c.messages + 0.5)) as rarity
-        from (select *, sum(messages) over (order by messages, term) as so_far from counted) c cross join sizes z
-        where c.so_far <= :most_entries or c.so_far = c.messages
-    ), postings as materialized (
-        select i.session_id, i.term, i.weight * c.rarity as weight, i.from_position + (e.entry >> 8) as position,
-            e.entry & 255 as entry
-        from indexed i join chosen c on c.term = i.term cross join lateral unnest(i.entries) as e (entry)
-        union all
-        select l.session_id, l.term, l.weight * c.rarity, l.position, l.entry
-        from live l join chosen c on c.term = l.term
-    ), scored as materialized (
-        select p.session_id, p.position, p.term,
-            p.weight * (p.entry & 15) * (saturation + 1) / ((p.entry & 15) + saturation * case
-                when p.entry < 16 then 1
-                else 1 - length_share + length_share * power(2, length_step * ((p.entry >> 4) - 1)) / z.mean
-            end) as score
-        from postings p cross join sizes z cross join numbers
-            join bounds on p.position > bounds.low and p.position < bounds.high
-                and (p.session_id is distinct from own_session or p.position < own_position)
-    ), best as materialized (
-        select b.session_id, b.position
-        from (select session_id, position, sum(score) as score from scored group by session_id, position) b
-            {filtered}
-        order by b.score desc, b.position desc limit :candidates
-    ), around as materialized (
-        select distinct best.session_id, best.position + d.distance as position
-        from best cross join distances d
-            join bounds on best.position + d.distance > bounds.low and best.position + d.distance < bounds.high
-                and (best.session_id is distinct from own_session or best.position + d.distance < own_position)
-    ), pairs as materialized (
-        select a.session_id, a.position, a.position + d.distance as beside, d.share from around a cross join distances d
-    ), near as (
-        select p.session_id, p.position, n.term, max(n.score * p.share) as score
-        from pairs p join scored n on n.session_id = p.session_id and n.position = p.beside
-        group by p.session_id, p.position, n.term
-    ), ranked as (
-        select session_id, position, sum(score) as score from near group by session_id, position
-    )
-    select {message_columns}, {pinned}, b.score
-    from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
-        join scope on scope.id = m.session_id
-    where (m.name is null or m.name <> all(:recall_tools))
-        {conditions}
-    order by b.score desc, b.session_id desc, b.position desc limit :limit
-"""
-_NEWEST = """
-    with {bounds}
-    select {message_columns}, {pinned}, cast(0 as float8) as score
-    from sessions s join messages m on m.session_id = s.id
-        join bounds on m.position > bounds.low and m.position < bounds.high
-            and (m.session_id is distinct from own_session or m.position < own_position)
-    where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
-        and (m.name is null or m.name <> all(:recall_tools))
-        {conditions}
-    order by m.created_at desc, m.position desc limit :limit
-"""
-_PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pinned"
-
 
 def _statement(*, is_open: bool) -> Statement:
     return sql(
-        _FIND,
-        bounds=_BOUNDS,
-        filtered="" if is_open else _FILTERED,
-        conditions="" if is_open else _CONDITIONS,
+        FIND,
+        bounds=BOUNDS,
+        terms=TERMS,
+        episodes=EPISODES,
+        neighbours=NEIGHBOURS.format(filtered="" if is_open else FILTERED, first=FIRST if is_open else ""),
+        cues=CUES,
+        conditions="" if is_open else CONDITIONS,
         message_columns=MESSAGE_COLUMNS,
-        pinned=_PINNED,
+        pinned=PINNED,
     )
 
 
 _FIND_ANY, _FIND_SOME = _statement(is_open=True), _statement(is_open=False)
-_FIND_NEWEST = sql(_NEWEST, bounds=_BOUNDS, conditions=_CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=_PINNED)
+_FIND_NEWEST = sql(NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED)
 _LAST_POSITION = 2**31 - 1
 
 
@@ -188,7 +123,7 @@ async def find(
     tx: Statements, asked: SearchRequest, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
 ) -> Sequence[Row]:
     """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index."""
-    parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking)
+    parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking) | _cues(asked.cues)
     if _is_positional(asked.only):
         return await tx.fetch(_FIND_ANY, **parameters, recall_tools=list(hidden_tools))
     return await tx.fetch(_FIND_SOME, **parameters, **_conditions(asked.only), recall_tools=list(hidden_tools))
@@ -233,6 +168,27 @@ def _ranking(ranking: Ranking) -> Parameters:
         "length_step": LENGTH_STEP,
         "nearby": ranking.nearby,
         "reach": ranking.reach,
+        "previous": ranking.previous,
+        "episode": ranking.episode,
+        "after_pause": AFTER_PAUSE,
+        "beside": [AUTHOR, DAY],
+        "named": ranking.named,
+        "question": ranking.question,
+        "question_bytes": QUESTION_BYTES,
+        "short": ranking.short,
+        "short_bytes": SHORT_BYTES,
+        "tells_when": ranking.tells_when,
+        "on_day": ranking.on_day,
+    }
+
+
+def _cues(cues: Cues) -> Parameters:
+    return {
+        "names": list(cues.names),
+        "asks_when": cues.asks_when,
+        "times": TIMES,
+        "days_since": [days.since for days in cues.days],
+        "days_until": [days.until for days in cues.days],
     }
 
 

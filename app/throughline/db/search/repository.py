@@ -12,8 +12,10 @@ from throughline.db.jobs.kinds import index_job
 from throughline.db.jobs.queue import enqueue_job
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.catch_up import CatchUp
+from throughline.db.search.cues import cues_of
+from throughline.db.search.entries import AFTER_PAUSE
 from throughline.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
-from throughline.db.search.query import ReadQuery, read_query
+from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_query
 from throughline.db.search.rank import Ranking, SearchRequest, find, find_newest
 from throughline.db.search.snippet import snippet_of
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
@@ -75,13 +77,14 @@ class SearchRepository:
         filter such as `before:` with an invalid value.
         """
         read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
-        asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit)
+        cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
+        asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues)
         left: tuple[Waiting, ...] = ()
         if not read.terms:
             rows = await find_newest(self._transactions, asked, RECALL_TOOLS)
         else:
             live, left = await self._catch_up.catch_up(owner_id, session_id)
-            entries = await self._index.live_entries(live, read.terms)
+            entries = await self._index.live_entries(live, {*read.terms, AFTER_PAUSE})
             rows = await find(self._transactions, asked, entries, ranking, RECALL_TOOLS)
         if not rows and session_id is not None:
             await self._check_exists(owner_id, session_id)

@@ -1,0 +1,175 @@
+"""The ranking query in SQL. Its rules are explained in `rank.py`."""
+
+CONDITIONS = """
+    and (cast(:role as text) is null or m.role = :role)
+    and (cast(:tool as text) is null or lower(m.name) = lower(:tool))
+    and (cast(:author as text) is null or lower(m.author) = lower(:author))
+    and (cast(:since as timestamptz) is null or m.created_at >= :since)
+    and (cast(:until as timestamptz) is null or m.created_at < :until)
+    and coalesce(m.content, cast(m.content_blocks as text)) ilike all (cast(:phrases as text[]))"""
+FILTERED = "join messages m on m.session_id = b.session_id and m.position = b.position " + CONDITIONS
+BOUNDS = """bounds as materialized (
+        select cast(:after as integer) as low, cast(:before as integer) as high, own.session_id as own_session,
+            own.position as own_position
+        from (values (1)) one left join lateral (
+            select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
+            order by m.position limit 1
+        ) own on true
+    )"""
+TERMS = """
+    numbers as materialized (
+        select cast(:saturation as float8) as saturation, cast(:length_share as float8) as length_share,
+            cast(:length_step as float8) as length_step, cast(:nearby as float8) as nearby,
+            cast(:reach as integer) as reach
+    ), distances as materialized (
+        select d.distance,
+            case d.distance when 0 then 1 when -1 then cast(:previous as float8)
+                else nearby * (1 - abs(d.distance) / (reach + 1.0)) end as share
+        from numbers cross join lateral generate_series(-reach, reach) as d (distance)
+    ), asked as materialized (
+        select a.term, a.weight from unnest(cast(:terms as text[]), cast(:weights as float8[])) as a (term, weight)
+    ), scope as materialized (
+        select s.id from sessions s
+        where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
+    ), sizes as materialized (
+        select greatest(sum(sized.messages), 1) as messages,
+            greatest(sum(sized.terms) / greatest(sum(sized.messages), 1), 1) as mean
+        from (
+            select b.through_position - b.from_position + 1 as messages, b.term_count as terms
+            from search_blocks b join scope on scope.id = b.session_id
+            union all
+            select cast(:live_messages as bigint), cast(:live_term_count as bigint)
+        ) sized
+    ), all_live as materialized (
+        select l.session_id, l.position, l.term, l.entry
+        from unnest(cast(:live_sessions as uuid[]), cast(:live_positions as integer[]), cast(:live_terms as text[]),
+                cast(:live_entries as integer[])) as l (session_id, position, term, entry)
+            join scope on scope.id = l.session_id
+    ), live as materialized (
+        select l.session_id, a.term, a.weight, l.position, l.entry from all_live l join asked a on a.term = l.term
+    ), indexed as materialized (
+        select t.session_id, a.term, a.weight, t.from_position, t.entries
+        from scope cross join asked a join search_terms t on t.session_id = scope.id and t.term = a.term
+    ), counted as (
+        select c.term, sum(c.messages) as messages
+        from (
+            select term, cardinality(entries) as messages from indexed union all select term, 1 from live
+        ) c group by c.term
+    ), chosen as materialized (
+        select c.term, ln(1 + (greatest(z.messages - c.messages, 0) + 0.5) / (c.messages + 0.5)) as rarity
+        from (select *, sum(messages) over (order by messages, term) as so_far from counted) c cross join sizes z
+        where c.so_far <= :most_entries or c.so_far = c.messages
+    ), postings as materialized (
+        select i.session_id, i.term, i.weight, c.rarity, i.from_position + (e.entry >> 8) as position,
+            e.entry & 255 as entry
+        from indexed i join chosen c on c.term = i.term cross join lateral unnest(i.entries) as e (entry)
+        union all
+        select l.session_id, l.term, l.weight, c.rarity, l.position, l.entry
+        from live l join chosen c on c.term = l.term
+    ), starts as materialized (
+        select p.session_id, array_agg(p.position order by p.position) as positions
+        from (
+            select t.session_id, t.from_position + (e.entry >> 8) as position
+            from (select session_id from indexed union select session_id from live) f
+                join search_terms t on t.session_id = f.session_id and t.term = :after_pause
+                cross join lateral unnest(t.entries) as e (entry)
+            union all
+            select l.session_id, l.position from all_live l where l.term = :after_pause
+        ) p group by p.session_id
+    ), scored as materialized (
+        select p.session_id, p.position, p.term, p.weight, f.frequency, p.weight * p.rarity * f.frequency as score,
+            case when b.bucket > 0 then s.positions[b.bucket] else 0 end as episode,
+            s.positions[b.bucket + 1] as next_episode
+        from postings p cross join sizes z cross join numbers
+            join bounds on p.position > bounds.low and p.position < bounds.high
+                and (p.session_id is distinct from own_session or p.position < own_position)
+            left join starts s on s.session_id = p.session_id
+            cross join lateral (select coalesce(width_bucket(p.position, s.positions), 0) as bucket) b
+            cross join lateral (
+                select (p.entry & 15) * (saturation + 1) / ((p.entry & 15) + saturation * case
+                    when p.entry < 16 then 1
+                    else 1 - length_share + length_share * power(2, length_step * ((p.entry >> 4) - 1)) / z.mean
+                end) as frequency
+            ) f
+    )"""
+EPISODES = """
+    episodes_with as (
+        select session_id, episode, term, max(weight) as weight, sum(frequency) as frequency,
+            count(*) over (partition by term) as episodes
+        from scored where left(term, 1) <> all(cast(:beside as text[]))
+        group by session_id, episode, term
+    ), episodes as materialized (
+        select e.session_id, e.episode, cast(:episode as float8) * sum(
+            e.weight * ln(1 + (greatest(t.total - e.episodes, 0) + 0.5) / (e.episodes + 0.5))
+            * e.frequency * (saturation + 1) / (e.frequency + saturation)
+        ) as score
+        from episodes_with e cross join numbers cross join (
+            select (select count(*) from scope) + coalesce((select sum(cardinality(positions)) from starts), 0) as total
+        ) t group by e.session_id, e.episode
+    )"""
+FIRST = "order by score desc limit :candidates"
+"""Without a filter, only the best messages are read, as many as there are candidates."""
+
+NEIGHBOURS = """
+    best as materialized (
+        select b.session_id, b.position, b.episode, b.next_episode, coalesce(e.score, 0) as episode_score
+        from (
+            select s.session_id, s.position, s.episode, s.next_episode, sum(s.score) as score from scored s
+            group by s.session_id, s.position, s.episode, s.next_episode
+        ) b left join episodes e on e.session_id = b.session_id and e.episode = b.episode
+            {filtered}
+        order by b.score + coalesce(e.score, 0) desc, b.position desc limit :candidates
+    ), around as materialized (
+        select b.session_id, b.position + d.distance as position, max(case
+                when b.position + d.distance >= b.episode
+                    and (b.next_episode is null or b.position + d.distance < b.next_episode) then b.episode_score
+                else 0 end
+            ) as episode_score
+        from best b cross join distances d
+            join bounds on b.position + d.distance > bounds.low and b.position + d.distance < bounds.high
+                and (b.session_id is distinct from own_session or b.position + d.distance < own_position)
+        group by b.session_id, b.position + d.distance
+    ), pairs as materialized (
+        select a.*, a.position + d.distance as beside, d.share from around a cross join distances d
+    ), near as (
+        select p.session_id, p.position, n.term, max(n.score * p.share) as score, max(p.episode_score) as episode_score
+        from pairs p join scored n on n.session_id = p.session_id and n.position = p.beside
+        group by p.session_id, p.position, n.term
+    ), ranked as (
+        select session_id, position, sum(score) + max(episode_score) as score from near group by session_id, position
+        {first}
+    )"""
+CUES = """
+    case when string_to_array(lower(m.author), ' ') && cast(:names as text[]) then cast(:named as float8) else 1 end
+    * case when octet_length(m.content) < :question_bytes and right(rtrim(m.content, E' \\n*_"'')'), 1) in ('?', '？')
+        then cast(:question as float8) else 1 end
+    * case when octet_length(m.content) < :short_bytes
+        then power(greatest(octet_length(m.content), 1) / cast(:short_bytes as float8), cast(:short as float8))
+        else 1 end
+    * case when cast(:asks_when as boolean) and left(m.content, 4000) ~* :times
+        then cast(:tells_when as float8) else 1 end
+    * case when exists (
+        select from unnest(cast(:days_since as timestamptz[]), cast(:days_until as timestamptz[])) as d (since, until)
+        where m.created_at >= d.since and m.created_at < d.until
+    ) then cast(:on_day as float8) else 1 end"""
+FIND = """
+    with {bounds}, {terms}, {episodes}, {neighbours}
+    select {message_columns}, {pinned}, b.score * {cues} as score
+    from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
+        join scope on scope.id = m.session_id
+    where (m.name is null or m.name <> all(:recall_tools))
+        {conditions}
+    order by score desc, b.session_id desc, b.position desc limit :limit
+"""
+NEWEST = """
+    with {bounds}
+    select {message_columns}, {pinned}, cast(0 as float8) as score
+    from sessions s join messages m on m.session_id = s.id
+        join bounds on m.position > bounds.low and m.position < bounds.high
+            and (m.session_id is distinct from own_session or m.position < own_position)
+    where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
+        and (m.name is null or m.name <> all(:recall_tools))
+        {conditions}
+    order by m.created_at desc, m.position desc limit :limit
+"""
+PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pinned"
