@@ -24,11 +24,12 @@ SECONDS_A_LINE = 30
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one speaker said in one go, and when, if that is known."""
+    """What one speaker said in one go, when, if that is known, and in which role."""
 
     speaker: str
     text: str
     at: datetime | None = None
+    role: str = "user"
 
 
 @dataclass(frozen=True, slots=True)

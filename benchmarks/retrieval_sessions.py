@@ -13,8 +13,9 @@ from throughline.domain.message import Source
 
 _INSERT = """
 insert into messages (id, session_id, position, role, content, source, author, created_at)
-select gen_random_uuid(), $1, l.position, 'user', l.content, 'api', l.author, coalesce(l.created_at, now())
-from unnest($2::integer[], $3::text[], $4::text[], $5::timestamptz[]) as l (position, content, author, created_at)
+select gen_random_uuid(), $1, l.position, l.role, l.content, 'api', nullif(l.author, ''), coalesce(l.created_at, now())
+from unnest($2::integer[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    as l (position, role, content, author, created_at)
 """
 
 
@@ -40,9 +41,10 @@ class Archive:
         new = NewSession(owner_id=self.owner_id, agent="assistant", title="", source=Source.API, metadata={})
         session, _ = await self.database.sessions.create(new)
         said = list(lines)
-        positions, texts = list(range(1, len(said) + 1)), [line.text for line in said]
-        speakers, times = [line.speaker for line in said], [line.at for line in said]
-        await self.connection.execute(_INSERT, session.id, positions, texts, speakers, times)
+        columns = zip(
+            *((at, line.role, line.text, line.speaker, line.at) for at, line in enumerate(said, 1)), strict=True
+        )
+        await self.connection.execute(_INSERT, session.id, *(map(list, columns) if said else [[]] * 5))
         await self.connection.execute("update sessions set message_count = $2 where id = $1", session.id, len(said))
         return session.id
 

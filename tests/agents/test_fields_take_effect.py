@@ -102,6 +102,9 @@ IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("prune.max_output_bytes", 1_000, {}, tool_use(500)),
 ]
 
+IN_TURNS = ("recall",)
+"""Fields that act beside the engine: `tests/turn/test_quoted_history.py`."""
+
 IN_SUMMARIES: list[tuple[str, object]] = [
     ("window", 4096),
     ("token_counter", "tiktoken"),
@@ -136,7 +139,7 @@ def leaves(value: object, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_field_has_a_case_here() -> None:
-    tested = [name for name, *_ in IN_THE_ENGINE] + [name for name, _ in IN_SUMMARIES]
+    tested = [name for name, *_ in IN_THE_ENGINE] + [name for name, _ in IN_SUMMARIES] + [*IN_TURNS]
 
     assert sorted(tested) == sorted(leaves(ContextPolicy()))
 

@@ -75,6 +75,7 @@ async def pinning(database: Database) -> Pinning:
         runs=database.runs,
         messages=database.messages,
         events=database.events,
+        history=database.history,
         models=ScriptedModels(ScriptedModel()),
         tools=make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([AGENT]),

@@ -28,7 +28,9 @@ def side_jobs(
     schedules: Sequence[Schedule] = (),
 ) -> SideJobs:
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
-    prepare, index = partial(prepare_summary, stage.dependencies), partial(index_owner, stage.database.history)
+    history = stage.database.history
+    prepare = partial(prepare_summary, stage.dependencies, history.index_session)
+    index = partial(index_owner, history)
     known = {PREPARE_SUMMARY: prepare, INDEX_OWNER: index}
     registry = JobRegistry(known if kinds is None else kinds, schedules)
     config = JobsConfig("worker", concurrency, lease_seconds, poll_seconds=0.2, first_pause=SOON, longest_pause=SOON)
@@ -37,7 +39,7 @@ def side_jobs(
 
 async def do_summary_job(stage: Stage) -> NotDone | None:
     """Do the job of the stage's session once."""
-    return await prepare_summary(stage.dependencies, str(stage.session.id))
+    return await prepare_summary(stage.dependencies, stage.database.history.index_session, str(stage.session.id))
 
 
 @asynccontextmanager

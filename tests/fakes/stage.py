@@ -118,6 +118,7 @@ async def open_stage(
         runs=database.runs,
         messages=database.messages,
         events=database.events,
+        history=database.history,
         models=ScriptedModels(model),
         tools=tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([agent]),

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.planted_conversation import Fact, Planted, plant, read_scripts
 from fakes.conversations import open_conversation
-from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
+from fakes.summarised_history import fill_summarised
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import RecallReach
@@ -28,16 +28,6 @@ from throughline.wire.events import event_json
 
 TURNS = 2_000
 PLANNING = next(script for script in read_scripts() if script.name == "planning")
-INSERT = """
-insert into messages (id, session_id, position, role, content, source, token_count, counter)
-select gen_random_uuid(), $1, m.position, m.role, m.content, 'api', 1000, 'chars'
-from unnest($2::integer[], $3::text[], $4::text[]) as m (position, role, content)
-"""
-SUMMARISE = """
-update sessions s set message_count = m.position, conversation_summary = 'They talked about all kinds of things.',
-    summary_tokens = 20, summary_version = 1, summary_through_position = m.position, summary_through_id = m.id
-from messages m where s.id = $1 and m.session_id = s.id and m.position = $2
-"""
 
 
 def count(text: str) -> int:
@@ -56,8 +46,7 @@ def shown(request: ModelRequest) -> str:
 
 async def fill(database_url: str, session_id: SessionId, planted: Planted) -> None:
     rows = [(message.position, message.role.value, text_of(message.content)) for message in planted.messages]
-    await run_sql(database_url, INSERT, session_id, *(list(column) for column in zip(*rows, strict=True)))
-    await run_sql(database_url, SUMMARISE, session_id, len(rows))
+    await fill_summarised(database_url, session_id, rows)
 
 
 def few_of_each_kind(facts: Sequence[Fact]) -> list[Fact]:

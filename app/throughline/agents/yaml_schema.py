@@ -26,6 +26,7 @@ from throughline.context.policy import (
     ContextPolicy,
     ImportanceWeights,
     PrunePolicy,
+    Recall,
     Strategy,
     SummaryKind,
     SummaryPolicy,
@@ -171,6 +172,7 @@ class ContextSection(Section):
     )
     prune: PruneSection = PruneSection()
     summary: SummarySection = SummarySection()
+    recall: Recall = policy_field(ContextPolicy, "recall")
     token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
     pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
     importance: ImportanceSection = ImportanceSection()

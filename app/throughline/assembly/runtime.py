@@ -81,12 +81,12 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         open_configured_database(settings, kind) as database,
         open_memories(settings, kind, database, embedder, clock) as memories,
     ):
-        tools = _tools(settings, database)
-        check_names(agents.all(), defaults, models, tools)
+        check_names(agents.all(), defaults, models, tools := _tools(settings, database))
         dependencies = TurnDependencies(
             runs=database.runs,
             messages=database.messages,
             events=database.events,
+            history=database.history,
             models=models,
             tools=tools,
             agents=agents,
@@ -154,7 +154,7 @@ def _job_registry(
         *Indexing(database.history).schedules(),
         *memories.schedules,
     )
-    prepare = partial(prepare_summary, dependencies)
+    prepare = partial(prepare_summary, dependencies, database.history.index_session)
     index = partial(index_owner, database.history)
     return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
 

@@ -10,6 +10,7 @@ from throughline.wire.context import ContextOut
 from throughline.wire.events import (
     CompactionFinished,
     CompactionStarted,
+    HistoryQuoted,
     MessageCompleted,
     MessageDelta,
     Reset,
@@ -69,22 +70,30 @@ class AnswerView:
 
 
 def _remark(
-    event: ToolCallOut | ToolResult | CompactionStarted | CompactionFinished | Reset | ConnectionCut,
+    event: ToolCallOut | ToolResult | CompactionStarted | CompactionFinished | HistoryQuoted | Reset | ConnectionCut,
 ) -> str:
     match event:
+        case CompactionStarted() | CompactionFinished() | HistoryQuoted():
+            return _about_context(event)
         case ToolCallOut(name=name, arguments=arguments):
             return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
         case ToolResult(name=name, content=content, is_error=is_error):
             verb = "failed" if is_error else "returned"
             return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
-        case CompactionStarted(tokens=tokens):
-            return f"making the prompt smaller ({tokens:,} tokens in the prompt) …"
-        case CompactionFinished():
-            return _compacted(event)
         case Reset():
             return "the answer starts again"
         case ConnectionCut(attempt=attempt):
             return f"connection lost, trying again ({attempt})"
+
+
+def _about_context(event: CompactionStarted | CompactionFinished | HistoryQuoted) -> str:
+    match event:
+        case CompactionStarted(tokens=tokens):
+            return f"making the prompt smaller ({tokens:,} tokens in the prompt) …"
+        case CompactionFinished():
+            return _compacted(event)
+        case HistoryQuoted(positions=positions, tokens=tokens):
+            return f"quotes {', '.join(f'#{position}' for position in sorted(positions))} ({tokens:,} tokens)"
 
 
 def _compacted(event: CompactionFinished) -> str:

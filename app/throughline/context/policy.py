@@ -9,6 +9,13 @@ from enum import StrEnum
 from typing import Annotated
 
 
+class Recall(StrEnum):
+    """When the prompt quotes messages that the summary covers: never, or when the user's message asks for them."""
+
+    OFF = "off"
+    AUTO = "auto"
+
+
 class Strategy(StrEnum):
     """How a conversation over its threshold is made to fit the window."""
 
@@ -241,6 +248,12 @@ class ContextPolicy:
     prune: PrunePolicy = field(default_factory=PrunePolicy)
     summary: SummaryPolicy = field(default_factory=SummaryPolicy)
     importance: ImportanceWeights = field(default_factory=ImportanceWeights)
+
+    recall: Recall = Recall.AUTO
+    """Whether messages behind the summary are searched for what the user's message asks, and quoted in the prompt.
+
+    Measured by benchmarks/planted_recall.py: with it, prompts hold far more of the facts that are asked for.
+    """
 
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret
     """Name of the token counter.

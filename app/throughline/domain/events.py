@@ -26,6 +26,7 @@ class EventType(StrEnum):
     RUN_STARTED = "run.started"
     COMPACTION_STARTED = "context.compaction.started"
     COMPACTION_FINISHED = "context.compaction.finished"
+    HISTORY_QUOTED = "context.history.quoted"
     MESSAGE_DELTA = "message.delta"
     TOOL_CALL = "tool.call"
     TOOL_RESULT = "tool.result"
@@ -77,6 +78,20 @@ class CompactionFinished:
     tokens_before: int
     tokens_after: int
     through_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuoted:
+    """The notice that the prompt quotes earlier messages of the session that the user's message asks for.
+
+    `scores` are shares of the score of a message with every word of the question, in the order of `positions`.
+    `tokens` is what the quotations take, as the model counts.
+    """
+
+    type: ClassVar[EventType] = EventType.HISTORY_QUOTED
+    positions: tuple[int, ...]
+    scores: tuple[float, ...]
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +155,7 @@ Event: TypeAlias = (
     | AnswerReset
     | CompactionStarted
     | CompactionFinished
+    | HistoryQuoted
     | MessageDelta
     | MessageCompleted
     | ToolCalled

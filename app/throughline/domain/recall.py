@@ -12,7 +12,8 @@ class HistoryFilter:
     """Conditions on the messages that a search may find; None accepts all. Both position bounds are exclusive.
 
     `author` and `tool` are compared case-insensitively. All `phrases` must occur in the text exactly as written.
-    `before_run` excludes that run's messages and all later messages of its session.
+    `before_run` excludes that run's messages and all later messages of its session. `behind_cursor_of` excludes the
+    messages of that session that its summary does not cover yet.
     """
 
     role: Role | None = None
@@ -24,6 +25,7 @@ class HistoryFilter:
     until: datetime | None = None
     phrases: tuple[str, ...] = ()
     before_run: RunId | None = None
+    behind_cursor_of: SessionId | None = None
 
     @property
     def is_open(self) -> bool:
@@ -35,13 +37,17 @@ class HistoryFilter:
 class HistoryQuery:
     """A search query: the words, the most messages to return, the filter, and the day it is asked on.
 
-    `today` is what "yesterday" or a month without a year refers to; None: such words are only words.
+    `today` is what "yesterday" or a month without a year refers to; None: such words are only words. With
+    `only_indexed` the search takes one statement, and misses messages that are not indexed yet. A query that `is_plain`
+    has neither filters nor phrases: its text was not written for a search.
     """
 
     text: str
     limit: int = 10
     only: HistoryFilter = field(default_factory=HistoryFilter)
     today: date | None = None
+    only_indexed: bool = False
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The hits of a search, best first, and the sessions that could not be searched completely in time."""
+    """The hits of a search, best first, and the sessions that could not be searched completely in time.
+
+    `full_score` is the score of a message that has every word of the query once, whether or not there is one.
+    """
 
     hits: tuple[Hit, ...]
     incomplete_sessions: tuple[SessionId, ...] = ()
+    full_score: float = 0.0

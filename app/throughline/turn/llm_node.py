@@ -1,12 +1,14 @@
 """Fourth node of the turn's graph: reduces the context, calls the model, and stores a step or returns the answer."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 from langgraph.runtime import Runtime
 
 from throughline.context.fit_prompt import FittedPrompt
+from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
 from throughline.domain.events import MessageCompleted, ToolCalled
@@ -17,6 +19,7 @@ from throughline.prompting.calibrate import learn_from_overflow, learn_from_usag
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_model import call_model
+from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
@@ -42,7 +45,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     smaller prompt is sent.
     """
     turn, conversation = runtime.context, present(state.conversation)
-    result = await _call_with_retries(turn, present(state.agent), conversation)
+    result = await _call_with_retries(turn, present(state.agent), conversation, state.quotations)
     agent, conversation, step = result.agent, result.context.conversation, result.step
     if not _may_use_tools(agent, conversation):
         step = without_calls(step)
@@ -94,9 +97,15 @@ def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComp
     return replace(step, tool_calls=tuple(calls))
 
 
-async def _call_with_retries(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
-    """Reduce the context and call the model; after a refusal as too long, try once with a smaller prompt."""
+async def _call_with_retries(
+    turn: Turn, agent: ReadyAgent, conversation: Conversation, quotations: Sequence[Quotation]
+) -> ModelCallResult:
+    """Reduce the context and call the model; after a refusal as too long, try once with a smaller prompt.
+
+    The smaller prompt has no quotations.
+    """
     context = await fit_prompt(turn, await reduce_context(turn, agent, conversation))
+    context = quote_history(turn, context, quotations)
     try:
         return await _call(turn, agent, context)
     except ContextOverflow as overflow:

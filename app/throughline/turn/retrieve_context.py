@@ -3,6 +3,7 @@
 The cursor is the last position that the summary covers.
 """
 
+import asyncio
 from dataclasses import replace
 
 from langgraph.runtime import Runtime
@@ -11,6 +12,7 @@ from throughline.domain.conversation import Conversation
 from throughline.prompting.conversation import tokens_loaded
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
+from throughline.turn.recall_history import recall_history
 from throughline.turn.reduce_context import reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.tool_node import open_calls
@@ -19,13 +21,16 @@ from throughline.turn.tool_node import open_calls
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Load the session and its newest messages in one query, plan the prompt, and compact if the plan says so.
 
+    Beside that, search the history for what the user's message asks.
+
     A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
     """
     turn, agent = runtime.context, present(state.agent)
     user = await count_new(present(state.user), agent.counter)
-    conversation = await _load(turn, state, agent)
+    run = state.claimed.run
+    conversation, quotations = await asyncio.gather(_load(turn, state, agent), recall_history(turn, agent, run, user))
     reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
-    return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages}
+    return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages, "quotations": quotations}
 
 
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from throughline.context.decide_compaction import CompactionAllowance
+from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Source
 from throughline.domain.prompt import MAX_ANSWER_BYTES, Usage
 from throughline.domain.run import ClaimedRun, Lease
+from throughline.ports.history import History
 from throughline.ports.storage import EventStore, RunStore
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.dependencies import SummaryDependencies
@@ -21,7 +23,8 @@ class TurnState:
     """State that LangGraph passes from node to node. Each node returns its new fields; nothing is changed in place.
 
     process_message sets `agent` and `user`, retrieve_context sets `conversation`, llm_node sets `answer`. `stages`
-    names every reduction of the context in this turn.
+    names every reduction of the context in this turn. `quotations` are earlier messages that the user's message asks
+    for.
     """
 
     claimed: ClaimedRun
@@ -31,6 +34,7 @@ class TurnState:
     answer: NewMessage | None = None
     usage: Usage = field(default_factory=Usage)
     stages: tuple[str, ...] = ()
+    quotations: tuple[Quotation, ...] = ()
 
 
 def present(value: T | None) -> T:
@@ -65,6 +69,7 @@ class TurnDependencies(SummaryDependencies):
 
     runs: RunStore
     events: EventStore
+    history: History
     config: TurnConfig
 
 

@@ -41,6 +41,14 @@ class CompactionFinished(Shape):
     through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")
 
 
+class HistoryQuoted(Shape):
+    """The prompt quotes earlier messages that the user's message asks for."""
+
+    positions: list[int]
+    scores: list[float] = Field(description="shares of the score of a message with every word of the question")
+    tokens: int
+
+
 class MessageDelta(Shape):
     """The next piece of the answer."""
 
@@ -91,6 +99,7 @@ EventData: TypeAlias = (
     RunStarted
     | CompactionStarted
     | CompactionFinished
+    | HistoryQuoted
     | MessageDelta
     | ToolCallOut
     | ToolResult
@@ -102,6 +111,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.RUN_STARTED: RunStarted,
     EventType.COMPACTION_STARTED: CompactionStarted,
     EventType.COMPACTION_FINISHED: CompactionFinished,
+    EventType.HISTORY_QUOTED: HistoryQuoted,
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.TOOL_CALL: ToolCallOut,
     EventType.TOOL_RESULT: ToolResult,

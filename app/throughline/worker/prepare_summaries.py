@@ -3,6 +3,7 @@
 Losing the job costs only time, because a turn that needs a missing summary writes it itself.
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId
 from throughline.execution.compute_threads import work_for
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.summary.prepare import is_next_due, prepare_next
 from throughline.turn.state import TurnDependencies
 from throughline.worker.jobs import NotDone
@@ -22,8 +24,12 @@ MOST_PLANS = 3
 log = structlog.get_logger(__name__)
 
 
-async def prepare_summary(dependencies: TurnDependencies, subject: str) -> NotDone | None:
+async def prepare_summary(
+    dependencies: TurnDependencies, index_session: Callable[[SessionId], Awaitable[int]], subject: str
+) -> NotDone | None:
     """Prepare one due summary of the session named by `subject`; a repeated call finds nothing to do.
+
+    Afterwards index the session's messages, so that those the summary covers can be found and quoted.
 
     If more is due afterwards, the next round prepares it, so that other sessions get their turn in between. That
     happens with a long history, or if a turn ended meanwhile and found this job queued. Raises DatabaseUnavailable.
@@ -32,10 +38,13 @@ async def prepare_summary(dependencies: TurnDependencies, subject: str) -> NotDo
     try:
         owner_id = await dependencies.messages.find_owner(session_id)
         work_for(owner_id)
-        return await _prepare(dependencies, session_id)
+        not_done = await _prepare(dependencies, session_id)
     except NotFound:
         log.info("job skipped, session deleted", session_id=subject)
         return None
+    with ErrorBoundary(log.warning, "session indexing failed", session_id=subject):
+        await index_session(session_id)
+    return not_done
 
 
 async def _prepare(dependencies: TurnDependencies, session_id: SessionId) -> NotDone | None:

@@ -14,6 +14,7 @@ from throughline.domain.events import (
     CompactionStarted,
     Event,
     EventType,
+    HistoryQuoted,
     MessageCompleted,
     MessageDelta,
     RunEnded,
@@ -30,10 +31,11 @@ from throughline.domain.run import Run, RunStatus
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
-STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted]] = {
+STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted | HistoryQuoted]] = {
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.RESET: AnswerReset,
     EventType.COMPACTION_STARTED: CompactionStarted,
+    EventType.HISTORY_QUOTED: HistoryQuoted,
 }
 """Event types whose JSON holds exactly the fields of the event class."""
 

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.entries import AUTHOR, DAY
+from throughline.db.search.stop_words import ASKING_WORDS, stop_words_of
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter
@@ -61,6 +62,19 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
     terms = _terms(words, ISO_DAY.findall(rest), author_weight) if words else {}
     return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)))
+
+
+def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
+    """Return the query of the words of `text`, without filters and phrases.
+
+    Words with which people only ask, and the stop words of the text's own language, are left out, unless there are no
+    others.
+    """
+    text = text[:MAX_QUERY_CHARACTERS]
+    words = _words(analyzer, text)
+    asking = {analyzer.word(word) for word in (*ASKING_WORDS, *stop_words_of(text))}
+    words = {word: weight for word, weight in words.items() if word not in asking} or words
+    return ReadQuery(_terms(words, ISO_DAY.findall(text), author_weight) if words else {}, frozenset(words), only)
 
 
 def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Statements
+from throughline.db.search.analyzer import UNSPACED
 from throughline.db.search.cues import Cues
 from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, LENGTH_STEP, LiveEntries
 from throughline.db.search.ranking_statement import (
@@ -25,6 +26,7 @@ from throughline.db.search.ranking_statement import (
     FILTERED,
     FIND,
     FIRST,
+    FULL_SCORE,
     NEIGHBOURS,
     NEWEST,
     PINNED,
@@ -44,6 +46,9 @@ MOST_ENTRIES = 20_000
 The terms left out occur almost everywhere and matter little, so that very long sessions take little longer to search.
 """
 
+
+PAIR_WANTED = 0.5
+"""Share of the pairs of characters of a question that a full answer has: others span two words of the question."""
 
 SHORT_BYTES = 80
 QUESTION_BYTES = 400
@@ -108,6 +113,7 @@ def _statement(*, is_open: bool) -> Statement:
         episodes=EPISODES,
         neighbours=NEIGHBOURS.format(filtered="" if is_open else FILTERED, first=FIRST if is_open else ""),
         cues=CUES,
+        full_score=FULL_SCORE,
         conditions="" if is_open else CONDITIONS,
         message_columns=MESSAGE_COLUMNS,
         pinned=PINNED,
@@ -137,7 +143,10 @@ async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequen
 
 def _is_positional(only: HistoryFilter) -> bool:
     """Whether the filter uses only positions, so that it can be applied without reading the messages."""
-    return only == HistoryFilter(after=only.after, before=only.before, before_run=only.before_run)
+    positions = HistoryFilter(
+        after=only.after, before=only.before, before_run=only.before_run, behind_cursor_of=only.behind_cursor_of
+    )
+    return only == positions
 
 
 def _asked(asked: SearchRequest) -> Parameters:
@@ -148,6 +157,7 @@ def _asked(asked: SearchRequest) -> Parameters:
         "after": only.after or 0,
         "before": _LAST_POSITION if only.before is None else min(only.before, _LAST_POSITION),
         "before_run": only.before_run,
+        "cursor_of": only.behind_cursor_of,
         "limit": asked.limit,
     }
 
@@ -156,6 +166,7 @@ def _terms(asked: SearchRequest) -> Parameters:
     return {
         "terms": list(asked.terms),
         "weights": list(asked.terms.values()),
+        "wanted": [PAIR_WANTED if UNSPACED.match(term) else 1.0 for term in asked.terms],
         "most_entries": MOST_ENTRIES,
         "candidates": max(CANDIDATES, 4 * asked.limit),
     }

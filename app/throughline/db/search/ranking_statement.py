@@ -12,8 +12,11 @@ BOUNDS = """bounds as materialized (
         select cast(:after as integer) as low, cast(:before as integer) as high, own.session_id as own_session,
             own.position as own_position
         from (values (1)) one left join lateral (
-            select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
-            order by m.position limit 1
+            (select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
+            order by m.position limit 1)
+            union all
+            select s.id, s.summary_through_position + 1 from sessions s where s.id = cast(:cursor_of as uuid)
+            limit 1
         ) own on true
     )"""
 TERMS = """
@@ -27,7 +30,9 @@ TERMS = """
                 else nearby * (1 - abs(d.distance) / (reach + 1.0)) end as share
         from numbers cross join lateral generate_series(-reach, reach) as d (distance)
     ), asked as materialized (
-        select a.term, a.weight from unnest(cast(:terms as text[]), cast(:weights as float8[])) as a (term, weight)
+        select a.term, a.weight, a.wanted
+        from unnest(cast(:terms as text[]), cast(:weights as float8[]), cast(:wanted as float8[]))
+            as a (term, weight, wanted)
     ), scope as materialized (
         select s.id from sessions s
         where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
@@ -152,9 +157,14 @@ CUES = """
         select from unnest(cast(:days_since as timestamptz[]), cast(:days_until as timestamptz[])) as d (since, until)
         where m.created_at >= d.since and m.created_at < d.until
     ) then cast(:on_day as float8) else 1 end"""
+FULL_SCORE = """
+    select sum(a.weight * a.wanted * ln(1 + (greatest(z.messages - coalesce(c.messages, 0), 0) + 0.5)
+        / (coalesce(c.messages, 0) + 0.5)))
+    from asked a left join counted c on c.term = a.term cross join sizes z
+    where left(a.term, 1) <> all(cast(:beside as text[]))"""
 FIND = """
     with {bounds}, {terms}, {episodes}, {neighbours}
-    select {message_columns}, {pinned}, b.score * {cues} as score
+    select {message_columns}, {pinned}, b.score * {cues} as score, ({full_score}) as full_score
     from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
         join scope on scope.id = m.session_id
     where (m.name is null or m.name <> all(:recall_tools))

@@ -13,9 +13,9 @@ from throughline.db.jobs.queue import enqueue_job
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.catch_up import CatchUp
 from throughline.db.search.cues import cues_of
-from throughline.db.search.entries import AFTER_PAUSE
+from throughline.db.search.entries import AFTER_PAUSE, LiveEntries
 from throughline.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
-from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_query
+from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_plain, read_query
 from throughline.db.search.rank import Ranking, SearchRequest, find, find_newest
 from throughline.db.search.snippet import snippet_of
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
@@ -76,22 +76,31 @@ class SearchRepository:
         A query without words returns the newest messages that pass its filter. Raises NotFound, and InvalidInput for a
         filter such as `before:` with an invalid value.
         """
-        read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
+        read = self._read(query, ranking)
         cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
         asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues)
         left: tuple[Waiting, ...] = ()
+        if not read.terms and query.is_plain:
+            return Found(())
         if not read.terms:
             rows = await find_newest(self._transactions, asked, RECALL_TOOLS)
         else:
-            live, left = await self._catch_up.catch_up(owner_id, session_id)
-            entries = await self._index.live_entries(live, {*read.terms, AFTER_PAUSE})
+            entries = LiveEntries()
+            if not query.only_indexed:
+                live, left = await self._catch_up.catch_up(owner_id, session_id)
+                entries = await self._index.live_entries(live, {*read.terms, AFTER_PAUSE})
             rows = await find(self._transactions, asked, entries, ranking, RECALL_TOOLS)
-        if not rows and session_id is not None:
+        if not rows and session_id is not None and not query.only_indexed:
             await self._check_exists(owner_id, session_id)
         if left:
             with ErrorBoundary(log.warning, "indexing job not enqueued"):
                 await enqueue_job(self._transactions, index_job(owner_id))
-        return Found(await self._hits(rows, read), tuple(found.session_id for found in left))
+        full_score = next((row["full_score"] or 0.0 for row in rows if "full_score" in row), 0.0)
+        return Found(await self._hits(rows, read), tuple(found.session_id for found in left), full_score)
+
+    def _read(self, query: HistoryQuery, ranking: Ranking) -> ReadQuery:
+        read = read_plain if query.is_plain else read_query
+        return read(self._analyzer, query.text, query.only, author_weight=ranking.author)
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""

@@ -4,6 +4,8 @@ The lists are short. Words such as `how` and `about` get a low weight by their f
 match.
 """
 
+import re
+
 LISTS = {
     "english": """
         a am an and are as at be been but by can could d did do does don for from had has have he her him his
@@ -23,3 +25,22 @@ LISTS = {
 
 STOP_WORDS = {language: frozenset(words.split()) for language, words in LISTS.items()}
 """Stop words by language. A language without a list has none, which only makes the index larger."""
+
+_ASKING = """
+    say says said saying tell tells told mention mentions mentioned talk talks talked discuss discussed remember recall
+    remind know think mean ask asked show give find look search list quote repeat please earlier before again
+    sagen sagt sagte gesagt erzählen erzählt erwähnt besprochen erinnern erinnere erinnerst weißt gib zeig zeige nenne
+    nochmal bitte vorher
+    dijo dije dijimos dijiste dicho decir recuerda recuerdas recuerdame dime muestra busca favor antes
+    dit disait dire dites rappelle rappelles rappeler souviens montre cherche donne avant
+    说过 我们 们说 过什 什么 关于 记得 告诉 之前 请问"""
+ASKING_WORDS = frozenset(_ASKING.split())
+"""Words with which people ask for something said before. In a question they tell nothing about its subject."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def stop_words_of(text: str) -> frozenset[str]:
+    """Return the stop words of the language from whose list the text has the most words; none if it has none."""
+    words = {word.lower() for word in _WORD.findall(text)}
+    return max(STOP_WORDS.values(), key=lambda listed: len(words & listed)) if words else frozenset()
