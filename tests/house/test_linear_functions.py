@@ -11,7 +11,9 @@ from house.hostile_texts import ENDS, SHAPES, Shape
 from throughline.agents.validation_errors import show
 from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
+from throughline.context.contains_quotation import contains_quotation
 from throughline.context.delimiters import escaped, undelimited
+from throughline.context.find_citations import find_citations
 from throughline.context.stages.keep_important import distinct_words
 from throughline.context.summaries.check_summary import Sources, check_summary
 from throughline.context.summaries.find_facts import facts_of
@@ -52,6 +54,8 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "check_summary of a record": lambda text: check_summary(
         text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(f"[#1 user] {text}", "", (1, 9))
     ),
+    "find_citations": lambda text: find_citations(text, most=len(text)),
+    "contains_quotation": lambda text: contains_quotation(text, f"{text[:1000]}…a"),
     "truncate_middle": lambda text: truncate_middle(text, 500, CHARS),
     "cut_to_bytes": lambda text: cut_to_bytes(text, 2000),
     "distinct_words": lambda text: distinct_words([text]),
@@ -74,6 +78,7 @@ SHORT_STRIDE = 12
 """In every run one in so many of the shapes is tried."""
 
 LISTS = (Shape("|a|\n|-|\n", "|a|\n"), Shape("|a", "|"), Shape("", "[x](http://a "), Shape("", "wibble wobble. "))
+QUOTED = (Shape("", '"a [#1]'), Shape("", "'a' [#1]"), Shape('"', "'! "), Shape("", "[#1-#2 x"), Shape("", "[#1] "))
 
 
 @pytest.mark.slow
@@ -81,14 +86,14 @@ LISTS = (Shape("|a|\n|-|\n", "|a|\n"), Shape("|a", "|"), Shape("", "[x](http://a
 def test_functions_over_few_texts_take_time_in_proportion_to_them(name: str) -> None:
     stride = SHORT_STRIDE * _stride(name)
 
-    assert list(steep([(name, FUNCTIONS[name])], (*SHAPES[::stride], *LISTS), ends=ENDS[:1])) == []
+    assert list(steep([(name, FUNCTIONS[name])], (*SHAPES[::stride], *LISTS, *QUOTED), ends=ENDS[:1])) == []
 
 
 @pytest.mark.proof
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_over_text_take_time_in_proportion_to_it(name: str) -> None:
-    assert list(steep([(name, FUNCTIONS[name])], (*SHAPES[:: _stride(name)], *LISTS), ends=ENDS[:1])) == []
+    assert list(steep([(name, FUNCTIONS[name])], (*SHAPES[:: _stride(name)], *LISTS, *QUOTED), ends=ENDS[:1])) == []
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ text. Therefore an answer can grow.
 import re
 from collections.abc import Iterator, Sequence
 
-from throughline.slack.markdown.fences import Fence, Kind, Line, read
+from throughline.context.markdown.fences import Fence, Kind, Line, read
 from throughline.slack.markdown.inline import harmless_code, inline_lines
 from throughline.slack.markdown.tables import is_row, is_separator, table
 

@@ -7,8 +7,8 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from throughline.slack.markdown.fences import Fence, Kind, read
-from throughline.slack.markdown.inline import spans
+from throughline.context.markdown.code_spans import spans
+from throughline.context.markdown.fences import Fence, Kind, read
 
 _LIKE_A_FENCE = re.compile(r"[ \t>]{0,99}+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]{1,99}+){0,9}+(?:```|~~~)")
 """Text that would be a fence at the beginning of a line. Deeper nesting is not searched for."""

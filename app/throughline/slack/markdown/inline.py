@@ -4,18 +4,16 @@ Nothing in it notifies people, and no link misleads about its target.
 """
 
 import re
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from urllib.parse import urlsplit
+
+from throughline.context.markdown.code_spans import Span, spans
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 MASK = "\0"
 """Placeholder for a code span while the text around it is processed. No text contains it, see domain/text.py."""
 
-_TICKS = re.compile(r"(?<!\\)(\\*+)(`++)")
 _CONTROL_IN_CODE = re.compile(
     r"<(?=!(?:channel|here|everyone|group)\b|!(?:subteam|date)\^|@[UW][A-Z0-9]{7,}+[>|]|#[CG][A-Z0-9]{7,}+[>|])"
 )
@@ -42,15 +40,6 @@ _FILE_ENDINGS = (
 )
 """File endings. Names such as `README.md` or `Node.js` do not count as hosts, though hosts may end so, too."""
 _BOLD = re.compile(r"\*\*(?=[^*\s])([^*]++)(?<!\s)\*\*")
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A code span: its start and end in the line, including the backticks, and the backticks themselves."""
-
-    start: int
-    end: int
-    ticks: str
 
 
 def inline(line: str) -> str:
@@ -82,30 +71,6 @@ def plain(cell: str) -> str:
     found, _ = spans(cell)
     words = _BOLD.sub(r"\1", _LINK.sub(_written_out, _masked(cell, found)))
     return harmless_code(_unmasked(words, [cell[span.start : span.end].strip("`") for span in found]))
-
-
-def spans(line: str) -> tuple[Sequence[Span], bool]:
-    """Return the code spans of a line, and whether unmatched backticks may begin a span that ends in a later line.
-
-    A span ends at as many backticks as began it. A backslash escapes the first backtick after it.
-    """
-    runs = list(_TICKS.finditer(line))
-    by_length: defaultdict[int, list[int]] = defaultdict(list)
-    for run in runs:
-        by_length[len(run[2])].append(run.start(2))
-    found, at, leaves_open = list[Span](), 0, False
-    for run in runs:
-        begins, end = run.start(2) + len(run[1]) % 2, run.end()
-        if begins < at or begins == end:
-            continue
-        closers = by_length[end - begins]
-        closer = bisect_right(closers, begins)
-        if closer == len(closers):
-            leaves_open = True
-            continue
-        at = closers[closer] + end - begins
-        found.append(Span(begins, at, line[begins:end]))
-    return found, leaves_open
 
 
 def _joined(line: str, found: Sequence[Span]) -> str:
