@@ -21,6 +21,7 @@ from throughline.db.runs.events import EventRepository
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.runs.repository import RunRepository
 from throughline.db.search.repository import SearchRepository
+from throughline.db.sessions.citations import CitationRepository
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.messages import MessageRepository
 from throughline.db.sessions.pins import PinRepository
@@ -83,6 +84,7 @@ class Database:
         loaded = MessageCache(config.loaded_rows_bytes)
         self.sessions = SessionRepository(self._transactions, self.notifier, loaded)
         self.messages = MessageRepository(self._transactions, loaded)
+        self.citations = CitationRepository(self._transactions)
         self.history = SearchRepository(self._transactions, self.messages, config.search_language)
         self.memories = MemoryRepository(self._transactions, config.search_language)
         self.memory_vectors = MemoryVectorRepository(self._transactions)

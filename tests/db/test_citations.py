@@ -1,0 +1,191 @@
+"""Citations compared with the stored messages, and what nobody learns of another user's messages by them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pytest
+
+from fakes.command_stage import TALK
+from fakes.conversations import Conversation, answer_message, open_conversation, user_message
+from fakes.raw_sql import run_sql
+from fakes.slack_inbox import take
+from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.transactions import Statements
+from throughline.db.database import Database
+from throughline.db.sessions.citations import (
+    MOST_COMPARED_BYTES,
+    MOST_COMPARED_MESSAGES,
+    MOST_QUOTED_SPAN,
+    CitationReader,
+    CitationRepository,
+)
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.citation import CitationStatus
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+
+VALID, MISSING, NOT_FOUND = CitationStatus
+
+
+@dataclass
+class CountedStatements:
+    """Passes statements on and counts them."""
+
+    inner: Statements
+    count: int = 0
+
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        self.count += 1
+        return await self.inner.fetch(statement, **parameters)
+
+
+def owner_of(talk: Conversation) -> CitationReader:
+    return CitationReader(talk.session.id, talk.owner_id, talk.owner_id)
+
+
+async def statuses(database: Database, reader: CitationReader, text: str) -> list[CitationStatus]:
+    (found,) = await database.citations.check(reader, [text])
+    return [citation.status for citation in found]
+
+
+async def test_a_citation_is_valid_if_all_its_messages_exist(database: Database) -> None:
+    talk = await open_conversation(database)
+    await talk.say("one", "two", "three")
+
+    found = await statuses(database, owner_of(talk), "[#1] [#3] [#1-#3] [#4] [#2-#4] [#0] [#3-#1] [#999999999]")
+
+    assert found == [VALID] * 3 + [MISSING] * 5
+
+
+async def test_a_quotation_is_looked_up_in_the_cited_messages(database: Database) -> None:
+    talk = await open_conversation(database)
+    call = ToolCall("c1", "grep", '{"pattern": "harbour"}')
+    blocks = replace(user_message(""), content=(TextBlock("Kept in blocks"), ImageBlock("https://x.io/a.png")))
+    await talk.store(
+        user_message("We use a hash index."), answer_message("Noted: since it’s small.", tool_calls=(call,)), blocks
+    )
+    text = (
+        'You said "we use a HASH index" [#1], "a tree index" [#1], "it\'s small" [#2], "grep" [#2] and "harbour" [#2]. '
+        'So "we use … since it\'s small" [#1-#2], "since it\'s small … we use" [#1-#2], "kept in blocks" [#3], "x" [#9]'
+    )
+
+    found = await statuses(database, owner_of(talk), text)
+
+    assert found == [VALID, NOT_FOUND, VALID, VALID, VALID, VALID, NOT_FOUND, VALID, MISSING]
+
+
+async def test_a_redacted_message_holds_no_quotation_any_more(database: Database) -> None:
+    talk = await open_conversation(database)
+    (said,) = await talk.say("the secret is 42")
+    reader, text = owner_of(talk), '"the secret is 42" [#1]'
+    before = await statuses(database, reader, text)
+
+    await database.messages.redact(Redaction(talk.owner_id, talk.session.id, said.id))
+
+    assert (before, await statuses(database, reader, text)) == ([VALID], [NOT_FOUND])
+
+
+async def test_another_session_is_looked_at_only_for_its_owner(database: Database) -> None:
+    mine, my_other, foreign = [await open_conversation(database, owner) for owner in ("anna", "anna", "bert")]
+    for talk in (mine, my_other, foreign):
+        await talk.say("the harbour")
+    text = " ".join(
+        f'"the harbour" [#1 in session {session_id}] and "the sea" [#1 in session {session_id}].'
+        for session_id in (mine.session.id, my_other.session.id, foreign.session.id, UUID(int=5))
+    )
+
+    found = await statuses(database, owner_of(mine), text)
+
+    assert found == [VALID, NOT_FOUND, VALID, NOT_FOUND, MISSING, MISSING, MISSING, MISSING]
+
+
+async def test_a_foreign_session_is_not_read_through_the_callers_own_claim(database: Database) -> None:
+    """The session of the text belongs to another user than the caller says."""
+    foreign, mine = await open_conversation(database, "bert"), await open_conversation(database, "anna")
+    await foreign.say("the harbour")
+
+    found = await statuses(database, CitationReader(foreign.session.id, mine.owner_id, mine.owner_id), "[#1]")
+
+    assert found == [MISSING]
+
+
+async def test_a_participant_learns_nothing_of_the_owners_other_sessions(database: Database) -> None:
+    anna = await open_conversation(database, "anna")
+    other, berts = await open_conversation(database, "anna"), await open_conversation(database, "bert")
+    for talk in (anna, other, berts):
+        await talk.say("the harbour")
+    text = f"[#1] [#1 in session {other.session.id}] [#1 in session {berts.session.id}]"
+
+    for_owner = await statuses(database, owner_of(anna), text)
+    for_participant = await statuses(database, replace(owner_of(anna), reader_id=berts.owner_id), text)
+
+    assert for_owner == [VALID, VALID, MISSING]
+    assert for_participant == [VALID, MISSING, VALID]
+
+
+async def test_people_of_one_channel_learn_nothing_of_private_sessions(database: Database, database_url: str) -> None:
+    shared = await take(database, "hello", channel="C0GENERAL", user="U0ANNA001")
+    await take(database, "me too", channel="C0GENERAL", user="U0BERT001", thread=True)
+    of_anna = await take(database, "a secret", channel="D0ANNA001", user="U0ANNA001")
+    of_bert = await take(database, "another", channel="D0BERT001", user="U0BERT001")
+    channel, anna, bert = [await database.messages.find_owner(one) for one in (shared, of_anna, of_bert)]
+    for session in (shared, of_anna, of_bert):
+        await run_sql(database_url, TALK, session, 2, '{"1": "the secret"}')
+    text = " ".join(f'"the secret" [#1 in session {session}].' for session in (shared, of_anna, of_bert))
+
+    found = [
+        await statuses(database, CitationReader(shared, channel, reader), text) for reader in (channel, anna, bert)
+    ]
+
+    assert len({channel, anna, bert}) == 3
+    assert found == [[VALID, MISSING, MISSING], [VALID, VALID, MISSING], [VALID, MISSING, VALID]]
+
+
+async def test_texts_are_checked_in_one_statement_and_none_without_citations(database: Database) -> None:
+    talk = await open_conversation(database)
+    await talk.say("one", "two")
+    counted = CountedStatements(database.citations._statements)  # noqa: SLF001  # what the repository asks
+    citations = CitationRepository(counted)
+
+    none = await citations.check(owner_of(talk), ["no citation", "`[#1]`", ""])
+    before = counted.count
+    some = await citations.check(owner_of(talk), ['"one" [#1]', "", f'"two" [#1] [#2 in session {UUID(int=5)}]'])
+
+    assert (none, before, counted.count) == (((), (), ()), 0, 1)
+    assert [len(found) for found in some] == [1, 0, 2]
+
+
+async def test_quotations_beyond_the_limits_are_not_compared(database: Database) -> None:
+    talk = await open_conversation(database)
+    await talk.say("one", *["more"] * MOST_QUOTED_SPAN)
+    huge = replace(answer_message("x" * MOST_COMPARED_BYTES), role=Role.TOOL, tool_call_id="c1", name="dump")
+    stored = await talk.store(huge, user_message("behind"))
+    text = (
+        f'"nowhere" [#1-#{MOST_QUOTED_SPAN}] and "nowhere" [#1-#{MOST_QUOTED_SPAN + 1}]; '
+        f'"nowhere" [#{stored[0].position}] and "nowhere" [#{stored[1].position}]'
+    )
+
+    found = await statuses(database, owner_of(talk), text)
+
+    assert found == [NOT_FOUND, VALID, VALID, VALID]
+
+
+async def test_a_page_compares_a_limited_number_of_messages(database: Database, database_url: str) -> None:
+    talk, last = await open_conversation(database), MOST_COMPARED_MESSAGES + 1
+    await run_sql(database_url, TALK, talk.session.id, last, "{}")
+    texts = [f'"nowhere" [#{position}]' for position in range(1, last + 1)]
+
+    found = await database.citations.check(owner_of(talk), texts)
+
+    assert [of_text[0].status for of_text in found] == [NOT_FOUND] * MOST_COMPARED_MESSAGES + [VALID]
+
+
+@pytest.mark.parametrize("text", ["[#1]", "😀 [#1]", "```\n[#9]\n```\n\n[#1]"])
+async def test_a_checked_citation_keeps_its_range_and_names_the_session(database: Database, text: str) -> None:
+    talk = await open_conversation(database)
+    await talk.say("one")
+
+    ((found,),) = await database.citations.check(owner_of(talk), [text])
+
+    assert text[found.start : found.end] == "#1"
+    assert (found.from_position, found.to_position, found.session_id) == (1, 1, talk.session.id)
