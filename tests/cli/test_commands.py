@@ -173,6 +173,18 @@ async def test_export_writes_the_session_and_every_message_as_json_lines(service
     assert list(folder.iterdir()) == [folder / "out.jsonl"]
 
 
+async def test_an_export_holds_only_what_is_stored(service: CommandStage) -> None:
+    talk = await service.talk(2, texts={2: "see [#1]"})
+
+    printed = await service.run("sessions", "export", talk.session.id)
+
+    assert [sorted(json.loads(line).keys() & {"content", "citations"}) for line in printed.stdout.splitlines()] == [
+        [],
+        ["content"],
+        ["content"],
+    ]
+
+
 async def test_an_export_that_fails_leaves_no_file(service: CommandStage, tmp_path: Path) -> None:
     folder = tmp_path / "exported"
     folder.mkdir()

@@ -13,7 +13,7 @@ from throughline.cli.replies import Exported, ExportedPage, Item, Page, Reply, r
 from throughline.domain.json_types import JsonObject
 from throughline.wire.context import ContextOut, PreviewOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
-from throughline.wire.messages import HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
+from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
 from throughline.wire.service import AgentList, AgentOut, Problem
 from throughline.wire.sessions import (
     SessionOut,
@@ -99,13 +99,13 @@ class ServiceClient:
                 return
             after = page.next_cursor
 
-    async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageOut]:
+    async def newest_messages(self, session_id: str, *, limit: int) -> list[CitedMessageOut]:
         """Return the newest `limit` messages, in ascending order."""
         path = f"/v1/sessions/{session_id}/messages"
         found, _ = await self._up_to(limit, MessagePage, path, {"order": "desc"})
         return found[::-1]
 
-    async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageOut, ...]:
+    async def messages_between(self, session_id: str, first: int, last: int) -> tuple[CitedMessageOut, ...]:
         """Return the messages from position `first` to `last`, at most one page of them."""
         query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
         return tuple((await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data)
@@ -152,7 +152,7 @@ class ServiceClient:
         """Make a version the session's summary again."""
         return read_json(SessionOut, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {}))
 
-    async def message_at(self, session_id: str, position: int) -> MessageOut | None:
+    async def message_at(self, session_id: str, position: int) -> CitedMessageOut | None:
         """Return the message at `position`, None if there is none."""
         query: Query = {"limit": 1, "after": position - 1}
         found = (await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data

@@ -16,6 +16,8 @@ from throughline.wire.sessions import SessionOut
 
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
+COMPUTED = "citations"
+"""Field of a message that the service computes when it is read, so that an export does not keep it."""
 
 # Escaped although JSON allows them: readers treat some as line ends, terminals treat others as commands.
 ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -67,7 +69,8 @@ async def _write(client: ServiceClient, session_id: str, file: TextIO | None) ->
     count = 0
     click.echo(_line("session", await client.session_json(session_id)), file=file)
     async for message in client.history(session_id):
-        click.echo(_line("message", message), file=file)
+        stored = {name: value for name, value in message.items() if name != COMPUTED}
+        click.echo(_line("message", stored), file=file)
         count += 1
     return count
 

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
 from throughline.domain.recall import Found, Hit
+from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
 MOST_INCOMPLETE = 20
@@ -55,10 +56,18 @@ class MessageOut(Shape):
     metadata: dict[str, JsonValue]
 
 
+class CitedMessageOut(MessageOut):
+    """A stored message as the history returns it: with its citations, which only an assistant's message has."""
+
+    citations: list[CitationOut] = Field(
+        default_factory=list, description=f"{CITATIONS}; of several blocks: in their texts joined by line feeds"
+    )
+
+
 class MessagePage(Shape):
     """A page of messages, ordered by position."""
 
-    data: list[MessageOut]
+    data: list[CitedMessageOut]
     next_cursor: str | None = Field(description="send it as `cursor` for the next page; null on the last page")
 
 

@@ -6,6 +6,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from throughline.domain.message import Source
 from throughline.domain.summary import SummaryState
+from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, Shape, Time, one_of
 
 
@@ -50,6 +51,7 @@ class SummaryVersionOut(Shape):
     through_position: int
     model: str
     created_at: Time
+    citations: list[CitationOut] = Field(default_factory=list, description=CITATIONS)
 
 
 class SummaryList(Shape):

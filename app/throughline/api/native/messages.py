@@ -18,6 +18,7 @@ from throughline.api.http.problem_documents import error_problem
 from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.sse import MEDIA_TYPE, RunStream
+from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
 from throughline.api.native.events import render_event, turn_problem
 from throughline.api.native.requests import ListMessages, SendMessage
@@ -25,11 +26,12 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import TemporaryError
 from throughline.domain.events import RunEnded
+from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import RunInput, RunStatus
 from throughline.domain.submission import OnBusy, Submission, Submitted
 from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import ending_json
-from throughline.wire.messages import MessageOut, MessagePage
+from throughline.wire.messages import CitedMessageOut, MessageOut, MessagePage
 from throughline.wire.runs import Accepted, RunOut, TurnOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
@@ -39,13 +41,11 @@ PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})
 async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
     """Return messages of the session's full history, including those that a summary covers."""
-    after, before = asked.bounds()
-    page = await call.services.database.messages.list_messages(
-        call.owner_id,
-        session_id_of(session_id),
-        MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order),
-    )
-    return JsonResponse(MessageOut.render_page(page))
+    found, (after, before) = session_id_of(session_id), asked.bounds()
+    query = MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order)
+    page = await call.services.database.messages.list_messages(call.owner_id, found, query)
+    messages = await render_cited(call, found, page.items, CitedMessageOut, _citing_text)
+    return JsonResponse({"data": messages, "next_cursor": page.next_cursor})
 
 
 @router.post(
@@ -81,6 +81,11 @@ async def redact_message(session_id: str, message_id: str, call: Writer) -> Resp
     """
     wanted = Redaction(call.owner_id, session_id_of(session_id), message_id_of(message_id), call.principal.actor)
     return JsonResponse(MessageOut.render(await call.services.database.messages.redact(wanted)))
+
+
+def _citing_text(message: Message) -> str:
+    """Return the text in which citations are searched: an assistant's."""
+    return text_of(message.content) if message.role is Role.ASSISTANT else ""
 
 
 async def _read_submission(request: Request, session_id: str, call: Call) -> Submission:

@@ -11,9 +11,11 @@ from fastapi import APIRouter, Query, Request, Response
 from throughline.api.http.admitted_request import Reader, Writer, session_id_of, summary_id_of
 from throughline.api.http.body import read_optional_body
 from throughline.api.http.responses import JsonResponse
+from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import ListSummaries, Summarize
 from throughline.domain.ids import SummaryId
+from throughline.domain.summary import SummaryVersion
 from throughline.domain.text import clean_text
 from throughline.summary.reread import SummaryRequest
 from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryCostOut, SummaryList, SummaryVersionOut
@@ -59,19 +61,18 @@ async def estimate_summary(request: Request, session_id: str, call: Reader) -> R
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
 async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSummaries, Query()]) -> Response:
     """List the versions of a session's summary, newest first. A prepared summary has no version number yet."""
-    page = await call.services.database.summaries.list(
-        call.owner_id, session_id_of(session_id), limit=asked.limit, newest=asked.cursor
-    )
-    return JsonResponse(SummaryVersionOut.render_page(page))
+    found = session_id_of(session_id)
+    page = await call.services.database.summaries.list(call.owner_id, found, limit=asked.limit, newest=asked.cursor)
+    versions = await render_cited(call, found, page.items, SummaryVersionOut, _text_of)
+    return JsonResponse({"data": versions, "next_cursor": page.next_cursor})
 
 
 @router.get("/summaries/{summary_id}", responses={HTTPStatus.OK: {"model": SummaryVersionOut}})
 async def get_summary(session_id: str, summary_id: str, call: Reader) -> Response:
     """Return one version of the summary with its text. `summary_id` is the version's id or its number."""
-    version = await call.services.database.summaries.get(
-        call.owner_id, session_id_of(session_id), _id_or_number(summary_id)
-    )
-    return JsonResponse(SummaryVersionOut.render(version))
+    found = session_id_of(session_id)
+    version = await call.services.database.summaries.get(call.owner_id, found, _id_or_number(summary_id))
+    return JsonResponse((await render_cited(call, found, [version], SummaryVersionOut, _text_of))[0])
 
 
 @router.post("/summaries/{summary_id}/restore", responses={HTTPStatus.OK: {"model": SessionOut}})
@@ -93,6 +94,10 @@ async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Res
     if wanted != 0:
         version_id = (await summaries.get(call.owner_id, found, wanted)).id if isinstance(wanted, int) else wanted
     return JsonResponse(SessionOut.render(await summaries.restore(call.owner_id, found, version_id)))
+
+
+def _text_of(version: SummaryVersion) -> str:
+    return version.text
 
 
 def _summary_request(body: Summarize) -> SummaryRequest:
