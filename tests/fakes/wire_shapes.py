@@ -6,7 +6,7 @@ from uuid import UUID
 
 from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
 from throughline.wire.json_shape import Shape
-from throughline.wire.messages import MessageOut
+from throughline.wire.messages import CitedMessageOut, MessageOut
 from throughline.wire.runs import RunOut, UsageOut
 from throughline.wire.sessions import SessionOut, SummaryVersionOut
 
@@ -51,6 +51,10 @@ def message_out(position: int, **changes: object) -> MessageOut:
         metadata={},
     )
     return changed(shape, **changes)
+
+
+def cited_message_out(position: int, **changes: object) -> CitedMessageOut:
+    return changed(CitedMessageOut.model_validate(message_out(position)), **changes)
 
 
 def message_id(position: int) -> str:

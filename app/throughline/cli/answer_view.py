@@ -28,11 +28,12 @@ SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
 
 
 class AnswerView:
-    """Printer of the events of one answer."""
+    """Printer of the events of one answer. `answer` is the stored message once the run has ended with one."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._has_text = False
+        self.answer: MessageOut | None = None
 
     def show(self, event: AnswerEvent) -> None:
         """Print one event. Raises AnswerFailed if the turn ended with an error."""
@@ -64,7 +65,8 @@ class AnswerView:
                 raise AnswerFailed(error.detail or "The turn failed.")
             case RunCancelled():
                 self._screen.note("stopped")
-            case RunCompleted(context=context):
+            case RunCompleted(context=context, message=message):
+                self.answer = message
                 if context is not None and self._screen.is_terminal:
                     self._screen.note(_fill(context))
 

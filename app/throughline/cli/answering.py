@@ -7,6 +7,7 @@ from contextlib import aclosing, contextmanager
 
 from throughline.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerStream
 from throughline.cli.answer_view import AnswerView
+from throughline.cli.chat_citations import remark_on_answer
 from throughline.cli.chat_state import ChatState
 from throughline.domain.errors import ThroughlineError
 from throughline.wire.sessions import SessionOut
@@ -53,6 +54,8 @@ class Answering:
         async with aclosing(self._stream.events()) as events:
             async for event in events:
                 view.show(event)
+        if view.answer is not None:
+            await remark_on_answer(self._state, view.answer)
 
     def _interrupted(self) -> None:
         if self._cancelling is None:

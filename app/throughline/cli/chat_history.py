@@ -1,9 +1,13 @@
 """Chat commands for the history: its newest messages, messages at a position, and search."""
 
+from collections.abc import Sequence
+
+from throughline.cli.chat_citations import remark_on
 from throughline.cli.chat_state import ChatState, session_of
 from throughline.cli.history_views import draw_hit, draw_message
 from throughline.cli.printable import one_line
 from throughline.domain.errors import InvalidInput
+from throughline.wire.messages import CitedMessageOut
 
 SHOWN_MESSAGES = 20
 MOST_MESSAGES = 10_000
@@ -17,8 +21,7 @@ LARGEST_POSITION = 2**31 - 1
 async def show_history(state: ChatState, argument: str) -> None:
     """Print the newest messages, 20 if no number is given."""
     limit = _number(argument, default=SHOWN_MESSAGES)
-    for message in await state.client.newest_messages(session_of(state).id, limit=limit):
-        state.screen.draw(draw_message(message))
+    _show(state, await state.client.newest_messages(session_of(state).id, limit=limit))
 
 
 async def read(state: ChatState, argument: str) -> None:
@@ -27,8 +30,7 @@ async def read(state: ChatState, argument: str) -> None:
     messages = await state.client.messages_between(session_of(state).id, first, last)
     if not messages:
         raise InvalidInput(f"There is no message #{first}. /history shows the numbers.")
-    for message in messages:
-        state.screen.draw(draw_message(message))
+    _show(state, messages)
 
 
 async def search(state: ChatState, words: str) -> None:
@@ -43,6 +45,13 @@ async def search(state: ChatState, words: str) -> None:
     for hit in found:
         state.screen.draw(draw_hit(hit))
     state.screen.note(f"/read {found[0].message.position} shows it with its neighbours")
+
+
+def _show(state: ChatState, messages: Sequence[CitedMessageOut]) -> None:
+    """Print the messages, and how to read what they cite."""
+    for message in messages:
+        state.screen.draw(draw_message(message))
+    remark_on(state, [citation for message in messages for citation in message.citations])
 
 
 def _number(argument: str, *, default: int) -> int:

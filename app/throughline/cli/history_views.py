@@ -2,8 +2,9 @@
 
 from rich.text import Text
 
+from throughline.cli.citation_views import draw_cited
 from throughline.cli.printable import CONTROL, one_line, printable
-from throughline.wire.messages import HitOut, MessageOut
+from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut
 
 SHOWN_TOOL_TEXT = 160
 PIN = "📌"
@@ -16,8 +17,8 @@ def text_of(message: MessageOut) -> str:
     return "\n".join(str(block.get("text", f"[{block.get('type', 'block')}]")) for block in message.content)
 
 
-def draw_message(message: MessageOut) -> Text:
-    """Return a message with its position; a tool's result is cut to one line."""
+def draw_message(message: CitedMessageOut) -> Text:
+    """Return a message with its position and its citations marked; a tool's result is cut to one line."""
     pinned = f"{PIN} " if message.pinned else ""
     style = "bold" if message.role == "user" else "cyan"
     head = Text(f"#{message.position} {pinned}{printable(_speaker(message))} ", style=style)
@@ -27,7 +28,7 @@ def draw_message(message: MessageOut) -> Text:
         Text(f"\n  calls {one_line(f'{call.name} {call.arguments}', limit=SHOWN_TOOL_TEXT)}", style="dim")
         for call in message.tool_calls
     ]
-    return Text("").join([head, Text(printable(text_of(message))), *calls])
+    return Text("").join([head, draw_cited(text_of(message), message.citations), *calls])
 
 
 def draw_hit(hit: HitOut, *, names_session: bool = False) -> Text:

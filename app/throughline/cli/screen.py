@@ -79,6 +79,10 @@ class Screen:
         else:
             self._print(self._lines(whole), style="dim")
 
+    def warn(self, text: str) -> None:
+        """Print a remark to standard error that is not to be overlooked."""
+        self._print(self._lines(f"· {printable(text)}"), style="yellow")
+
     def error(self, text: str) -> None:
         """Print an error as one paragraph."""
         self._print(self._lines(f"Error: {' '.join(printable(text).split())}"), style="red")

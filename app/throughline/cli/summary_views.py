@@ -7,6 +7,7 @@ from uuid import UUID
 
 from rich.text import Text
 
+from throughline.cli.citation_views import INVALID_STYLE, marked, problems
 from throughline.cli.context_views import span
 from throughline.cli.printable import joined, moment, one_line, printable, wrapped
 from throughline.domain.errors import InvalidInput
@@ -37,11 +38,14 @@ def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
 
 
 def draw_version(version: SummaryVersionOut, *, width: int) -> Text:
-    """Return one version with its whole text."""
+    """Return one version with its whole text, and what is wrong with its citations."""
     lines = [
-        line for line_text in printable(version.text).splitlines() for line in wrapped(line_text, width=width) or [""]
+        line
+        for line_text in printable(marked(version.text, version.citations)).splitlines()
+        for line in wrapped(line_text, width=width) or [""]
     ]
-    return Text("\n").join([_version_line(version, version.version), Text(), *map(Text, lines)])
+    remarks = [Text(problem, style=INVALID_STYLE) for problem in problems(version.citations)]
+    return Text("\n").join([_version_line(version, version.version), Text(), *map(Text, lines), *remarks])
 
 
 def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) -> Text:

@@ -1,0 +1,35 @@
+"""Remarks of a chat on the citations in its answers and in the history."""
+
+from collections.abc import Sequence
+
+from throughline.cli.chat_state import ChatState, session_of
+from throughline.cli.citation_views import problems, reading_hint
+from throughline.cli.history_views import text_of
+from throughline.context.find_citations import find_citations
+from throughline.domain.errors import ThroughlineError
+from throughline.wire.citations import CitationOut
+from throughline.wire.messages import MessageOut
+
+
+def remark_on(state: ChatState, citations: Sequence[CitationOut]) -> None:
+    """Print which citations are not valid, and how to read the messages of one that is."""
+    for problem in problems(citations):
+        state.screen.warn(problem)
+    hint = reading_hint(citations, session_of(state).id)
+    if hint:
+        state.screen.note(hint)
+
+
+async def remark_on_answer(state: ChatState, answer: MessageOut) -> None:
+    """Print remarks on the citations of an answer that was streamed, and so printed before they could be checked.
+
+    The answer is complete, so an error of the service is not raised: only the remarks are missing.
+    """
+    if not find_citations(text_of(answer), most=1):
+        return
+    try:
+        stored = await state.client.message_at(session_of(state).id, answer.position)
+    except ThroughlineError:
+        return
+    if stored is not None:
+        remark_on(state, stored.citations)
