@@ -26,7 +26,7 @@ from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.read_event import StopSign
 from throughline.slack.store_event import EventStorage
 
-IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM)
+IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM, "https://double.slack.com/")
 
 
 @dataclass

@@ -102,20 +102,20 @@ class AnswerSender:
                 progress.end()
         text = final_text(run, await self._services.outbox.texts_of(run.id), progress.growing.text)
         if text:
-            await writer.show(to_slack(text), is_final=True)
+            await writer.show(to_slack(await progress.links.linked(run, text)), is_final=True)
             await progress.withdraw_status()
         else:
             await progress.set_status("")
 
     async def _follow(self, run: Run, progress: Progress) -> Run:
         """Show the answer as it grows, and return the ended run. Raises NotFound if the run was deleted meanwhile."""
-        await progress.show()
+        await progress.show(run)
         async with aclosing(self._following.events(run)) as followed:
             async for item in followed:
                 ended = _feed(progress, item)
                 if ended is not None:  # the caller shows the whole answer
                     return ended
-                await progress.show()
+                await progress.show(run)
         raise AssertionError("a run was followed to its end and had no last event")
 
 

@@ -28,7 +28,8 @@ class SlackConfig:
 class Identity:
     """The bot's identity as `auth.test` returns it.
 
-    `team_id` is the id of the enterprise if the app is installed for the whole enterprise.
+    `team_id` is the id of the enterprise if the app is installed for the whole enterprise. `url` is the address of the
+    workspace with a final slash, '' if Slack names none.
     """
 
     team_id: str
@@ -36,6 +37,16 @@ class Identity:
     bot_user_id: str
     bot_id: str
     workspace_id: str
+    url: str = ""
+
+    def permalink(self, channel_id: str, ts: str, thread_ts: str) -> str:
+        """Return the address of a message, '' if that of the workspace is unknown.
+
+        It is made as chat.getPermalink makes it, without a call to Slack for each message.
+        """
+        place = f"{self.url}archives/{channel_id}/p{ts.replace('.', '')}"
+        in_thread = "" if ts == thread_ts else f"?thread_ts={thread_ts}&cid={channel_id}"
+        return f"{place}{in_thread}" if self.url.startswith("https://") else ""
 
     def person(self, user_id: str, team_id: str, *, enterprise_id: str = "", may_be_outsider: bool = True) -> SlackId:
         """Return the person's id, in which members have the bot's `team_id` and outsiders their own.

@@ -98,7 +98,9 @@ async def _run_background(dependencies: _Dependencies, identity: Identity) -> As
     installation = Installation(dependencies.client, config, identity, services.clock, dependencies.health)
     storage = EventStorage(services.slack, identity, commands.stop_by_sign)
     maintenance = Maintenance(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
-    delivery_services = DeliveryServices(services.slack.outbox, calls, services.clock, identity)
+    delivery_services = DeliveryServices(
+        services.slack.outbox, calls, services.clock, identity, services.database.citations
+    )
     dispatcher = Dispatcher(
         services.slack.outbox,
         AnswerSender(services.database.followed_runs, delivery_services),

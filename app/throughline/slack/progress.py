@@ -6,8 +6,10 @@ import structlog
 
 from throughline.db.slack.outbox import Delivery
 from throughline.domain.errors import TemporaryError
+from throughline.domain.run import Run
 from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import GrowingAnswer
+from throughline.slack.cited_links import CitedLinks
 from throughline.slack.markdown.convert import to_slack
 from throughline.slack.sent_messages import DeliveryServices
 from throughline.slack.slack_errors import SlackRefused
@@ -48,7 +50,7 @@ class Progress:
         self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: DisplayPace
     ) -> None:
         """Start without text. Call `end` when the answer no longer grows."""
-        self.growing = GrowingAnswer()
+        self.growing, self.links = GrowingAnswer(), CitedLinks(services, delivery)
         self._services = services
         self._delivery = delivery
         self._writer = writer
@@ -64,9 +66,9 @@ class Progress:
         self._growth.answers -= self._is_counted
         self._is_counted = False
 
-    async def show(self) -> None:
-        """Show new text once there is enough of it, and the run's status while there is no text."""
-        await self._show_text()
+    async def show(self, run: Run) -> None:
+        """Show new text of `run` once there is enough of it, and the run's status while there is no text."""
+        await self._show_text(run)
         if self.growing.is_silent or not self._writer.has_shown:
             await self._set_status()
 
@@ -86,14 +88,14 @@ class Progress:
             self._is_status_beside_message = False
             await self.set_status("")
 
-    async def _show_text(self) -> None:
+    async def _show_text(self, run: Run) -> None:
         is_new = self.growing.changes != self._seen
         if not (is_new or self._writer.lacks(self._text)) or not self._is_due():
             return
         self._flushed = self._services.clock.monotonic()
         if is_new:
             self._seen, self._length = self.growing.changes, len(self.growing.text)
-            self._text = to_slack(self.growing.settled_text())
+            self._text = to_slack(await self.links.linked(run, self.growing.settled_text()))
         if self._writer.lacks(self._text):
             await self._writer.show(self._text)
             if not self._writer.lacks(self._text):

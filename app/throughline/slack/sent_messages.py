@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from throughline.db.sessions.citations import CitationRepository
 from throughline.db.slack.outbox import Delivery, SlackOutbox
 from throughline.domain.clock import Clock
 from throughline.domain.json_types import JsonObject
@@ -20,12 +21,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryServices:
-    """Dependencies of a delivery: the outbox, the calls to Slack, the clock and the bot's identity."""
+    """Dependencies of a delivery: outbox, calls to Slack, clock, the bot's identity, and the checks of citations."""
 
     outbox: SlackOutbox
     calls: SlackWebApi
     clock: Clock
     identity: Identity
+    citations: CitationRepository
 
 
 def metadata_of(delivery: Delivery, number: int) -> JsonObject:

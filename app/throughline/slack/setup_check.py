@@ -102,6 +102,7 @@ class _Answer:
             bot_user_id=str(data["user_id"]),
             bot_id=str(data.get("bot_id") or ""),
             workspace_id=workspace,
+            url=str(data.get("url") or ""),
         )
 
 

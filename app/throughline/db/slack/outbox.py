@@ -13,7 +13,7 @@ from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import LeaseLost
-from throughline.domain.ids import RunId
+from throughline.domain.ids import RunId, SessionId
 from throughline.domain.lease import RowLease
 from throughline.domain.message import text_of
 from throughline.domain.run import LeaseRenewal
@@ -96,6 +96,15 @@ _TEXTS = sql("""
     select content, content_blocks from messages where run_id = :run_id and role = 'assistant' order by position
 """)
 
+_POSTED = sql("""
+    select m.position, d.thread_ts, case m.role when 'user' then d.message_ts else p.ts end as ts
+    from messages m join slack_deliveries d on d.run_id = m.run_id
+    left join slack_parts p on p.delivery_id = d.id and p.number = 1
+    where m.session_id = :session_id and m.position = any(cast(:positions as integer[]))
+        and d.team_id = :team_id and d.channel_id = :channel_id
+        and (m.role = 'user' or (m.role = 'assistant' and p.ts is not null and d.id <> :id))
+""")
+
 
 class PartStatus(StrEnum):
     """The state of a posted message: about to be posted, posted and growing, or complete."""
@@ -134,6 +143,14 @@ class Delivery:
     notice: str
     attempt: int
     ready_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PostedMessage:
+    """A message of Slack that stands for a stored one: its `ts`, and that of its thread."""
+
+    ts: str
+    thread_ts: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +228,17 @@ class SlackOutbox:
             _KNOWN, team_id=delivery.team_id, channel_id=delivery.channel_id, thread_ts=delivery.thread_ts
         )
         return frozenset(str(row["ts"]) for row in rows)
+
+    async def posted_messages(
+        self, delivery: Delivery, session_id: SessionId, positions: Collection[int]
+    ) -> Mapping[int, PostedMessage]:
+        """Return the Slack messages of questions and earlier answers at these positions, as far as they are known.
+
+        Only messages in the delivery's channel count. An answer of several Slack messages is represented by the first.
+        """
+        place = {"id": delivery.lease.id, "team_id": delivery.team_id, "channel_id": delivery.channel_id}
+        rows = await self._transactions.fetch(_POSTED, session_id=session_id, positions=list(positions), **place)
+        return {row["position"]: PostedMessage(row["ts"], row["thread_ts"]) for row in rows}
 
     async def is_over(self, lease: RowLease) -> bool:
         """Whether the delivery needs no more work: it has ended, or was erased with its session."""
