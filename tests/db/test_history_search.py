@@ -1,7 +1,7 @@
 """History search: what is found, how it is ranked and narrowed down, and that nobody finds what is not theirs."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -195,19 +195,6 @@ async def test_another_language_indexes_anew(conversation: Conversation, databas
     assert await run_sql(database_url, "select distinct split_part(analyzer, '-', 1) from search_blocks") == [
         ("german",)
     ]
-
-
-async def test_sessions_that_fell_idle_are_named_for_indexing(conversation: Conversation, database_url: str) -> None:
-    await conversation.say("short")
-    history = conversation.database.history
-
-    busy = await history.sessions_to_index(60)
-    await run_sql(database_url, "update sessions set updated_at = $1", datetime.now(UTC) - timedelta(minutes=6))
-    idle = await history.sessions_to_index(60)
-    await history.index_session(conversation.session.id)
-
-    assert (busy, idle) == ((), (conversation.session.id,))
-    assert await history.sessions_to_index(60) == ()
 
 
 async def test_an_erased_session_leaves_nothing_in_the_index(conversation: Conversation, database_url: str) -> None:

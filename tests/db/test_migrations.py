@@ -155,6 +155,21 @@ async def test_columns_are_not_renamed_while_a_process_with_the_old_names_runs(e
     assert (await status(empty_database_url)).is_current
 
 
+async def test_sessions_stored_before_the_mark_for_unindexed_messages_have_it(empty_database_url: str) -> None:
+    await upgrade(empty_database_url)
+    await downgrade(empty_database_url, "0030")
+    await run_sql(
+        empty_database_url,
+        "with owner as (insert into users (id, name) values (gen_random_uuid(), 'anna') returning id) "
+        "insert into sessions (id, owner_id, agent, source) "
+        "select gen_random_uuid(), id, 'assistant', 'api' from owner",
+    )
+
+    await upgrade(empty_database_url)
+
+    assert await run_sql(empty_database_url, "select unindexed_since is null from sessions") == [(False,)]
+
+
 async def test_an_unmigrated_database_is_not_ready_and_says_what_to_do(empty_database_url: str) -> None:
     with pytest.raises(DatabaseUnusable, match="throughline db upgrade"):
         await Database.open(DatabaseConfig(**urls_of(empty_database_url)))

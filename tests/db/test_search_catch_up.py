@@ -24,8 +24,10 @@ from throughline.db.database import Database
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.catch_up import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp
 from throughline.db.search.entries import IndexedMessage, live_entries_of
-from throughline.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
+from throughline.db.search.index_history import HistoryIndex
 from throughline.db.search.repository import SearchRepository
+from throughline.db.search.unindexed import BLOCK_CHARACTERS, LIVE_CHARACTERS, Waiting
+from throughline.db.search.write_blocks import WRITTEN_TERMS
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.ids import SessionId
 from throughline.domain.recall import HistoryQuery
@@ -169,7 +171,12 @@ async def test_the_job_indexes_short_sessions_before_a_long_one(
     await run_sql(database_url, "update sessions set updated_at = now() - interval '1 hour'")
     catch_up = CatchUp(index, count(0.0, ROUND_SECONDS / 2).__next__)
 
-    assert await catch_up.index_owner(conversation.owner_id) == (1, True)
+    messages, is_more_due = await catch_up.index_owner(conversation.owner_id)
+
+    assert (messages, is_more_due) == (1 + PER_BLOCK, True)
+    assert await run_sql(
+        database_url, "select through_position from search_blocks where session_id = $1", other.session.id
+    ) == [(1,)]
 
 
 async def test_a_long_message_is_found_by_its_first_and_last_word(

@@ -3,8 +3,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-import pytest
-
 from fakes.conversations import open_conversation
 from fakes.imports import import_into
 from fakes.pooler import shared_address
@@ -17,52 +15,46 @@ from throughline.db.database import Database
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
-from throughline.db.search.repository import SearchRepository
-from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import SessionId
 from throughline.worker.indexing import Indexing, index_owner
 
 BLOCKS = "select from_position, through_position from search_blocks"
 
 
-async def test_idle_sessions_are_indexed_to_their_last_message(database: Database, database_url: str) -> None:
-    idle, busy = await open_conversation(database), await open_conversation(database, "bob")
-    for conversation in (idle, busy):
-        await conversation.say("one", "two")
-    await run_sql(
-        database_url,
-        "update sessions set updated_at = $2 where id = $1",
-        idle.session.id,
-        datetime.now(UTC) - timedelta(minutes=10),
-    )
+OLD = "update sessions set updated_at = $1, unindexed_since = $1 where unindexed_since is not null"
+
+
+async def minutes_pass(database_url: str) -> None:
+    await run_sql(database_url, OLD, datetime.now(UTC) - timedelta(minutes=10))
+
+
+async def test_the_schedule_indexes_what_no_job_was_enqueued_for(database: Database, database_url: str) -> None:
+    stage = await open_stage(database)
+    await import_into(stage, 2)
+    other = await open_conversation(database, "bob")
+    await other.say("one", "two", "three")
+    await run_sql(database_url, "delete from jobs")
+    await minutes_pass(database_url)
 
     await Indexing(database.history).run()
-    await Indexing(database.history).run()
+    async with doing(side_jobs(stage)):
+        await until_jobs(database_url, [])
 
-    blocks = await run_sql(database_url, "select session_id, from_position, through_position from search_blocks")
-    assert blocks == [(idle.session.id, 1, 2)]
+    assert sorted(await run_sql(database_url, BLOCKS)) == [(1, 2), (1, 3)]
 
 
-async def test_a_session_that_cannot_be_indexed_stops_no_other(
-    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_schedule_leaves_owners_alone_whose_messages_arenew_or_indexed(
+    database: Database, database_url: str
 ) -> None:
-    conversations = [await open_conversation(database), await open_conversation(database, "bob")]
-    for conversation in conversations:
-        await conversation.say("one", "two")
-    await run_sql(database_url, "update sessions set updated_at = $1", datetime.now(UTC) - timedelta(minutes=10))
-    first, second = await database.history.sessions_to_index(60)
-    index_session = SearchRepository.index_session
+    indexed, new = await open_conversation(database), await open_conversation(database, "bob")
+    await indexed.say("one")
+    await database.history.index_session(indexed.session.id)
+    await minutes_pass(database_url)
+    await new.say("one")
 
-    async def broken_first(history: SearchRepository, session_id: SessionId) -> int:
-        if session_id == first:
-            raise DatabaseUnavailable("canceling statement due to statement timeout")
-        return await index_session(history, session_id)
-
-    monkeypatch.setattr(SearchRepository, "index_session", broken_first)
     await Indexing(database.history).run()
 
-    blocks = await run_sql(database_url, "select session_id, from_position, through_position from search_blocks")
-    assert blocks == [(second, 1, 2)]
+    assert await run_sql(database_url, "select subject from jobs") == []
 
 
 class WatchedAnalyzer(Analyzer):

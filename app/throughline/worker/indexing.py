@@ -1,7 +1,7 @@
-"""Maintenance of the search index in the background.
+"""Maintenance of the search index in the background, by one job for each user whose messages are not indexed.
 
-Messages of turns are indexed on a schedule. An import, and a search that ran out of time, queue a job. A search indexes
-remaining messages itself for a limited time and reports what is missing.
+An import, and a search that ran out of time, enqueue the job at once. A schedule enqueues it for all other messages. A
+search indexes remaining messages itself for a limited time and reports what is missing.
 """
 
 from datetime import timedelta
@@ -14,13 +14,9 @@ from throughline.db.jobs.queue import Schedule
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import work_for
-from throughline.execution.error_boundary import ErrorBoundary
 from throughline.worker.jobs import NotDone
 
 EVERY = timedelta(minutes=5)
-LOOK_BACK_MINUTES = 60
-"""Sessions with a run in this period are indexed: twelve schedule periods, so that missed runs are made up for."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -38,20 +34,16 @@ async def index_owner(history: SearchRepository, subject: str) -> NotDone | None
 
 
 class Indexing:
-    """Indexes messages of the last hour's turns. Concurrent processes index each message once."""
+    """Enqueues indexing jobs for sessions with unindexed messages, however those were stored."""
 
     def __init__(self, history: SearchRepository) -> None:
         self._history = history
 
     async def run(self) -> None:
-        """Index the sessions with unindexed messages one by one; a failing session does not stop the others."""
-        messages = 0
-        sessions = await self._history.sessions_to_index(LOOK_BACK_MINUTES)
-        for session_id in sessions:
-            with ErrorBoundary(log.warning, "session indexing failed", session_id=str(session_id)):
-                messages += await self._history.index_session(session_id)
-        if messages:
-            log.info("history indexed", sessions=len(sessions), messages=messages)
+        """Enqueue a job for each owner with messages that have been unindexed for some minutes."""
+        owners = await self._history.enqueue_indexing()
+        if owners:
+            log.info("history indexing enqueued", owners=owners)
 
     def schedules(self) -> tuple[Schedule, ...]:
         """Return how often the worker looks for sessions with messages that are not in the search index."""

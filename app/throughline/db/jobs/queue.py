@@ -107,6 +107,9 @@ _ENQUEUE = sql(
 """,
     ask_again=ASK_AGAIN,
 )
+_IS_UNDER_WAY = sql("""
+    select 1 as found from jobs where kind = :kind and subject = :subject and lease_until > now()
+""")
 _CLAIM = sql(
     """
     with next as (
@@ -182,6 +185,11 @@ async def enqueue_job(tx: Statements, job: Job) -> bool:
     """
     rows = await tx.fetch(_ENQUEUE, kind=job.kind, subject=job.subject, owner_id=job.owner_id)
     return bool(rows) and bool(rows[0]["is_new"])
+
+
+async def is_under_way(tx: Statements, job: Job) -> bool:
+    """Whether a worker holds the job."""
+    return bool(await tx.fetch(_IS_UNDER_WAY, kind=job.kind, subject=job.subject))
 
 
 class JobQueue:

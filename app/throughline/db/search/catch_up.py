@@ -1,22 +1,26 @@
 """Time-limited indexing of unindexed messages: before a search, which reports the rest, and by a job.
 
-Searches and the job of one owner index one block at a time, so that no work is done twice and threads stay free.
+Searches and the job of one owner index one batch at a time, so that no work is done twice and threads stay free.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 import structlog
 
 from throughline.db.search.entries import IndexedMessage
-from throughline.db.search.index_history import LIVE_MESSAGES, HistoryIndex, Waiting
+from throughline.db.search.index_history import BATCH_MESSAGES, HistoryIndex
+from throughline.db.search.unindexed import BLOCK_MESSAGES, LIVE_MESSAGES, Waiting
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.ids import SessionId, UserId
 
 CATCH_UP_SECONDS = 2.0
-"""Time a search spends on indexing before it runs without the rest; a started block is finished."""
+"""Time a search spends on indexing before it runs without the rest; a started batch is finished."""
+
+MANY_SESSIONS = 100
+"""Incomplete sessions above which a search leaves the indexing to the owner's job, if that is under way."""
 
 ROUND_SECONDS = 5.0
 """Time of one round of the indexing job, after which other jobs may run."""
@@ -48,33 +52,37 @@ class CatchUp:
             left = _without(waiting, live)
             if is_over or not left:
                 return live, left
+            if len(left) > MANY_SESSIONS and await self._index.has_job_under_way(owner_id):
+                return live, left
             is_over = not await self._index_some(owner_id, left, deadline)
 
     async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
         """Index the owner's due messages, short sessions first; return the number indexed, and whether more is due."""
         deadline, messages = self._now() + ROUND_SECONDS, 0
-        for found in sorted(await self._index.due(owner_id), key=lambda found: found.messages):
-            while self._now() < deadline:
-                indexed = await self._index_block(owner_id, found.session_id, deadline)
+        while await self._index.unmark_complete(owner_id) and self._now() < deadline:
+            pass
+        due = sorted(await self._index.due(owner_id), key=lambda found: found.messages)
+        for batch in _batches(due):
+            left = sum(found.messages for found in batch)
+            while left > 0 and self._now() < deadline:
+                indexed = await self._index_batch(owner_id, batch, deadline)
                 messages += indexed
-                if not indexed:
-                    break
+                left = left - indexed if indexed else 0
         return messages, bool(await self._index.due(owner_id))
 
     async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
         """Index a block of each session until few messages are left; return whether to continue."""
         messages, done = sum(found.messages for found in left), 0
-        for found in left:
-            indexed = await self._index_block(owner_id, found.session_id, deadline)
-            done += indexed
+        for batch in _batches(left):
+            done += await self._index_batch(owner_id, batch, deadline)
             if self._now() >= deadline:
                 return False
             if messages - done <= LIVE_MESSAGES:
                 break
         return done > 0
 
-    async def _index_block(self, owner_id: UserId, session_id: SessionId, deadline: float) -> int:
-        """Index the session's next block under the owner's lock; return the number of messages, 0 after a timeout."""
+    async def _index_batch(self, owner_id: UserId, batch: Sequence[Waiting], deadline: float) -> int:
+        """Index the sessions' next blocks under the owner's lock; return the number of messages, 0 after a timeout."""
         line = self._lines.setdefault(owner_id, asyncio.Lock())
         try:
             async with asyncio.timeout(deadline - self._now()):
@@ -82,12 +90,39 @@ class CatchUp:
         except TimeoutError:
             return 0
         try:
-            return await self._index.index_block(session_id)
-        except DatabaseBusy as error:  # better to search without this block than not at all
-            log.warning("search indexing failed", session_id=str(session_id), cause=error.detail)
-            return 0
+            return await self._index_or_skip([found.session_id for found in batch], deadline)
         finally:
             line.release()
+
+    async def _index_or_skip(self, sessions: Sequence[SessionId], deadline: float) -> int:
+        """Index the sessions' next blocks; if the database is busy, one by one, so that one session stops no other.
+
+        A search runs without a block that cannot be stored.
+        """
+        try:
+            return await self._index.index_blocks(sessions)
+        except DatabaseBusy as error:
+            if len(sessions) == 1:
+                log.warning("search indexing failed", session_id=str(sessions[0]), cause=error.detail)
+                return 0
+        messages = 0
+        for session_id in sessions:
+            if self._now() < deadline:
+                messages += await self._index_or_skip([session_id], deadline)
+        return messages
+
+
+def _batches(waiting: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
+    """Yield the sessions in groups whose next blocks have up to BATCH_MESSAGES messages."""
+    start = messages = 0
+    for number, found in enumerate(waiting):
+        block = min(found.messages, BLOCK_MESSAGES)
+        if messages + block > BATCH_MESSAGES:
+            yield waiting[start:number]
+            start, messages = number, 0
+        messages += block
+    if waiting:
+        yield waiting[start:]
 
 
 def _without(waiting: Sequence[Waiting], live: Sequence[IndexedMessage]) -> tuple[Waiting, ...]:

@@ -7,7 +7,7 @@ An entry is `offset << 8 | length << 4 | count`. `offset` is the message's dista
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -68,21 +68,18 @@ class BlockEntries:
         self.term_count = 0
         self._by_term: dict[str, str] = {}
 
-    def add(self, analyzer: Analyzer, messages: Sequence[IndexedMessage]) -> None:
-        for message in messages:
-            numbers, total = numbers_of(analyzer, message)
-            offset = (message.position - self.first) << 8
-            self.term_count += total
-            for term, number in numbers.items():
-                before = self._by_term.get(term)
-                entry = str(offset | number)
-                self._by_term[term] = entry if before is None else f"{before},{entry}"
+    def add(self, analyzer: Analyzer, message: IndexedMessage) -> None:
+        numbers, total = numbers_of(analyzer, message)
+        offset = (message.position - self.first) << 8
+        self.term_count += total
+        for term, number in numbers.items():
+            before = self._by_term.get(term)
+            entry = str(offset | number)
+            self._by_term[term] = entry if before is None else f"{before},{entry}"
 
-    def rows(self, most: int) -> list[tuple[list[str], list[str]]]:
-        """Return the sorted terms and their entries as PostgreSQL arrays, in batches of up to `most` terms."""
-        terms = sorted(self._by_term)
-        batches = (terms[start : start + most] for start in range(0, len(terms), most))
-        return [(batch, [f"{{{self._by_term[term]}}}" for term in batch]) for batch in batches]
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield the sorted terms, each with its entries as a PostgreSQL array."""
+        return ((term, f"{{{self._by_term[term]}}}") for term in sorted(self._by_term))
 
 
 def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:

@@ -1,164 +1,43 @@
 """Indexing of messages in blocks, independent of turns, which never wait for it.
 
-A block starts after the previous one, so two concurrent indexers insert the same row and one of them wins. Reading,
-tokenizing and writing are separate steps, and no connection is held during tokenizing.
+Reading, tokenizing and writing are separate steps, and no connection is held during tokenizing. Each step takes the
+messages of many sessions at once.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-from throughline.context.recall_hints import RECALL_TOOLS
-from throughline.db.connection.statement import Row
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Transactions
+from throughline.db.jobs.kinds import index_job
+from throughline.db.jobs.queue import is_under_way
 from throughline.db.search.analyzer import MAX_TEXT_CHARACTERS, Analyzer
 from throughline.db.search.entries import BlockEntries, IndexedMessage, LiveEntries, live_entries_of
-from throughline.db.statements.rows import content_from
-from throughline.db.statements.sql import sql
+from throughline.db.search.unindexed import (
+    BLOCK_CHARACTERS,
+    BLOCK_MESSAGES,
+    LIVE_CHARACTERS,
+    LIVE_MESSAGES,
+    Limits,
+    Waiting,
+    find_due,
+    find_waiting,
+    read_messages,
+    unmark_complete,
+)
+from throughline.db.search.write_blocks import Block, RedactedMeanwhile, term_rows, write_blocks
 from throughline.domain.ids import SessionId, UserId
-from throughline.domain.message import Content, text_of
 from throughline.execution.compute_threads import run_off_loop_if_large
-
-BLOCK_MESSAGES = 256
-"""Most messages in a block. Frequent terms then take few rows, and a small change re-indexes little."""
-
-BLOCK_BYTES = 2_000_000
-BLOCK_CHARACTERS = 200_000
-"""Most characters tokenized for one block, except for its first message: half a second of work."""
-
-LIVE_MESSAGES = 64
-LIVE_CHARACTERS = 50_000
-"""Limits for messages that a search tokenizes itself without storing entries: those since the last block.
-
-Each search repeats that work, so that more text is indexed first.
-"""
-
-WRITTEN_TERMS = 5_000
-"""Terms per insert: more would block the event loop with arguments and approach the statement's time limit."""
 
 LARGE_CHARACTERS = 4_000
 """Text length from which tokenizing runs in a thread: 1,000 characters of unseen words take 5 ms."""
+
+BATCH_MESSAGES = 2_048
+"""Most messages read at once for blocks of several sessions."""
+
+_OF_BLOCKS = Limits(BLOCK_MESSAGES, BATCH_MESSAGES, BLOCK_CHARACTERS, at_least=1)
+_LIVE = Limits(LIVE_MESSAGES, LIVE_MESSAGES, LIVE_CHARACTERS)
 T = TypeVar("T")
-_UNINDEXED = """
-    with unindexed as (
-        select s.id as session_id, coalesce(b.through_position, 0) as through_position, s.message_count,
-            s.redaction_count
-        from sessions s left join lateral (
-            select max(b.through_position) as through_position from search_blocks b
-            where b.session_id = s.id and b.analyzer = :analyzer
-        ) b on true
-        where {scope} and s.message_count > coalesce(b.through_position, 0)
-    )"""
-_COLUMNS = """
-    m.session_id, m.position, m.author, m.created_at, m.content, m.content_blocks, m.tool_calls, m.name,
-    coalesce(m.name = any(:recall_tools), false) as is_recalled,
-    m.created_at - cast(:pause as interval) > (
-        select p.created_at from messages p where p.session_id = m.session_id and p.position = m.position - 1
-    ) as is_after_pause"""
-EPISODE_PAUSE = timedelta(hours=4)
-"""Pause after which a message begins a new episode of its conversation."""
-
-_IN_SCOPE = "s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)"
-_WAITING = sql(
-    "{unindexed} select session_id, message_count - through_position as messages from unindexed",
-    unindexed=_UNINDEXED.format(scope=_IN_SCOPE),
-)
-IDLE_MINUTES = 5
-"""Minutes without a message after which a session's last messages are indexed, however few."""
-
-_DUE = sql(
-    """
-    {unindexed} select u.session_id, u.message_count - u.through_position as messages
-    from unindexed u join sessions s on s.id = u.session_id
-    where u.message_count - u.through_position >= :messages
-        or s.updated_at < now() - make_interval(mins => :idle_minutes)
-        or not exists (select 1 from runs r where r.session_id = u.session_id)
-""",
-    unindexed=_UNINDEXED.format(scope="s.owner_id = :owner_id"),
-)
-_SIZED = """
-    {unindexed}, sized as (
-        select {columns}, u.redaction_count, z.bytes, least(z.bytes, :text_characters) as characters
-        from unindexed u join messages m
-            on m.session_id = u.session_id and m.position > u.through_position
-                and m.position <= u.through_position + :messages
-            cross join lateral (select
-                coalesce(octet_length(m.content), pg_column_size(m.content_blocks), 0) + pg_column_size(m.tool_calls)
-                    as bytes
-            ) z
-    )"""
-_READ = sql(
-    """
-    {sized}, waiting as (
-        select *, sum(bytes) over (order by position) as all_bytes,
-            sum(characters) over (order by position) as all_characters
-        from sized
-    )
-    select * from waiting where (all_bytes <= :bytes and all_characters <= :characters)
-        or position = (select min(position) from waiting)
-    order by position
-""",
-    sized=_SIZED.format(unindexed=_UNINDEXED.format(scope="s.id = :session_id"), columns=_COLUMNS),
-)
-_READ_LIVE = sql(
-    """
-    {sized}, of_sessions as (
-        select *, sum(characters) over (partition by session_id) as session_characters from sized
-    ), waiting as (
-        select *, sum(characters) over (order by session_characters, session_id, position) as all_characters
-        from of_sessions
-    )
-    select * from waiting where all_characters <= :characters
-    order by session_characters, session_id, position limit :messages
-""",
-    sized=_SIZED.format(unindexed=_UNINDEXED.format(scope="s.id = any(:sessions)"), columns=_COLUMNS),
-)
-_FORGET = (
-    sql("""
-        delete from search_terms t using search_blocks b where b.session_id = :session_id and b.analyzer <> :analyzer
-            and t.session_id = b.session_id and t.from_position = b.from_position
-    """),
-    sql("delete from search_blocks where session_id = :session_id and analyzer <> :analyzer"),
-)
-_WRITE_BLOCK = sql("""
-    with kept as (
-        select s.id from sessions s where s.id = :session_id for key share
-    )
-    insert into search_blocks (session_id, from_position, through_position, term_count, analyzer)
-    select kept.id, :first, :last, :term_count, :analyzer from kept
-    on conflict do nothing returning session_id
-""")
-_WRITE_TERMS = sql("""
-    insert into search_terms (session_id, term, from_position, entries)
-    select :session_id, t.term, :first, cast(t.entries as integer[])
-    from unnest(cast(:terms as text[]), cast(:entries as text[])) as t (term, entries)
-""")
-_REDACTIONS = sql("select redaction_count from sessions where id = :session_id for share")
-
-
-class _RedactedMeanwhile(Exception):
-    """A message was redacted since it was read, so the block made from it must not be stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A session and the number of its unindexed messages."""
-
-    session_id: SessionId
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A block to store; each pair in `terms` (terms, their entries) is inserted by one statement."""
-
-    session_id: SessionId
-    first: int
-    last: int
-    term_count: int
-    terms: Sequence[tuple[list[str], list[str]]]
 
 
 class HistoryIndex:
@@ -171,42 +50,36 @@ class HistoryIndex:
 
     async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[Waiting, ...]:
         """Return the owner's sessions, or the one session, that have unindexed messages."""
-        rows = await self._transactions.fetch(
-            _WAITING, owner_id=owner_id, session_id=session_id, analyzer=self.analyzer.name
-        )
-        return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
+        return await find_waiting(self._transactions, owner_id, session_id, self.analyzer.name)
 
     async def due(self, owner_id: UserId) -> tuple[Waiting, ...]:
-        """Return the owner's sessions with unindexed messages that are due for indexing.
+        """Return the owner's sessions with unindexed messages that are due for indexing."""
+        return await find_due(self._transactions, owner_id, self.analyzer.name)
 
-        Due are idle sessions, sessions without runs (imported ones), and those with at least LIVE_MESSAGES unindexed
-        messages.
+    async def unmark_complete(self, owner_id: UserId) -> bool:
+        """Clear marks of completely indexed sessions; return whether there may be more."""
+        return await unmark_complete(self._transactions, owner_id, self.analyzer.name)
+
+    async def has_job_under_way(self, owner_id: UserId) -> bool:
+        """Whether a worker is indexing the owner's messages."""
+        return await is_under_way(self._transactions, index_job(owner_id))
+
+    async def index_blocks(self, sessions: Sequence[SessionId]) -> int:
+        """Index a block of each session, of as many as the limits allow, those with short texts first.
+
+        Returns the number of messages, 0 if all are indexed.
         """
-        rows = await self._transactions.fetch(
-            _DUE,
-            owner_id=owner_id,
-            analyzer=self.analyzer.name,
-            messages=LIVE_MESSAGES,
-            idle_minutes=IDLE_MINUTES,
-        )
-        return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
-
-    async def index_block(self, session_id: SessionId) -> int:
-        """Index the session's next messages, at most a block; return their number, 0 if all are indexed."""
-        rows = await self._read(session_id)
-        messages = [_message(row) for row in rows]
-        if not messages:
-            return 0
-        block = BlockEntries(messages[0].position)
+        blocks: dict[SessionId, Block] = {}
+        messages: list[IndexedMessage] = []
+        for message, redactions in await read_messages(self._transactions, sessions, _OF_BLOCKS, self.analyzer.name):
+            known = blocks.get(message.session_id)
+            entries = BlockEntries(message.position) if known is None else known.entries
+            blocks[message.session_id] = Block(message.session_id, message.position, redactions, entries)
+            messages.append(message)
         for piece in _pieces(messages):
-            await self._cut(piece, partial(block.add, self.analyzer, piece))
-        terms = await self._cut(messages, lambda: block.rows(WRITTEN_TERMS))
-        written = _Block(messages[0].session_id, block.first, messages[-1].position, block.term_count, terms)
-        try:
-            await self._transactions.run(lambda tx: self._write(tx, written, rows[0]["redaction_count"]))
-        except _RedactedMeanwhile:
-            return 0
-        return len(messages)
+            await self._cut(piece, partial(self._add, blocks, piece))
+        stored = await self._write(list(blocks.values()), messages)
+        return sum(message.session_id in stored for message in messages)
 
     async def read_unindexed(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
         """Return the waiting messages that a search tokenizes itself, short sessions first."""
@@ -219,53 +92,32 @@ class HistoryIndex:
             sessions.append(found.session_id)
         if not sessions:
             return ()
-        rows = await self._transactions.fetch(
-            _READ_LIVE, sessions=sessions, messages=LIVE_MESSAGES, characters=LIVE_CHARACTERS, **self._constants()
-        )
-        return tuple(_message(row) for row in rows)
+        read = await read_messages(self._transactions, sessions, _LIVE, self.analyzer.name)
+        return tuple(message for message, _ in read)
 
     async def live_entries(self, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
         """Return the messages' entries for the wanted terms; long texts are tokenized in a thread."""
         return await self._cut(messages, lambda: live_entries_of(self.analyzer, messages, wanted))
 
+    def _add(self, blocks: dict[SessionId, Block], messages: Sequence[IndexedMessage]) -> None:
+        for message in messages:
+            blocks[message.session_id].entries.add(self.analyzer, message)
+
     async def _cut(self, messages: Sequence[IndexedMessage], work: Callable[[], T]) -> T:
         characters = sum(len(message.text) for message in messages)
         return await run_off_loop_if_large(characters, work, large=LARGE_CHARACTERS)
 
-    def _constants(self) -> dict[str, object]:
-        return {
-            "analyzer": self.analyzer.name,
-            "recall_tools": list(RECALL_TOOLS),
-            "text_characters": MAX_TEXT_CHARACTERS,
-            "pause": EPISODE_PAUSE,
-        }
-
-    async def _read(self, session_id: SessionId) -> Sequence[Row]:
-        return await self._transactions.fetch(
-            _READ,
-            session_id=session_id,
-            messages=BLOCK_MESSAGES,
-            bytes=BLOCK_BYTES,
-            characters=BLOCK_CHARACTERS,
-            **self._constants(),
-        )
-
-    async def _write(self, tx: Statements, block: _Block, redaction_count: int) -> None:
-        """Store the block, unless another process stored it, the session is gone, or a message was redacted.
-
-        The session's row is locked only at the end, because turns need it.
-        """
-        place = {"session_id": block.session_id, "first": block.first, "analyzer": self.analyzer.name}
-        if block.first == 1:
-            for statement in _FORGET:
-                await tx.fetch(statement, **place)
-        if not await tx.fetch(_WRITE_BLOCK, last=block.last, term_count=block.term_count, **place):
-            return
-        for terms, entries in block.terms:
-            await tx.fetch(_WRITE_TERMS, terms=terms, entries=entries, **place)
-        kept = await tx.fetch(_REDACTIONS, session_id=block.session_id)
-        if kept and kept[0]["redaction_count"] != redaction_count:
-            raise _RedactedMeanwhile
+    async def _write(self, blocks: Sequence[Block], messages: Sequence[IndexedMessage]) -> Collection[SessionId]:
+        """Store the blocks, except those whose sessions had a redaction; return the sessions of the others."""
+        while blocks:
+            terms = await self._cut(messages, partial(term_rows, blocks))
+            write = partial(write_blocks, blocks=blocks, terms=terms, analyzer=self.analyzer.name)
+            try:
+                await self._transactions.run(write)
+                break
+            except RedactedMeanwhile as error:
+                blocks = [block for block in blocks if block.session_id not in error.sessions]
+        return {block.session_id for block in blocks}
 
 
 def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMessage]]:
@@ -277,24 +129,3 @@ def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMess
             yield messages[start:number]
             start, characters = number, min(len(message.text), MAX_TEXT_CHARACTERS)
     yield messages[start:]
-
-
-def _message(row: Row) -> IndexedMessage:
-    """Return the message to index.
-
-    Neither calls of recall tools nor their results are indexed: they would rank above the messages that they quote.
-    """
-    return IndexedMessage(
-        session_id=SessionId(row["session_id"]),
-        position=row["position"],
-        text="" if row["is_recalled"] else _text(row),
-        author=row["author"],
-        created_at=row["created_at"],
-        is_after_pause=bool(row["is_after_pause"]),
-    )
-
-
-def _text(row: Row) -> str:
-    content: Content = row["content"] if row["content_blocks"] is None else content_from(row["content_blocks"])
-    calls = [f"{call['name']} {call['arguments']}" for call in row["tool_calls"] if call["name"] not in RECALL_TOOLS]
-    return "\n".join([row["name"] or "", text_of(content), *calls])

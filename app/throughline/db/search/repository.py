@@ -14,10 +14,11 @@ from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.catch_up import CatchUp
 from throughline.db.search.cues import cues_of
 from throughline.db.search.entries import AFTER_PAUSE, LiveEntries
-from throughline.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
+from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_plain, read_query
 from throughline.db.search.rank import Ranking, SearchRequest, find, find_newest
 from throughline.db.search.snippet import snippet_of
+from throughline.db.search.unindexed import Waiting, find_owners
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
 from throughline.db.statements.rows import message_from, session_not_found
 from throughline.db.statements.sql import sql
@@ -27,25 +28,9 @@ from throughline.domain.recall import Found, HistoryQuery, Hit
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.error_boundary import ErrorBoundary
 
-MOST_BLOCKS = 40
-"""Most blocks of one session indexed per scheduled run."""
-
 RANKING = Ranking()
 log = structlog.get_logger(__name__)
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
-# Run ids are UUIDv7: the first 48 bits are the creation time in milliseconds.
-_IDLE = sql("""
-    with recent as (
-        select distinct r.session_id from runs r
-        where r.id > cast(lpad(to_hex(
-            cast(extract(epoch from now() - make_interval(mins => :minutes)) * 1000 as bigint)
-        ), 12, '0') || '00000000000000000000' as uuid)
-    )
-    select s.id from recent join sessions s on s.id = recent.session_id
-    where s.message_count - coalesce((
-        select max(b.through_position) from search_blocks b where b.session_id = s.id and b.analyzer = :analyzer
-    ), 0) >= case when s.updated_at < now() - make_interval(mins => :idle_minutes) then 1 else :messages end
-""")
 
 
 class SearchRepository:
@@ -107,13 +92,10 @@ class SearchRepository:
         query = MessageQuery(after=first - 1, before=last + 1, limit=200)
         return (await self._messages.list_messages(owner_id, session_id, query)).items
 
-    async def index_session(self, session_id: SessionId, most_blocks: int = MOST_BLOCKS) -> int:
-        """Index up to `most_blocks` blocks of the session's unindexed messages; return the number of messages."""
+    async def index_session(self, session_id: SessionId) -> int:
+        """Index the session's unindexed messages; return their number."""
         done = 0
-        for _ in range(most_blocks):
-            messages = await self._index.index_block(session_id)
-            if not messages:
-                break
+        while messages := await self._index.index_blocks([session_id]):
             done += messages
         return done
 
@@ -121,16 +103,12 @@ class SearchRepository:
         """Index the owner's due messages for some seconds; return the number indexed, and whether more is due."""
         return await self._catch_up.index_owner(owner_id)
 
-    async def sessions_to_index(self, minutes: int) -> tuple[SessionId, ...]:
-        """Return sessions with runs in the last `minutes` that have many unindexed messages or are idle."""
-        rows = await self._transactions.fetch(
-            _IDLE,
-            minutes=minutes,
-            idle_minutes=IDLE_MINUTES,
-            messages=LIVE_MESSAGES,
-            analyzer=self._analyzer.name,
-        )
-        return tuple(SessionId(row["id"]) for row in rows)
+    async def enqueue_indexing(self) -> int:
+        """Enqueue the indexing job of each owner with messages unindexed for some minutes; return the number."""
+        owners = await find_owners(self._transactions)
+        for owner_id in owners:
+            await enqueue_job(self._transactions, index_job(owner_id))
+        return len(owners)
 
     async def _hits(self, rows: Sequence[Row], read: ReadQuery) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]

@@ -22,7 +22,7 @@ class SearchBlockRow(Base):
     from_position: Mapped[int] = mapped_column(primary_key=True)
     through_position: Mapped[int]
     term_count: Mapped[int] = mapped_column(BigInteger)
-    analyzer: Mapped[String]
+    analyzer: Mapped[str] = mapped_column(Text, index=True)
     created_at: Mapped[Now]
 
 

@@ -82,7 +82,10 @@ class ApiKeyRow(Base):
 
 
 class SessionRow(Base):
-    """A conversation. `message_count` is also the last assigned position; it changes under this row's lock."""
+    """A conversation. `message_count` is also the last assigned position; it changes under this row's lock.
+
+    A trigger sets `unindexed_since` when there are messages that are not in the search index, which clears it.
+    """
 
     __tablename__ = "sessions"
     __table_args__ = (
@@ -103,6 +106,12 @@ class SessionRow(Base):
         Index("sessions_newest", "owner_id", text("updated_at desc"), text("id desc")),
         Index(
             "sessions_summary_through", "summary_through_id", postgresql_where=text("summary_through_id is not null")
+        ),
+        Index(
+            "sessions_unindexed",
+            "owner_id",
+            "unindexed_since",
+            postgresql_where=text("unindexed_since is not null"),
         ),
         # Counters change with every message, as HOT updates if the page has room. `updated_at` is indexed.
         {"postgresql_with": vacuumed(200, fillfactor=70)},
@@ -136,6 +145,7 @@ class SessionRow(Base):
     fingerprint: Mapped[EmptyString]
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
+    unindexed_since: Mapped[Time | None]
     summarizing_id: Mapped[Id | None]
     summarizing_since: Mapped[Time | None]
     summarizing_until: Mapped[Time | None]
