@@ -1,4 +1,9 @@
-"""The ranking query in SQL. Its rules are explained in `rank.py`."""
+"""The ranking query in SQL. Its rules are explained in `rank.py`.
+
+`offset 0` keeps one index scan for each session, whatever the statistics say: a scan of the table would read terms of
+all users. All rows come from `scope`, so the end need not check it again; with outdated statistics, that join ran the
+aggregation of `ranked` once for each session.
+"""
 
 CONDITIONS = """
     and (cast(:role as text) is null or m.role = :role)
@@ -52,9 +57,15 @@ TERMS = """
             join scope on scope.id = l.session_id
     ), live as materialized (
         select l.session_id, a.term, a.weight, l.position, l.entry from all_live l join asked a on a.term = l.term
+    ), found as materialized (
+        select t.session_id, t.term, t.from_position, t.entries
+        from scope cross join lateral (
+            select * from search_terms t
+            where t.session_id = scope.id and t.term = any(array_append(cast(:terms as text[]), cast(:after_pause as text)))
+            offset 0
+        ) t
     ), indexed as materialized (
-        select t.session_id, a.term, a.weight, t.from_position, t.entries
-        from scope cross join asked a join search_terms t on t.session_id = scope.id and t.term = a.term
+        select f.session_id, a.term, a.weight, f.from_position, f.entries from found f join asked a on a.term = f.term
     ), counted as (
         select c.term, sum(c.messages) as messages
         from (
@@ -75,9 +86,7 @@ TERMS = """
         select p.session_id, array_agg(p.position order by p.position) as positions
         from (
             select t.session_id, t.from_position + (e.entry >> 8) as position
-            from (select session_id from indexed union select session_id from live) f
-                join search_terms t on t.session_id = f.session_id and t.term = :after_pause
-                cross join lateral unnest(t.entries) as e (entry)
+            from found t cross join lateral unnest(t.entries) as e (entry) where t.term = :after_pause
             union all
             select l.session_id, l.position from all_live l where l.term = :after_pause
         ) p group by p.session_id
@@ -166,7 +175,6 @@ FIND = """
     with {bounds}, {terms}, {episodes}, {neighbours}
     select {message_columns}, {pinned}, b.score * {cues} as score, ({full_score}) as full_score
     from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
-        join scope on scope.id = m.session_id
     where (m.name is null or m.name <> all(:recall_tools))
         {conditions}
     order by score desc, b.session_id desc, b.position desc limit :limit
