@@ -61,7 +61,8 @@ TERMS = """
         select t.session_id, t.term, t.from_position, t.entries
         from scope cross join lateral (
             select * from search_terms t
-            where t.session_id = scope.id and t.term = any(array_append(cast(:terms as text[]), cast(:after_pause as text)))
+            where t.session_id = scope.id
+                and t.term = any(array_append(cast(:terms as text[]), cast(:after_pause as text)))
             offset 0
         ) t
     ), indexed as materialized (
