@@ -93,7 +93,7 @@ class MessageList:
         return row.position in self.pinned or row is self._current_row
 
     def _add_with_ranges(self, rows: Iterable[Message]) -> None:
-        """Add the rows without the left-out ranges; add one note for each folded range."""
+        """Add the rows. Left-out ranges are omitted without a note here; each folded range becomes one note."""
         cursor = self.context_input.summary_through_position
         noted: set[int] = set()
         for row in rows:

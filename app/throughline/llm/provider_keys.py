@@ -28,7 +28,7 @@ class Access:
     api_key: str | None = None
 
     def options(self) -> dict[str, Any]:  # Any: keyword arguments of many classes
-        """Return both as keyword arguments of LangChain's model classes."""
+        """Return `base_url` and `api_key`, those that are set, as keyword arguments of LangChain's model classes."""
         given = {"base_url": self.base_url, "api_key": self.api_key}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -138,5 +138,5 @@ async def _on_error(error: Exception) -> BoltResponse:
     if isinstance(error, ThroughlineError):
         log.warning("slack event not stored", error=error.code)
     else:
-        log.error("slack event not stored", error=type(error).__name__, where=traceback_lines(error))
+        log.error("slack request handler failed", error=type(error).__name__, where=traceback_lines(error))
     return BoltResponse(status=503 if isinstance(error, TemporaryError) else 500, body="")

@@ -1,4 +1,7 @@
-"""Facts found by rules in messages: the user's standing instructions, and facts that are certain by their form."""
+"""Facts found by rules in messages: the user's standing instructions, and what its form makes certain.
+
+Such forms are errors, paths, addresses, identifiers, commands and settings.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

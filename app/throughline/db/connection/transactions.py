@@ -113,6 +113,6 @@ async def _with_retries(once: Callable[[], Awaitable[T]]) -> T:
             failure = explain(error)
         if tries >= TRIES or not failure.is_repeatable:
             raise failure.error
-        log.debug("transaction retried", tries=tries)
+        log.debug("transaction retried", tries=tries, cause=failure.error.code)
         pause = FIRST_PAUSE_SECONDS * 4 ** (tries - 1)
         await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # spreads retries, guards no secret

@@ -1,4 +1,4 @@
-"""Ends of runs: with an answer, with an error, or cancelled while queued."""
+"""Ends of runs: answered, failed or cancelled. A queued run is cancelled at once, a running one is asked to stop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -107,7 +107,7 @@ _MOVE = sql("""
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The message to redact, its session and owner, and the actor if it was not the owner."""
+    """The message to redact, its session and owner, and the name of the key that acts on the owner's behalf, if any."""
 
     owner_id: UserId
     session_id: SessionId

@@ -87,7 +87,7 @@ async def take_event(tx: Statements, message: SlackMessage) -> SlackMessage | No
 
 
 def _as_edited(message: SlackMessage, edit: Mapping[str, JsonValue]) -> SlackMessage:
-    """Return the message as edited; an edit by another person is ignored."""
+    """Return the arriving message with the edit that was stored before it; an edit by another person is ignored."""
     if (edit["user"], edit["team"]) != (message.who.user_id, message.who.team_id):
         return message
     return replace(message, text=str(edit["text"]), edited_ts=str(edit["edited"]))
