@@ -28,7 +28,7 @@ from benchmarks.retrieval_data import Line
 from benchmarks.retrieval_sessions import Archive
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.policy import ContextPolicy
-from throughline.context.quoted_history import FOUND, Quotation, choose_quotations, question_of
+from throughline.context.quoted_history import FOUND, WHOLE_CHARACTERS, Quotation, choose_quotations, question_of
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.ids import SessionId
@@ -127,7 +127,14 @@ async def _recalled(
     question = question_of(text)
     if not question:
         return ()
-    query = HistoryQuery(question, FOUND, HistoryFilter(behind_cursor_of=session_id), only_indexed=True, is_plain=True)
+    query = HistoryQuery(
+        question,
+        FOUND,
+        HistoryFilter(behind_cursor_of=session_id),
+        only_indexed=True,
+        is_plain=True,
+        whole_characters=WHOLE_CHARACTERS,
+    )
     began = time.perf_counter()
     found = await archive.database.history.search(archive.owner_id, session_id, query)
     figures.seconds.append(time.perf_counter() - began)

@@ -48,6 +48,7 @@ PREVIEW_JSON = {
         },
     ],
     "min_score_threshold": None,
+    "quoted": [],
 }
 
 

@@ -54,9 +54,15 @@ def draw_preview(preview: PreviewOut, *, width: int) -> Text:
         *(Text(line, style="bold") for line in wrapped(head, width=width)),
         *(Text(INDENT + line, style="dim") for line in wrapped(marks, width=inner)),
         *(Text(INDENT + line, style=style) for line in wrapped(_what_happens(preview), width=inner)),
+        *_quoted(preview),
         *_rows(preview),
     ]
     return joined(lines, width=width)
+
+
+def _quoted(preview: PreviewOut) -> Iterator[Text]:
+    if preview.quoted:
+        yield Text(f"{INDENT}quoted from the history: {', '.join(f'#{position}' for position in preview.quoted)}")
 
 
 def span(first: int, last: int) -> str:

@@ -1,6 +1,6 @@
 """The preview: the plan for the next model call, which a user may request before sending. It changes nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
@@ -14,6 +14,7 @@ from throughline.context.message_variants import ShownMessage, list_variants
 from throughline.context.next_view import next_view
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
+from throughline.context.quoted_history import Quotation, with_quotations
 from throughline.context.stages.keep_important import score_messages
 from throughline.context.view import View
 
@@ -59,16 +60,17 @@ class Preview:
     summarise: SegmentToSummarise | None
     messages: tuple[ShownMessage, ...]
     min_score_threshold: float | None = None
+    quoted: tuple[int, ...] = ()
 
 
-def preview_call(context_input: ContextInput) -> Preview:
+def preview_call(context_input: ContextInput, quotations: Sequence[Quotation] = ()) -> Preview:
     """Return the plan for the first model call of the next turn; `context_input.user` is the text to be sent.
 
-    If a summary would have to be written first, sizes and messages are those before it. A prepared summary is assumed
-    to be adopted.
+    `quotations` are earlier messages to quote. If a summary would have to be written first, sizes and messages are
+    those before it, without quotations. A prepared summary is assumed to be adopted.
     """
     plan = _done_now(plan_context(context_input))
-    fitted = fit_view(_once_adopted(plan))
+    fitted, quoted = with_quotations(fit_view(_once_adopted(plan)), quotations)
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
     budget, tokens = view.context_input.budget, scale(view.tokens, view.context_input.factor)
     return Preview(
@@ -86,6 +88,7 @@ def preview_call(context_input: ContextInput) -> Preview:
         summarise=_to_summarise(plan, context_input),
         messages=_scored(context_input, view, _with_plan(plan, list_variants(view))),
         min_score_threshold=context_input.policy.min_score_threshold if _has_scores(context_input) else None,
+        quoted=tuple(sorted(found.message.position for found in quoted)) if view is fitted.view else (),
     )
 
 

@@ -35,8 +35,8 @@ WINDOW_SHARE = 0.05
 MOST_TOKENS = 1_500
 """Limits of the quotations together: a twentieth of the window, and no more than a page of text."""
 
-WHOLE_TOKENS = 200
-"""Size up to which a message is quoted as a whole. Of a longer one, the snippet with the query's words is quoted."""
+WHOLE_CHARACTERS = 800
+"""Length up to which a message is quoted as a whole. Of a longer one, the snippet with the query's words is quoted."""
 
 BEST_SHARE = 0.45
 """Least score of the best message, as a share of the score of one that has every word of the query.
@@ -113,7 +113,7 @@ def choose_quotations(found: Found, asked: str = "") -> tuple[Quotation, ...]:
     distinct = {_folded(hit): hit for hit in reversed((best, *after, *strong))}
     chosen = [hit for hit in (best, *after, *strong) if distinct[_folded(hit)] is hit]
     return tuple(
-        Quotation(hit.message, _text(hit), round(hit.score / found.full_score, 2)) for hit in chosen[:MOST_QUOTED]
+        Quotation(hit.message, hit.snippet, round(hit.score / found.full_score, 2)) for hit in chosen[:MOST_QUOTED]
     )
 
 
@@ -123,12 +123,6 @@ def _folded(hit: Hit) -> str:
 
 def _follows(message: Message, best: Message) -> bool:
     return message.session_id == best.session_id and 0 < message.position - best.position <= CORRECTED_WITHIN
-
-
-def _text(hit: Hit) -> str:
-    """Return the whole text if it is surely short enough, else the snippet; a token has at least one character."""
-    text = searched_text(hit.message)
-    return text if len(text) <= WHOLE_TOKENS * 4 else hit.snippet
 
 
 def head_of(message: Message, session_id: SessionId) -> str:
@@ -154,11 +148,11 @@ def with_quotations(
     shown = {message.position for message in view.messages}
     room, count = _room(fitted), view.context_input.count
     quoted = tuple(found for found in quotations if found.message.position not in shown)
-    while quoted and count_message(note := _note(quoted), count) > room:
+    while quoted and count_message(note := note_of(quoted), count) > room:
         quoted = quoted[:-1]
     if not quoted:
         return fitted, ()
-    note, place = _note(quoted), view.current_index
+    note, place = note_of(quoted), view.current_index
     with_note = replace(
         view,
         messages=(*view.messages[:place], note, *view.messages[place:]),
@@ -171,7 +165,7 @@ def with_quotations(
     return prompt, quoted
 
 
-def _note(quoted: Sequence[Quotation]) -> PromptMessage:
+def note_of(quoted: Sequence[Quotation]) -> PromptMessage:
     """Return the note with the quotations in the order in which they were written."""
     in_order = sorted(quoted, key=lambda found: found.message.position)
     lines = [f"{head_of(found.message, found.message.session_id)} {found.text}" for found in in_order]

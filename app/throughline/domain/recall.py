@@ -39,7 +39,8 @@ class HistoryQuery:
 
     `today` is what "yesterday" or a month without a year refers to; None: such words are only words. With
     `only_indexed` the search takes one statement, and misses messages that are not indexed yet. A query that `is_plain`
-    has neither filters nor phrases: its text was not written for a search.
+    has neither filters nor phrases: its text was not written for a search. Of a message with at most `whole_characters`
+    the hit's snippet is the whole text.
     """
 
     text: str
@@ -48,6 +49,7 @@ class HistoryQuery:
     today: date | None = None
     only_indexed: bool = False
     is_plain: bool = False
+    whole_characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """Reports on a session's context: for GET …/context, POST …/context/preview, and the end of every turn."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
 from throughline.context.context_report import ContextReport, SummariserReport, SummaryFacts, SummaryFailure
 from throughline.context.explain_context import explain_context, report_turn_end
 from throughline.context.preview import Preview, preview_call
+from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import TemporaryError
 from throughline.domain.json_types import JsonObject
@@ -34,15 +37,19 @@ async def report_context(dependencies: PromptDependencies, session: Session) -> 
     return await compute_context(context_input, lambda context_input: explain_context(context_input, facts))
 
 
-async def preview_context(dependencies: PromptDependencies, session: Session, content: Content) -> Preview:
+async def preview_context(
+    dependencies: PromptDependencies, session: Session, content: Content, quotations: Sequence[Quotation] = ()
+) -> Preview:
     """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
+
+    `quotations` are earlier messages to quote, as far as there is room for them.
 
     Raises NotFound if the session's agent no longer exists, PromptCannotFit if no prompt would fit.
     """
     agent, conversation = await at_rest(dependencies, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
     context_input = make_context_input(agent, conversation, await count_new(message, agent.counter))
-    return await compute_context(context_input, preview_call)
+    return await compute_context(context_input, partial(preview_call, quotations=quotations))
 
 
 @dataclass(frozen=True, slots=True)

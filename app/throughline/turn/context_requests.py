@@ -13,7 +13,7 @@ from throughline.context.context_report import ContextReport
 from throughline.context.preview import Preview
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.message import Content, Message, NewMessage
+from throughline.domain.message import Content, Message, NewMessage, text_of
 from throughline.domain.session import Session
 from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
@@ -21,6 +21,7 @@ from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
 from throughline.summary.reread import SummaryCost, SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
+from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.state import TurnDependencies
 
 
@@ -49,11 +50,15 @@ class ContextRequests:
         return await report_context(self.dependencies, await self.sessions.get(owner_id, session_id))
 
     async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
-        """Return the prompt that a turn with this message would send, and the compaction that it would trigger.
+        """Return the prompt that a turn with this message would send, with quotations, and the compaction it triggers.
 
         `content` None stands for an empty message.
         """
-        return await preview_context(self.dependencies, await self.sessions.get(owner_id, session_id), content or "")
+        session = await self.sessions.get(owner_id, session_id)
+        recall = self.dependencies.agents.get(session.agent).context.recall
+        asked = Asked(owner_id, session_id, text_of(content or ""))
+        quotations = await recall_history(self.dependencies, recall, asked)
+        return await preview_context(self.dependencies, session, content or "", quotations)
 
     async def summarize(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
         """Summarise all messages but the newest ones. The request may also read summarised messages again."""

@@ -5,20 +5,25 @@ The search reads only what the summary covers and what is indexed. One that is s
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from throughline.context.policy import Recall
-from throughline.context.quoted_history import FOUND, Quotation, choose_quotations, question_of, with_quotations
+from throughline.context.quoted_history import (
+    FOUND,
+    WHOLE_CHARACTERS,
+    Quotation,
+    choose_quotations,
+    question_of,
+    with_quotations,
+)
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.message import NewMessage, text_of
+from throughline.domain.ids import SessionId, UserId
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery
-from throughline.domain.run import Run
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.reduce_context import FittedContext
-from throughline.turn.state import Turn
+from throughline.turn.state import Turn, TurnDependencies
 
 SEARCH_SECONDS = 0.5
 """Longest time of a search. Loading takes some of it anyway, and a user notices more."""
@@ -29,25 +34,34 @@ QUOTED = "history_quoted"
 log = structlog.get_logger(__name__)
 
 
-async def recall_history(turn: Turn, agent: ReadyAgent, run: Run, user: NewMessage) -> tuple[Quotation, ...]:
-    """Return the earlier messages that the user's message asks for; none if the agent or the message asks for none."""
-    text = text_of(user.content)
-    question = question_of(text) if agent.definition.context.recall is Recall.AUTO else ""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A user's message in a session, and the session's owner."""
+
+    owner_id: UserId
+    session_id: SessionId
+    text: str
+
+
+async def recall_history(dependencies: TurnDependencies, recall: Recall, asked: Asked) -> tuple[Quotation, ...]:
+    """Return the earlier messages that the user's message asks for; none if `recall` is off."""
+    question = question_of(asked.text) if recall is Recall.AUTO else ""
     if not question:
         return ()
     query = HistoryQuery(
         question,
         FOUND,
-        HistoryFilter(behind_cursor_of=run.session_id),
-        turn.dependencies.clock.now().date(),
+        HistoryFilter(behind_cursor_of=asked.session_id),
+        dependencies.clock.now().date(),
         only_indexed=True,
         is_plain=True,
+        whole_characters=WHOLE_CHARACTERS,
     )
     found = Found(())
-    with ErrorBoundary(log.warning, "history search failed", run_id=str(run.id)):
+    with ErrorBoundary(log.warning, "history search failed", session_id=str(asked.session_id)):
         async with asyncio.timeout(SEARCH_SECONDS):
-            found = await turn.dependencies.history.search(run.owner_id, run.session_id, query)
-    return choose_quotations(found, text)
+            found = await dependencies.history.search(asked.owner_id, asked.session_id, query)
+    return choose_quotations(found, asked.text)
 
 
 def quote_history(turn: Turn, context: FittedContext, quotations: Sequence[Quotation]) -> FittedContext:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from langgraph.runtime import Runtime
 
 from throughline.domain.conversation import Conversation
+from throughline.domain.message import text_of
 from throughline.prompting.conversation import tokens_loaded
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.turn.recall_history import recall_history
+from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.reduce_context import reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.tool_node import open_calls
@@ -27,8 +28,11 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
     """
     turn, agent = runtime.context, present(state.agent)
     user = await count_new(present(state.user), agent.counter)
-    run = state.claimed.run
-    conversation, quotations = await asyncio.gather(_load(turn, state, agent), recall_history(turn, agent, run, user))
+    run, recall = state.claimed.run, agent.definition.context.recall
+    asked = Asked(run.owner_id, run.session_id, text_of(user.content))
+    conversation, quotations = await asyncio.gather(
+        _load(turn, state, agent), recall_history(turn.dependencies, recall, asked)
+    )
     reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
     return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages, "quotations": quotations}
 

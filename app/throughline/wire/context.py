@@ -152,3 +152,7 @@ class PreviewOut(Shape):
     min_score_threshold: float | None = Field(
         default=None, description="with the strategy importance: messages with a lower score are left out first"
     )
+    quoted: list[int] = Field(
+        default_factory=list,
+        description="positions of earlier messages that the prompt quotes",
+    )

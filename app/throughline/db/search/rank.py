@@ -37,8 +37,11 @@ from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.recall import HistoryFilter
 
-CANDIDATES = 100
-"""Fewest messages whose neighbours are examined; four times the limit if that is more."""
+CANDIDATES, FEW_CANDIDATES = 100, 40
+"""Fewest messages whose neighbours are examined, and their number if the search must be fast.
+
+Four times the limit are examined if that is more than the former.
+"""
 
 MOST_ENTRIES = 20_000
 """Most index entries that one query scores, rarest terms first; all entries of the rarest term are scored.
@@ -92,7 +95,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search request: weighted terms, the owner, optionally one session, a filter, the most results, and cues."""
+    """A search request: weighted terms, the owner, optionally one session, a filter, the most results, and cues.
+
+    `candidates` is the number of messages whose neighbours are examined.
+    """
 
     owner_id: UserId
     session_id: SessionId | None
@@ -100,6 +106,7 @@ class SearchRequest:
     only: HistoryFilter
     limit: int
     cues: Cues
+    candidates: int
 
 
 Parameters: TypeAlias = dict[str, object]
@@ -168,7 +175,7 @@ def _terms(asked: SearchRequest) -> Parameters:
         "weights": list(asked.terms.values()),
         "wanted": [PAIR_WANTED if UNSPACED.match(term) else 1.0 for term in asked.terms],
         "most_entries": MOST_ENTRIES,
-        "candidates": max(CANDIDATES, 4 * asked.limit),
+        "candidates": asked.candidates,
     }
 
 

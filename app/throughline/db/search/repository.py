@@ -16,7 +16,7 @@ from throughline.db.search.cues import cues_of
 from throughline.db.search.entries import AFTER_PAUSE, LiveEntries
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_plain, read_query
-from throughline.db.search.rank import Ranking, SearchRequest, find, find_newest
+from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, Ranking, SearchRequest, find, find_newest
 from throughline.db.search.snippet import snippet_of
 from throughline.db.search.unindexed import Waiting, find_owners
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
@@ -63,7 +63,8 @@ class SearchRepository:
         """
         read = self._read(query, ranking)
         cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
-        asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues)
+        candidates = FEW_CANDIDATES if query.only_indexed else max(CANDIDATES, 4 * query.limit)
+        asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates)
         left: tuple[Waiting, ...] = ()
         if not read.terms and query.is_plain:
             return Found(())
@@ -81,7 +82,9 @@ class SearchRepository:
             with ErrorBoundary(log.warning, "indexing job not enqueued"):
                 await enqueue_job(self._transactions, index_job(owner_id))
         full_score = next((row["full_score"] or 0.0 for row in rows if "full_score" in row), 0.0)
-        return Found(await self._hits(rows, read), tuple(found.session_id for found in left), full_score)
+        return Found(
+            await self._hits(rows, read, query.whole_characters), tuple(found.session_id for found in left), full_score
+        )
 
     def _read(self, query: HistoryQuery, ranking: Ranking) -> ReadQuery:
         read = read_plain if query.is_plain else read_query
@@ -110,19 +113,27 @@ class SearchRepository:
             await enqueue_job(self._transactions, index_job(owner_id))
         return len(owners)
 
-    async def _hits(self, rows: Sequence[Row], read: ReadQuery) -> tuple[Hit, ...]:
+    async def _hits(self, rows: Sequence[Row], read: ReadQuery, whole_characters: int) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]
-        characters = sum(len(searched_text(message)) for message in messages)
-        return await run_off_loop_if_large(
-            characters, lambda: self._render(rows, messages, read), large=LARGE_CHARACTERS
-        )
+        texts = [searched_text(message) for message in messages]
+        cut = [len(text) > whole_characters for text in texts]
+        characters = sum(len(text) for text, is_cut in zip(texts, cut, strict=True) if is_cut)
 
-    def _render(self, rows: Sequence[Row], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
-        hits = []
-        for row, message in zip(rows, messages, strict=True):
-            shown = snippet_of(self._analyzer, searched_text(message), read.words)
-            hits.append(Hit(message, round(row["score"], 4), shown.text, shown.highlights))
-        return tuple(hits)
+        def render() -> tuple[Hit, ...]:
+            shown = zip(rows, messages, texts, cut, strict=True)
+            return tuple(
+                self._hit(row, message, text, read if is_cut else None) for row, message, text, is_cut in shown
+            )
+
+        return await run_off_loop_if_large(characters, render, large=LARGE_CHARACTERS)
+
+    def _hit(self, row: Row, message: Message, text: str, read: ReadQuery | None) -> Hit:
+        """Return the hit with a snippet of its text that shows the words of `read`; None: with the whole text."""
+        score = round(row["score"], 4)
+        if read is None:
+            return Hit(message, score, text)
+        snippet = snippet_of(self._analyzer, text, read.words)
+        return Hit(message, score, snippet.text, snippet.highlights)
 
     async def _check_exists(self, owner_id: UserId, session_id: SessionId) -> None:
         if not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
