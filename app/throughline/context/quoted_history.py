@@ -100,8 +100,8 @@ def choose_quotations(found: Found, asked: str = "") -> tuple[Quotation, ...]:
     """Return the messages worth quoting, best first; none if even the best has too few words of the query.
 
     `asked` is the user's message. An earlier message with the same text is not quoted, and a message that was sent
-    several times before has no quotations: it asks about now. The messages right after the best one come before others,
-    because they may correct it. Equal texts are quoted once.
+    several times before has no quotations: it asks about now. The user's messages right after the best one come before
+    others, because they may correct it. Equal texts are quoted once.
     """
     repeats = [hit for hit in found.hits if _folded(hit) == " ".join(asked.casefold().split())]
     hits = [hit for hit in found.hits if hit not in repeats]
@@ -122,7 +122,9 @@ def _folded(hit: Hit) -> str:
 
 
 def _follows(message: Message, best: Message) -> bool:
-    return message.session_id == best.session_id and 0 < message.position - best.position <= CORRECTED_WITHIN
+    """Whether a user may have corrected the best message there."""
+    is_near = message.session_id == best.session_id and 0 < message.position - best.position <= CORRECTED_WITHIN
+    return is_near and message.role is Role.USER
 
 
 def head_of(message: Message, session_id: SessionId) -> str:
