@@ -40,10 +40,15 @@ class World:
     async def search(self, who: int, whose: int) -> str:
         """Search with who's rights, in one of whose sessions or in all."""
         session = self.random.choice([None, self.random.choice(self.mine[whose]).session.id])
-        only = self.random.choice([HistoryFilter(), HistoryFilter(after=1), HistoryFilter(author="anna")])
+        behind = HistoryFilter(
+            behind_cursor_of=self.random.choice(self.mine[self.random.choice([who, whose])]).session.id
+        )
+        only = self.random.choice([HistoryFilter(), HistoryFilter(after=1), HistoryFilter(author="anna"), behind])
+        is_quick = self.random.random() < 0.3
+        query = HistoryQuery(self.query(), 20, only, only_indexed=is_quick, is_plain=is_quick)
         history = self.mine[who][0].database.history
         try:
-            found = await history.search(self.mine[who][0].owner_id, session, HistoryQuery(self.query(), 20, only))
+            found = await history.search(self.mine[who][0].owner_id, session, query)
         except NotFound:
             assert who != whose
             return ""
@@ -73,6 +78,7 @@ async def make_world(database: Database) -> World:
         sessions = [await open_conversation(database, f"user-{number}") for _ in range(2)]
         for session in sessions:
             await session.say(f"The secret of the harbour is mark-{number:02d}.", "comet ledger falcon", "secret")
+            await database.history.index_session(session.session.id)
         mine.append(sessions)
     tools = make_recall_tools(database.history, len)
     return World(random.Random(11), mine, make_tool_box((), HANG_SECONDS, 100_000, further=tools))
