@@ -140,6 +140,11 @@ def test_other_words_name_no_day_without_a_date_of_the_question(text: str) -> No
     assert cues_of(text, None).days == ()
 
 
+@pytest.mark.parametrize("text", ["Auguſt", "laſt ſpring", "aprıl 2024", "yeſterday"])
+def test_letters_that_only_look_alike_name_no_day(text: str) -> None:
+    assert cues_of(text, TODAY).days == ()
+
+
 def test_a_month_without_a_year_is_that_of_the_last_years() -> None:
     days = cues_of("our trip in July", TODAY).days
 

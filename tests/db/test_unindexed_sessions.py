@@ -11,6 +11,7 @@ import pytest
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
@@ -231,3 +232,18 @@ async def test_a_search_leaves_many_sessions_to_a_job_that_is_under_way(
 
     has_indexed = await run_sql(database_url, BLOCKS) != []
     assert (has_indexed, bool(found.incomplete_sessions)) == (not is_under_way, is_under_way)
+
+
+async def test_blocks_of_another_analyzer_are_in_nobodys_way(database: Database, database_url: str) -> None:
+    conversation = await open_conversation(database)
+    await conversation.say(*[f"The kestrel hovers, message {number}" for number in range(40)])
+    await database.history.index_session(conversation.session.id)
+    await conversation.say("The kestrel lands.", "The kestrel eats.")
+    await database.history.index_session(conversation.session.id)
+    await run_sql(database_url, "update search_blocks set analyzer = 'german-2' where from_position > 1")
+
+    async with asyncio.timeout(HANG_SECONDS):
+        indexed = await database.history.index_session(conversation.session.id)
+
+    assert indexed == 2
+    assert await run_sql(database_url, "select 1 from search_blocks where analyzer = 'german-2'") == []

@@ -11,7 +11,7 @@ from house.hostile_texts import ENDS, SHAPES, Shape
 from throughline.agents.validation_errors import show
 from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
-from throughline.context.contains_quotation import contains_quotation
+from throughline.context.contains_quotation import contains_quotation, fold_text
 from throughline.context.delimiters import escaped, undelimited
 from throughline.context.find_citations import find_citations
 from throughline.context.stages.keep_important import distinct_words
@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
         text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(f"[#1 user] {text}", "", (1, 9))
     ),
     "find_citations": lambda text: find_citations(text, most=len(text)),
-    "contains_quotation": lambda text: contains_quotation(text, f"{text[:1000]}…a"),
+    "contains_quotation": lambda text: contains_quotation(fold_text(text), f"{text[:1000]}…a"),
     "truncate_middle": lambda text: truncate_middle(text, 500, CHARS),
     "cut_to_bytes": lambda text: cut_to_bytes(text, 2000),
     "distinct_words": lambda text: distinct_words([text]),

@@ -1,9 +1,13 @@
 """Search for the text in quotation marks that stands directly before or after a citation."""
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 MOST_CHARACTERS = 2_000
 """Longest quotation that is found."""
+
+MOST_MARKS = 20
+"""Most marks that are tried as the other end of a quotation, because each reads the text in between."""
 
 MOST_BETWEEN = 8
 """Most characters between a quotation and its citation: spaces and punctuation that ends no sentence."""
@@ -60,7 +64,8 @@ class QuotationSearch:
         openers = _OPENERS[self.masked[close]]
         first = max(self._used, close - MOST_CHARACTERS)
         opens = (at for at in range(close - 1, first - 1, -1) if self.masked[at] in openers)
-        return next(((at + 1, close) for at in opens if self._is_quotation(at, close)), None)
+        tried = islice(opens, MOST_MARKS)
+        return next(((at + 1, close) for at in tried if self._is_quotation(at, close)), None)
 
     def _following(self, end: int, most: int) -> tuple[int, int] | None:
         text, last = self.masked, min(end + MOST_BETWEEN, most - 1)
@@ -71,7 +76,7 @@ class QuotationSearch:
             return None
         closers = _CLOSERS[text[begin]]
         ends = (at for at in range(begin + 1, min(begin + MOST_CHARACTERS, most)) if text[at] in closers)
-        close = next((at for at in ends if self._is_quotation(begin, at)), None)
+        close = next((at for at in islice(ends, MOST_MARKS) if self._is_quotation(begin, at)), None)
         if close is None or (":" not in text[end:begin] and self._is_next_ones(close)):
             return None
         return begin + 1, close

@@ -7,14 +7,14 @@ _UNCOMPARED = str.maketrans(dict.fromkeys("\"'`*«»‹›‚‘’‛„“”�
 _END = " .,;:!?"
 
 
-def contains_quotation(text: str, quotation: str) -> bool:
-    """Return whether `text` contains the quotation.
+def contains_quotation(folded: str, quotation: str) -> bool:
+    """Return whether a text, as `fold_text` returns it, contains the quotation.
 
     Case, white space, quotation marks, and Markdown's marks of emphasis and code are not compared, nor is punctuation
     at the end of the quotation. The parts around an ellipsis must be contained in their order.
     """
-    folded, at = _folded(text), 0
-    parts = [_folded(part) for part in _ELLIPSIS.split(quotation)]
+    at = 0
+    parts = [fold_text(part) for part in _ELLIPSIS.split(quotation)]
     parts[-1] = parts[-1].rstrip(_END)
     for part in parts:
         found = folded.find(part, at)
@@ -24,5 +24,6 @@ def contains_quotation(text: str, quotation: str) -> bool:
     return True
 
 
-def _folded(text: str) -> str:
+def fold_text(text: str) -> str:
+    """Return the text in the form in which quotations are compared."""
     return " ".join(text.translate(_UNCOMPARED).casefold().split())

@@ -8,6 +8,9 @@ from typing import TypeAlias
 from throughline.domain.ids import MessageId, RunId, SessionId
 from throughline.domain.json_types import JsonObject
 
+REDACTED_TEXT = "[This message was redacted.]"
+"""The text that replaces what a redaction removes."""
+
 
 class Role(StrEnum):
     """The author of a message: user, model or tool."""

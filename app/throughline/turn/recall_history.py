@@ -20,7 +20,7 @@ from throughline.context.quoted_history import (
 )
 from throughline.domain.events import HistoryQuoted
 from throughline.domain.ids import SessionId, UserId
-from throughline.domain.recall import Found, HistoryFilter, HistoryQuery
+from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.reduce_context import FittedContext
 from throughline.turn.state import Turn, TurnDependencies
@@ -57,11 +57,11 @@ async def recall_history(dependencies: TurnDependencies, recall: Recall, asked: 
         is_plain=True,
         whole_characters=WHOLE_CHARACTERS,
     )
-    found = Found(())
     with ErrorBoundary(log.warning, "history search failed", session_id=str(asked.session_id)):
         async with asyncio.timeout(SEARCH_SECONDS):
             found = await dependencies.history.search(asked.owner_id, asked.session_id, query)
-    return choose_quotations(found, asked.text)
+        return choose_quotations(found, asked.text)
+    return ()
 
 
 def quote_history(turn: Turn, context: FittedContext, quotations: Sequence[Quotation]) -> FittedContext:

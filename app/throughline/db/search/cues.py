@@ -23,19 +23,22 @@ SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 SEASON_MONTHS = 3
 
+_ENGLISH = re.IGNORECASE | re.ASCII
+"""Without ASCII, a letter such as "ſ" would match "s", and the word would be in no table."""
+
 WORD = re.compile(r"[^\W_]+")
 ASKS_WHEN = re.compile(
     r"(?:when|how long|(?:(?:on|in|at|since|until) )?(?:what|which) (?:date|day|weekday|week|month|year|time))\b",
-    re.IGNORECASE,
+    _ENGLISH,
 )
 _MONTH = "|".join(MONTHS)
 MONTH = re.compile(
     rf"\b(?:(?P<before>\d{{1,2}})(?:st|[nr]d|th)?\s+(?:of\s+)?)?(?P<month>{_MONTH})\b"
     r"(?:\s+(?P<after>\d{1,2})(?:st|[nr]d|th)?\b(?!\d))?(?:,?\s+(?:of\s+)?(?P<year>(?:19|20)\d\d)\b)?",
-    re.IGNORECASE,
+    _ENGLISH,
 )
 ISO = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)")
-LAST = re.compile(rf"\b(?:(?P<day>yesterday)|last (?P<what>week|month|year|{'|'.join(SEASONS)}))\b", re.IGNORECASE)
+LAST = re.compile(rf"\b(?:(?P<day>yesterday)|last (?P<what>week|month|year|{'|'.join(SEASONS)}))\b", _ENGLISH)
 
 
 @dataclass(frozen=True, slots=True)

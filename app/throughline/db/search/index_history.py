@@ -108,16 +108,15 @@ class HistoryIndex:
         return await run_off_loop_if_large(characters, work, large=LARGE_CHARACTERS)
 
     async def _write(self, blocks: Sequence[Block], messages: Sequence[IndexedMessage]) -> Collection[SessionId]:
-        """Store the blocks, except those whose sessions had a redaction; return the sessions of the others."""
+        """Store the blocks, except those whose sessions had a redaction; return the sessions of the stored ones."""
         while blocks:
             terms = await self._cut(messages, partial(term_rows, blocks))
             write = partial(write_blocks, blocks=blocks, terms=terms, analyzer=self.analyzer.name)
             try:
-                await self._transactions.run(write)
-                break
+                return await self._transactions.run(write)
             except RedactedMeanwhile as error:
                 blocks = [block for block in blocks if block.session_id not in error.sessions]
-        return {block.session_id for block in blocks}
+        return ()
 
 
 def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMessage]]:

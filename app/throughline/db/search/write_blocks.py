@@ -17,11 +17,19 @@ WRITTEN_TERMS = 5_000
 
 _FORGET = (
     sql("""
-        delete from search_terms t using search_blocks b where b.session_id = any(:sessions) and b.analyzer <> :analyzer
+        delete from search_terms t
+        using unnest(cast(:sessions as uuid[]), cast(:firsts as integer[])) as w (session_id, first), search_blocks b
+        where b.session_id = w.session_id and b.from_position >= w.first and b.analyzer <> :analyzer
             and t.session_id = b.session_id and t.from_position = b.from_position
     """),
-    sql("delete from search_blocks where session_id = any(:sessions) and analyzer <> :analyzer"),
+    sql("""
+        delete from search_blocks b
+        using unnest(cast(:sessions as uuid[]), cast(:firsts as integer[])) as w (session_id, first)
+        where b.session_id = w.session_id and b.from_position >= w.first and b.analyzer <> :analyzer
+    """),
 )
+"""Delete what another analyzer has written from the block's first position on: it would be in the way."""
+
 _WRITE_BLOCKS = sql("""
     with kept as (
         select s.id from sessions s where s.id = any(:sessions) order by s.id for key share
@@ -87,10 +95,13 @@ def term_rows(blocks: Sequence[Block]) -> list[TermRows]:
     return [TermRows(*(list(column) for column in zip(*group, strict=True))) for group in groups]
 
 
-async def write_blocks(tx: Statements, blocks: Sequence[Block], terms: Sequence[TermRows], analyzer: str) -> None:
+async def write_blocks(
+    tx: Statements, blocks: Sequence[Block], terms: Sequence[TermRows], analyzer: str
+) -> Collection[SessionId]:
     """Store blocks of different sessions, except where another process did or the session is gone.
 
-    Raises RedactedMeanwhile. The rows of sessions are locked only at the end, because turns need them.
+    Returns the sessions whose blocks were stored. Raises RedactedMeanwhile. The rows of sessions are locked only at the
+    end, because turns need them.
     """
     batch = {
         "sessions": [block.session_id for block in blocks],
@@ -99,12 +110,11 @@ async def write_blocks(tx: Statements, blocks: Sequence[Block], terms: Sequence[
         "term_counts": [block.entries.term_count for block in blocks],
         "analyzer": analyzer,
     }
-    if begun := [block.session_id for block in blocks if block.entries.first == 1]:
-        for statement in _FORGET:
-            await tx.fetch(statement, sessions=begun, analyzer=analyzer)
+    for statement in _FORGET:
+        await tx.fetch(statement, **batch)
     written = [row["session_id"] for row in await tx.fetch(_WRITE_BLOCKS, **batch)]
     if not written:
-        return
+        return ()
     for group in terms:
         columns = {"blocks": group.blocks, "terms": group.terms, "entries": group.entries}
         await tx.fetch(_WRITE_TERMS, written=written, **columns, **batch)
@@ -112,6 +122,7 @@ async def write_blocks(tx: Statements, blocks: Sequence[Block], terms: Sequence[
     if redacted := list(_redacted(blocks, kept)):
         raise RedactedMeanwhile(redacted)
     await tx.fetch(_CLEAR, written=written, **batch)
+    return written
 
 
 def _redacted(blocks: Sequence[Block], kept: dict[SessionId, int]) -> Iterator[SessionId]:

@@ -1,12 +1,12 @@
 """Checks of citations in answers and summaries against the stored messages, when the texts are read."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
-from throughline.context.contains_quotation import contains_quotation
+from throughline.context.contains_quotation import contains_quotation, fold_text
 from throughline.context.find_citations import MARK, find_citations
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
@@ -43,6 +43,9 @@ _CITED = sql(
 """,
     message_columns=MESSAGE_COLUMNS,
 )
+MOST_COMPARED_CHARACTERS = 20_000_000
+"""Limit of the characters that the quotations of one request are compared with."""
+
 _Place: TypeAlias = tuple[SessionId, int]
 
 
@@ -59,12 +62,28 @@ class CitationReader:
     reader_id: UserId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Stored:
-    """What the check needs: the number of messages of each readable session, and the texts of quoted messages."""
+    """What the check needs: the number of messages of each readable session, and the texts of quoted messages.
+
+    `characters_left` limits what is compared, because many citations may name the same long messages.
+    """
 
     counts: Mapping[SessionId, int]
     texts: Mapping[_Place, str]
+    characters_left: int = MOST_COMPARED_CHARACTERS
+    _folded: dict[tuple[_Place, ...], str] = field(default_factory=dict)
+
+    def folded(self, places: tuple[_Place, ...]) -> str | None:
+        """Return the messages' text to compare; None if one is not loaded, or the limit is reached."""
+        if not places or any(place not in self.texts for place in places):
+            return None
+        self.characters_left -= sum(len(self.texts[place]) for place in places)
+        if self.characters_left < 0:
+            return None
+        if places not in self._folded:
+            self._folded[places] = fold_text("\n".join(self.texts[place] for place in places))
+        return self._folded[places]
 
 
 class CitationRepository:
@@ -141,9 +160,7 @@ def _status(stored: _Stored, session_id: SessionId, citation: Citation) -> Citat
     count = stored.counts.get(citation.session_id or session_id, 0)
     if not 1 <= citation.from_position <= citation.to_position <= count:
         return CitationStatus.NO_SUCH_MESSAGE
-    places = list(_places_of(session_id, citation)) if citation.quotation else []
-    texts = [stored.texts.get(place) for place in places]
-    known = [text for text in texts if text is not None]
-    if not places or len(known) < len(places) or contains_quotation("\n".join(known), citation.quotation):
+    folded = stored.folded(tuple(_places_of(session_id, citation))) if citation.quotation else None
+    if folded is None or contains_quotation(folded, citation.quotation):
         return CitationStatus.VALID
     return CitationStatus.QUOTATION_NOT_FOUND

@@ -14,11 +14,11 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
-from throughline.domain.message import NewMessage, Role, text_of
+from throughline.domain.message import REDACTED_TEXT, NewMessage, Role, text_of
 from throughline.domain.run import Lease
 from throughline.domain.text import change_texts
 
-MARKER = "[This message was redacted.]"
+MARKER = REDACTED_TEXT
 LOOK_AGAIN = "The history changed while it was read: part of this was redacted or erased. Look again."
 
 _HOLD = sql("select id from users where id = :owner_id for no key update")
