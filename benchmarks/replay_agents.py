@@ -26,7 +26,8 @@ def write_agents(folder: Path, cells: Iterable[Cell], double_urls: Mapping[str, 
             system_prompt=cell.system_prompt,
             tools=[f"benchmarks.replay_tools:{name}" for name in sorted({call.name for call in _calls(cell)})],
             max_tool_rounds=TOOL_ROUNDS,
-            context={"window": cell.window_tokens, **STRATEGIES[cell.strategy]},
+            # Quotations stand for one turn only; `benchmarks.planted_recall` measures them.
+            context={"window": cell.window_tokens, "recall": "off", **STRATEGIES[cell.strategy]},
         )
 
 
