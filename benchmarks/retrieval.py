@@ -2,14 +2,15 @@
 
 `python -m benchmarks.retrieval` runs on a small sample; `--data DIR` takes the whole of QMSum (`*.jsonl`) or of LoCoMo
 (`*.json`). Each meeting or dialogue is a session, each line a message. The ranking is tuned on every other one (`--half
-tuned`) and reported on the rest. Returns 1 where a rival finds more at some cut, or as much on the whole.
+tuned`) and reported on the rest. With `--embeddings URL`, an OpenAI-compatible server, search by words and meaning is
+measured too; `--meetings` takes only so many. Returns 1 where a rival finds more at some cut, or as much on the whole.
 """
 
 import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -32,10 +33,18 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.search.rank import Ranking
 from throughline.db.search.repository import RANKING
 from throughline.domain.ids import SessionId
-from throughline.domain.recall import HistoryQuery
+from throughline.domain.recall import Found, HistoryQuery
+from throughline.llm.embedding import EmbeddingConfig, make_embedder
+from throughline.recall.embed_missing import EmbedHistory, Rate
+from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.recall.history_search import HistorySearch, MessageVectors
+from throughline.system_clock import SystemClock
 
 NEIGHBOUR_SHARES = (0.5, 0.25)
 """Shares of a line's score that plain BM25 adds to the lines one and two places away."""
+
+NO_LIMIT = 1_000_000
+"""Calls a minute that no embedding model reaches."""
 
 ALONE = replace(RANKING, nearby=0.0, previous=0.0, episode=0.0)
 Sessions = Mapping[SessionId, Meeting]
@@ -46,7 +55,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; return 1 where a rival finds as much."""
     options = _parse(arguments)
     halves = read_meetings(options.data)
-    meetings = halves.tuned if options.half == "tuned" else halves.reported
+    meetings = (halves.tuned if options.half == "tuned" else halves.reported)[: options.meetings]
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="retrieval-"))
         url = await stack.enter_async_context(run_postgres(Path(folder)))
@@ -55,15 +64,15 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         stack.push_async_callback(database.close)
         connection = await stack.enter_async_context(connected(url))
         archive = Archive(database, connection, await database.users.get_or_create("retrieval"))
-        problems = await report(archive, meetings)
+        problems = await report(archive, meetings, options.embeddings)
         sizes = [int(size) for size in options.sizes.split(",") if size]
         print(f"\n{await measure_speed(archive, meetings, sizes)}\n\n{await measure_cost(archive, meetings)}")
     print("\n".join(problems) or "\nWhat is shipped finds more than every rival, and at no cut less.")
     return 1 if problems else 0
 
 
-async def report(archive: Archive, meetings: Sequence[Meeting]) -> list[str]:
-    """Print the recall of every way; return what is wrong."""
+async def report(archive: Archive, meetings: Sequence[Meeting], embeddings: str) -> list[str]:
+    """Print the recall of every way; return what is wrong. `embeddings`: address of an embedding server, or ''."""
     sessions = {await archive.fill_session(meeting.lines): meeting for meeting in meetings}
     for session_id in sessions:
         await archive.index(session_id)
@@ -76,17 +85,44 @@ async def report(archive: Archive, meetings: Sequence[Meeting]) -> list[str]:
     }
     alone, shipped = [await ours(archive, sessions, ranking) for ranking in (ALONE, RANKING)]
     print(f"{len(meetings)} meetings, {sum(len(meeting.questions) for meeting in meetings)} questions\n")
-    print(render([*rivals.items(), ("ours, each message by itself", alone), ("shipped", shipped)]))
+    by_meaning = (
+        [("shipped, and by meaning", await ours_by_meaning(archive, sessions, embeddings))] if embeddings else []
+    )
+    print(render([*rivals.items(), ("ours, each message by itself", alone), ("shipped", shipped), *by_meaning]))
     better = [name for name, recall in rivals.items() if not shipped.is_above(recall)]
     return [f"{name} finds more at some cut, or as much on the whole" for name in better]
 
 
 async def ours(archive: Archive, sessions: Sessions, ranking: Ranking) -> Recall:
-    """Return the recall of our search."""
+    """Return the recall of our search by words."""
 
+    async def search(session_id: SessionId, query: HistoryQuery) -> Found:
+        return await archive.database.history.search(archive.owner_id, session_id, query, ranking)
+
+    return await _recall(sessions, search)
+
+
+async def ours_by_meaning(archive: Archive, sessions: Sessions, url: str) -> Recall:
+    """Return the recall of our search by words and meaning, with the embedding model behind `url`."""
+    clock, embedder = SystemClock(), make_embedder(EmbeddingConfig("openai:any", url))
+    model = EmbeddingModel(EmbeddingDependencies(embedder, archive.database.jobs, clock, ()))
+    vectors = archive.database.message_vectors
+    try:
+        await EmbedHistory(model, vectors, Rate(NO_LIMIT, clock)).run("openai:any ?")
+        await archive.vacuum()
+        history = HistorySearch(archive.database.history, MessageVectors(model, vectors))
+
+        async def search(session_id: SessionId, query: HistoryQuery) -> Found:
+            return await history.search(archive.owner_id, session_id, query)
+
+        return await _recall(sessions, search)
+    finally:
+        await embedder.close()
+
+
+async def _recall(sessions: Sessions, search: Callable[[SessionId, HistoryQuery], Awaitable[Found]]) -> Recall:
     async def find(session_id: SessionId, question: Question) -> list[int]:
-        query = HistoryQuery(question.text, max(CUTS))
-        found = await archive.database.history.search(archive.owner_id, session_id, query, ranking)
+        found = await search(session_id, HistoryQuery(question.text, max(CUTS)))
         return [hit.message.position - 1 for hit in found.hits]
 
     asked = [(session_id, question) for session_id, meeting in sessions.items() for question in meeting.questions]
@@ -135,6 +171,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
     parser.add_argument("--data", type=Path, default=SAMPLE / "qmsum-questions", help="folder with QMSum's *.jsonl")
     parser.add_argument("--sizes", default="1000,20000,100000", help="messages in the sessions that are timed")
+    parser.add_argument(
+        "--embeddings", default="", metavar="URL", help="OpenAI-compatible server of an embedding model"
+    )
+    parser.add_argument("--meetings", type=int, help="measure on so many meetings only")
     parser.add_argument("--half", choices=("tuned", "reported"), default="reported", help="meetings to measure on")
     return parser.parse_args(arguments)
 

@@ -59,4 +59,6 @@ class Archive:
 
     async def vacuum(self) -> None:
         """Give the planner its statistics."""
-        await self.connection.execute("vacuum (analyze) sessions, search_terms, search_blocks, messages")
+        await self.connection.execute(
+            "vacuum (analyze) sessions, search_terms, search_blocks, messages, message_embeddings"
+        )

@@ -79,6 +79,6 @@ def downgrade() -> None:
     """Drop everything, with all that is stored; db/memories/vector_table.py may have made a table of its own."""
     op.execute("set local lock_timeout = '3s'")
     op.execute("drop table if exists memory_embeddings")
-    METADATA.drop_all(op.get_bind(), checkfirst=False)
+    METADATA.drop_all(op.get_bind(), checkfirst=True)
     for statement in DROPPED:
         op.execute(statement)

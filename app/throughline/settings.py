@@ -98,11 +98,17 @@ class Settings(BaseSettings):
     context_summary_model_api_key_env: str = Field(
         "", description="name of the variable with the key for `context_summary_model_base_url`"
     )
-    embedding_model: str = Field("", description="embedding model for memories; empty: search by words only")
+    embedding_model: str = Field(
+        "", description="embedding model for memories and messages; empty: search by words only"
+    )
     embedding_base_url: str = Field("", description="OpenAI-compatible server for `embedding_model`")
     embedding_api_key_env: str = Field("", description="name of the variable with the key for `embedding_base_url`")
     embedding_dimensions: int | None = Field(
         None, ge=1, le=16_000, description="dimensions to request from the embedding model; empty: the model's own"
+    )
+    embedding_history: bool = Field(default=True, description="embed messages too; false: only memories")
+    embedding_calls_per_minute: int = Field(
+        60, ge=1, le=100_000, description="requests to `embedding_model` a minute, of up to 64 messages each"
     )
     agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
     tool_timeout_seconds: float = Field(30.0, gt=0, le=DAY)

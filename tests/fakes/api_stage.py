@@ -32,7 +32,8 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.principal import Scope
-from throughline.memories.memory_service import MemoryService
+from throughline.recall.history_search import HistorySearch
+from throughline.recall.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
@@ -196,6 +197,7 @@ def set_stage(
     services = Services(
         database=database,
         memories=memories or MemoryService(database.memories),
+        history=HistorySearch(database.history),
         agents=_shipped_agents(),
         submit=turns.submit,
         report_context=pins.tell,

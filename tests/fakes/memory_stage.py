@@ -9,10 +9,12 @@ from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.db.jobs.kinds import EMBED_MEMORIES
 from throughline.domain.ids import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.memories.embed_memories import EmbeddingDependencies, Meaning
-from throughline.memories.memory_service import MemoryService
+from throughline.recall.embed_missing import EmbedMemories
+from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.recall.memory_service import MemoryService, MemoryVectors
 
 MODEL = "openai:some-model"
 VECTORS = """
@@ -29,7 +31,8 @@ class MemoryStage:
     url: str
     provider: EmbeddingDouble
     embedder: LangChainEmbedder
-    meaning: Meaning
+    meaning: EmbeddingModel
+    embedding: EmbedMemories
     keeper: MemoryService
     clock: ManualClock
 
@@ -51,7 +54,7 @@ class MemoryStage:
         return await run_sql(self.url, VECTORS)
 
     async def do_job(self, dimensions: str = "?") -> None:
-        await self.meaning.embed_missing(f"{self.embedder.model} {dimensions}")
+        await self.embedding.run(f"{self.embedder.model} {dimensions}")
 
 
 @asynccontextmanager
@@ -61,11 +64,12 @@ async def open_memory_stage(
     """Yield a process that has just started; its job is in line and not done."""
     await database.prepare_vectors(may_create=True)
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
-    parts = EmbeddingDependencies(embedder, database.memory_vectors, database.jobs, clock, timeout_seconds)
-    meaning = Meaning(parts)
-    keeper = MemoryService(database.memories, meaning)
+    parts = EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_MEMORIES,), timeout_seconds)
+    meaning = EmbeddingModel(parts)
+    keeper = MemoryService(database.memories, MemoryVectors(meaning, database.memory_vectors))
+    embedding = EmbedMemories(meaning, database.memory_vectors)
     try:
         await meaning.embed_soon()
-        yield MemoryStage(database, url, double.embeddings, embedder, meaning, keeper, clock)
+        yield MemoryStage(database, url, double.embeddings, embedder, meaning, embedding, keeper, clock)
     finally:
         await embedder.close()

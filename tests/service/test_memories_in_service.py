@@ -65,3 +65,31 @@ async def test_memories_from_before_a_model_and_from_another_are_found_by_meanin
     assert meanwhile == ("text", ["Anna lives in Oslo."])
     assert "embedding request failed" in log
     assert "Oslo" not in log
+
+
+async def test_messages_from_before_a_model_are_found_by_meaning(
+    folder: Path, on_double: Mapping[str, str], with_embeddings: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    async with run_service(folder, on_double) as service:
+        session = (await service.client.post("/v1/sessions", json={"agent": "assistant"})).json()["id"]
+        await service.client.post(f"/v1/sessions/{session}/messages", json={"content": "The cat is called Miso."})
+        await service.terminate()
+    async with run_service(folder, with_embeddings) as service:
+        async with asyncio.timeout(HANG_SECONDS):
+            while (found := await search_history(service, "feline"))[0] != "vector":
+                await asyncio.sleep(0.1)
+        await service.terminate()
+    async with run_service(folder, {**with_embeddings, "EMBEDDING_HISTORY": "false"}) as service:
+        provider_double.embeddings.requests.clear()
+        off = await search_history(service, "feline")
+        await service.terminate()
+
+    assert "The cat is called Miso." in found[1]
+    assert off == ("text", [])
+    assert ("feline",) not in provider_double.embeddings.requests
+
+
+async def search_history(service: ServiceProcess, query: str) -> tuple[str, list[str]]:
+    answer = await service.client.get("/v1/search", params={"q": query})
+    found = answer.raise_for_status().json()
+    return found["by"], [hit["message"]["content"] for hit in found["data"]]

@@ -17,9 +17,8 @@ from throughline.context.preview import Action
 from throughline.db.statements.rows import content_data, content_from
 from throughline.domain.events import EventType
 from throughline.domain.ids import MessageId, SessionId
-from throughline.domain.memory import FoundBy
 from throughline.domain.message import Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
-from throughline.domain.recall import Found, Hit
+from throughline.domain.recall import Found, FoundBy, Hit
 from throughline.execution.breaker import BreakerState
 from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut
 from throughline.wire.events import EVENTS

@@ -12,8 +12,8 @@ import structlog
 
 from throughline.agents.registry import load_agents
 from throughline.assembly.database import open_configured_database
-from throughline.assembly.memories import MemoryShare, choose_embedder, open_memories
 from throughline.assembly.models import agent_defaults, models_config
+from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
 from throughline.db.statements.new_ids import new_id
@@ -24,6 +24,7 @@ from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.prompting.calibrate import CalibrationCache
+from throughline.recall.history_search import HistorySearch
 from throughline.settings import Settings, remove_tracing_variables
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
@@ -64,7 +65,7 @@ class Runtime:
     turn_dependencies: TurnDependencies
     worker: Worker
     metrics: PrometheusMetrics
-    memories: MemoryShare
+    recall: RecallShare
     context: ContextRequests
 
 
@@ -79,14 +80,14 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     async with (
         compute_threads(settings.compute_threads),
         open_configured_database(settings, kind) as database,
-        open_memories(settings, kind, database, embedder, clock) as memories,
+        open_recall(settings, kind, database, embedder, clock) as recall,
     ):
-        check_names(agents.all(), defaults, models, tools := _tools(settings, database))
+        check_names(agents.all(), defaults, models, tools := _tools(settings, recall.history))
         dependencies = TurnDependencies(
             runs=database.runs,
             messages=database.messages,
             events=database.events,
-            history=database.history,
+            history=recall.history,
             models=models,
             tools=tools,
             agents=agents,
@@ -99,14 +100,14 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             make_counter=make_counter,
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
-        registry = _job_registry(settings, dependencies, database, memories, metrics)
+        registry = _job_registry(settings, dependencies, database, recall, metrics)
         jobs = SideJobs(database.jobs, registry, metrics, JobsConfig(process.name, settings.job_concurrency))
         worker = Worker(dependencies, database.notifier.work, jobs, _worker_config(settings, process))
         database.notifier.on_cancel(worker.on_cancel)
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         try:
             await _check_agents(dependencies)
-            yield Runtime(settings, process, database, dependencies, worker, metrics, memories, context)
+            yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
         finally:
             await models.close()
 
@@ -126,8 +127,8 @@ def _ignore_tracing() -> None:
         log.warning("tracing variables ignored", variables=ignored)
 
 
-def _tools(settings: Settings, database: Database) -> ToolBox:
-    recall = make_recall_tools(database.history, make_counter(RECALL_COUNTER).count)
+def _tools(settings: Settings, history: HistorySearch) -> ToolBox:
+    recall = make_recall_tools(history, make_counter(RECALL_COUNTER).count)
     limits = CallLimits(settings.tool_timeout_seconds, MAX_TOOL_RESULT_BYTES)
     return ToolBox(make_built_in_tools(*recall), limits)
 
@@ -136,7 +137,7 @@ def _job_registry(
     settings: Settings,
     dependencies: TurnDependencies,
     database: Database,
-    memories: MemoryShare,
+    recall: RecallShare,
     metrics: PrometheusMetrics,
 ) -> JobRegistry:
     config = RetentionConfig(
@@ -152,11 +153,11 @@ def _job_registry(
         *retention.schedules(),
         *archived.schedules(),
         *Indexing(database.history).schedules(),
-        *memories.schedules,
+        *recall.schedules,
     )
     prepare = partial(prepare_summary, dependencies, database.history.index_session)
     index = partial(index_owner, database.history)
-    return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
+    return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules)
 
 
 def _new_process(kind: ProcessKind) -> Process:

@@ -18,7 +18,8 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
     slots = runtime.worker if has_worker else None
     return Services(
         database=database,
-        memories=runtime.memories.keeper,
+        memories=runtime.recall.memories,
+        history=runtime.recall.history,
         agents=runtime.turn_dependencies.agents,
         submit=lambda submission: submit_message(submission, database.runs, slots),
         report_context=context.report,

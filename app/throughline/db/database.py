@@ -20,6 +20,7 @@ from throughline.db.retention.old_rows import RetentionRepository
 from throughline.db.runs.events import EventRepository
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.runs.repository import RunRepository
+from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.db.search.repository import SearchRepository
 from throughline.db.sessions.citations import CitationRepository
 from throughline.db.sessions.message_cache import MessageCache
@@ -87,7 +88,10 @@ class Database:
         self.citations = CitationRepository(self._transactions)
         self.history = SearchRepository(self._transactions, self.messages, config.search_language)
         self.memories = MemoryRepository(self._transactions, config.search_language)
-        self.memory_vectors = MemoryVectorRepository(self._transactions)
+        self.memory_vectors, self.message_vectors = (
+            MemoryVectorRepository(self._transactions),
+            MessageVectorRepository(self._transactions),
+        )
         self.summaries, self.calibrations = (
             SummaryRepository(self._transactions),
             CalibrationRepository(self._transactions),

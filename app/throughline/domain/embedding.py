@@ -1,6 +1,7 @@
 """Embeddings: vectors for texts; texts of similar meaning get vectors that are close to each other."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 Vector: TypeAlias = tuple[float, ...]
@@ -9,12 +10,24 @@ MAX_DIMENSIONS = 16_000
 """The most dimensions that pgvector can store."""
 
 
+@dataclass(frozen=True, slots=True)
+class VectorKind:
+    """Model and dimensions, which must be equal for vectors to be comparable."""
+
+    model: str
+    dimensions: int
+
+
 class Embedder(Protocol):
     """An embedding model. Only vectors of the same `model` and the same length can be compared."""
 
     @property
     def model(self) -> str:
         """The model's full name, `provider:model`; vectors are stored under it."""
+
+    @property
+    def requests(self) -> int:
+        """The number of requests sent to the model so far."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return one vector for each text, in the order of the texts, all of one length.

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
 
 from throughline.domain.ids import MemoryId, UserId
 from throughline.domain.json_types import JsonObject
+from throughline.domain.recall import FoundBy
 
 MAX_MEMORY_CHARACTERS = 10_000
-
-FoundBy: TypeAlias = Literal["vector", "text"]
-"""How memories were searched: `vector` by meaning and words combined, `text` by words alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from typing import Literal, TypeAlias
 
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, Role
+
+FoundBy: TypeAlias = Literal["vector", "text"]
+"""How a search ranked: `vector` by meaning and words combined, `text` by words alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,19 @@ class Hit:
 class Found:
     """The hits of a search, best first, and the sessions that could not be searched completely in time.
 
-    `full_score` is the score of a message that has every word of the query once, whether or not there is one.
+    `full_score` is the score of a message that has every word of the query once, whether or not there is one. It is 0
+    if the hits are ranked by meaning too.
     """
 
     hits: tuple[Hit, ...]
     incomplete_sessions: tuple[SessionId, ...] = ()
     full_score: float = 0.0
+    by: FoundBy = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands: its session and its position there."""
+
+    session_id: SessionId
+    position: int

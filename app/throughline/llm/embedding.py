@@ -52,11 +52,17 @@ class LangChainEmbedder:
         self._model = model
         self._embeddings = embeddings
         self._timeout_seconds = timeout_seconds
+        self._requests = 0
 
     @property
     def model(self) -> str:
         """The model's full name, `provider:model`."""
         return self._model
+
+    @property
+    def requests(self) -> int:
+        """The number of requests sent to the model so far."""
+        return self._requests
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return the vectors. A text too long for the model is halved, keeping its beginning, until it fits."""
@@ -77,6 +83,7 @@ class LangChainEmbedder:
             await close()
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
+        self._requests += 1
         with raised_as(partial(classify, call=Call(self._model))):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._embeddings.aembed_documents(list(texts))

@@ -1,11 +1,11 @@
 """JSON shapes of messages and of search results."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import BeforeValidator, Field, JsonValue
 
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
-from throughline.domain.recall import Found, Hit
+from throughline.domain.recall import Found, FoundBy, Hit
 from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
@@ -92,6 +92,9 @@ class SearchOut(Shape):
     """The result of a search, the best matches first."""
 
     data: list[HitOut]
+    by: Annotated[str, one_of(*get_args(FoundBy))] = Field(
+        description="`vector`: by meaning and words combined; `text`: by words alone"
+    )
     is_complete: bool = Field(description="false if some messages could not be searched in time")
     incomplete_sessions: list[str] = Field(
         default_factory=list,
@@ -106,6 +109,7 @@ def search_json(found: Found) -> JsonDict:
     incomplete = found.incomplete_sessions
     return {
         "data": [_hit_json(hit) for hit in found.hits],
+        "by": found.by,
         "is_complete": not incomplete,
         "incomplete_sessions": [str(session_id) for session_id in incomplete[:MOST_INCOMPLETE]],
         "incomplete_session_count": len(incomplete),

@@ -1,8 +1,8 @@
-"""`POST /v1/embeddings` of the double: vectors of hashed words, so that texts that share words or meanings are near."""
+"""`POST /v1/embeddings` of the double: vectors of words, so that texts that share words or meanings are near."""
 
 import math
+import random
 import re
-import zlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -84,10 +84,11 @@ class EmbeddingDouble:
 
 
 def embed(text: str, dimensions: int) -> list[float]:
-    """Return a vector of length 1: one place for each word, by its hash."""
-    vector = [0.0] * dimensions
+    """Return a vector of length 1: the sum of a random direction for each word, always the same one."""
+    vector = [1e-3] * dimensions
     for word in _WORD.findall(text.lower()) or [text]:
-        vector[zlib.crc32(MEANINGS.get(word, word).encode()) % dimensions] += 1.0
+        directions = random.Random(MEANINGS.get(word, word))
+        vector = [value + directions.gauss(0.0, 1.0) for value in vector]
     length = math.sqrt(sum(value * value for value in vector))
     return [value / length for value in vector]
 

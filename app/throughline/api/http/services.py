@@ -13,7 +13,8 @@ from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.submission import Submission, Submitted
-from throughline.memories.memory_service import MemoryService
+from throughline.ports.history import History
+from throughline.recall.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
 
 
@@ -54,6 +55,7 @@ class Services:
 
     database: Database
     memories: MemoryService
+    history: History
     agents: AgentRegistry
     submit: Callable[[Submission], Awaitable[Submitted]]
     report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]

@@ -1,4 +1,4 @@
-"""Routes that search messages by words, in one session or in all sessions of the caller.
+"""Routes that search messages, in one session or in all sessions of the caller.
 
 Filter values that are blank or malformed are refused with an explanation.
 """
@@ -81,7 +81,7 @@ async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]
 async def _search(call: Call, session_id: SessionId | None, asked: SearchHistory) -> Response:
     today = call.services.clock.now().date()
     query = HistoryQuery(clean_text(asked.q), asked.limit, _filter(asked), today)
-    found = await call.services.database.history.search(call.owner_id, session_id, query)
+    found = await call.services.history.search(call.owner_id, session_id, query)
     return JsonResponse(search_json(found))
 
 

@@ -4,12 +4,11 @@ A vector is used only if its model, dimensions and text version match the reques
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from throughline.db.connection.transactions import Transactions
 from throughline.db.memories.repository import MEMORY_COLUMNS, read_memory
 from throughline.db.statements.sql import sql
-from throughline.domain.embedding import Vector
+from throughline.domain.embedding import Vector, VectorKind
 from throughline.domain.ids import MemoryId, UserId
 from throughline.domain.memory import Memory
 
@@ -54,14 +53,6 @@ _DELETE_OTHERS = sql("""
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Model and dimensions, which must be equal for vectors to be comparable."""
-
-    model: str
-    dimensions: int
-
-
 class MemoryVectorRepository:
     """Storage of memory vectors and nearest-neighbour search."""
 
@@ -82,7 +73,7 @@ class MemoryVectorRepository:
             embeddings=[_written(vector) for vector in vectors],
         )
 
-    async def missing(self, kind: Kind, after: MemoryId | None, limit: int) -> tuple[Memory, ...]:
+    async def missing(self, kind: VectorKind, after: MemoryId | None, limit: int) -> tuple[Memory, ...]:
         """Return memories of all users without a vector of this kind, ordered by id, after the id `after`."""
         rows = await self._transactions.fetch(
             _MISSING, model=kind.model, dimensions=kind.dimensions, after=after, limit=limit

@@ -44,11 +44,12 @@ ISO_DAY = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """A parsed query: weighted terms, the words without weights, and the filter."""
+    """A parsed query: weighted terms, the words without weights, the filter, and the text without filters."""
 
     terms: Mapping[str, float]
     words: frozenset[str]
     only: HistoryFilter
+    text: str
 
 
 def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
@@ -61,7 +62,7 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     words = _words(analyzer, rest)
     phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
     terms = _terms(words, ISO_DAY.findall(rest), author_weight) if words else {}
-    return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)))
+    return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)), rest.strip())
 
 
 def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
@@ -74,7 +75,7 @@ def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     words = _words(analyzer, text)
     asking = {analyzer.word(word) for word in (*ASKING_WORDS, *stop_words_of(text))}
     words = {word: weight for word, weight in words.items() if word not in asking} or words
-    return ReadQuery(_terms(words, ISO_DAY.findall(text), author_weight) if words else {}, frozenset(words), only)
+    return ReadQuery(_terms(words, ISO_DAY.findall(text), author_weight) if words else {}, frozenset(words), only, text)
 
 
 def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:

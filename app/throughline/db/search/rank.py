@@ -97,7 +97,7 @@ class Ranking:
 class SearchRequest:
     """A search request: weighted terms, the owner, optionally one session, a filter, the most results, and cues.
 
-    `candidates` is the number of messages whose neighbours are examined.
+    `candidates` is the number of messages whose neighbours are examined. With `places_only` the messages are not read.
     """
 
     owner_id: UserId
@@ -107,12 +107,13 @@ class SearchRequest:
     limit: int
     cues: Cues
     candidates: int
+    places_only: bool = False
 
 
 Parameters: TypeAlias = dict[str, object]
 
 
-def _statement(*, is_open: bool) -> Statement:
+def _statement(*, is_open: bool, columns: str = f"{MESSAGE_COLUMNS}, {PINNED}") -> Statement:
     return sql(
         FIND,
         bounds=BOUNDS,
@@ -122,12 +123,14 @@ def _statement(*, is_open: bool) -> Statement:
         cues=CUES,
         full_score=FULL_SCORE,
         conditions="" if is_open else CONDITIONS,
-        message_columns=MESSAGE_COLUMNS,
-        pinned=PINNED,
+        columns=columns,
     )
 
 
 _FIND_ANY, _FIND_SOME = _statement(is_open=True), _statement(is_open=False)
+_PLACE_COLUMNS = "m.session_id, m.position"
+_PLACES_OF_ANY = _statement(is_open=True, columns=_PLACE_COLUMNS)
+_PLACES_OF_SOME = _statement(is_open=False, columns=_PLACE_COLUMNS)
 _FIND_NEWEST = sql(NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED)
 _LAST_POSITION = 2**31 - 1
 
@@ -135,20 +138,25 @@ _LAST_POSITION = 2**31 - 1
 async def find(
     tx: Statements, asked: SearchRequest, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
 ) -> Sequence[Row]:
-    """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index."""
+    """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index.
+
+    If the request is for places, the rows have only the session and the position.
+    """
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking) | _cues(asked.cues)
-    if _is_positional(asked.only):
-        return await tx.fetch(_FIND_ANY, **parameters, recall_tools=list(hidden_tools))
-    return await tx.fetch(_FIND_SOME, **parameters, **_conditions(asked.only), recall_tools=list(hidden_tools))
+    hidden = {"recall_tools": list(hidden_tools)}
+    if is_positional(asked.only):
+        return await tx.fetch(_PLACES_OF_ANY if asked.places_only else _FIND_ANY, **parameters, **hidden)
+    statement = _PLACES_OF_SOME if asked.places_only else _FIND_SOME
+    return await tx.fetch(statement, **parameters, **conditions_of(asked.only), **hidden)
 
 
 async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequence[str]) -> Sequence[Row]:
     """Return the newest messages that pass the filter, for a query without terms."""
-    parameters = _asked(asked) | _conditions(asked.only)
+    parameters = _asked(asked) | conditions_of(asked.only)
     return await tx.fetch(_FIND_NEWEST, **parameters, recall_tools=list(hidden_tools))
 
 
-def _is_positional(only: HistoryFilter) -> bool:
+def is_positional(only: HistoryFilter) -> bool:
     """Whether the filter uses only positions, so that it can be applied without reading the messages."""
     positions = HistoryFilter(
         after=only.after, before=only.before, before_run=only.before_run, behind_cursor_of=only.behind_cursor_of
@@ -157,15 +165,18 @@ def _is_positional(only: HistoryFilter) -> bool:
 
 
 def _asked(asked: SearchRequest) -> Parameters:
-    only = asked.only
+    return {**scope_of(asked.owner_id, asked.session_id, asked.only), "limit": asked.limit}
+
+
+def scope_of(owner_id: UserId, session_id: SessionId | None, only: HistoryFilter) -> Parameters:
+    """Return the parameters that say whose messages are searched, and at which positions."""
     return {
-        "owner_id": asked.owner_id,
-        "session_id": asked.session_id,
+        "owner_id": owner_id,
+        "session_id": session_id,
         "after": only.after or 0,
         "before": _LAST_POSITION if only.before is None else min(only.before, _LAST_POSITION),
         "before_run": only.before_run,
         "cursor_of": only.behind_cursor_of,
-        "limit": asked.limit,
     }
 
 
@@ -221,7 +232,8 @@ def _live(live: LiveEntries) -> Parameters:
     }
 
 
-def _conditions(only: HistoryFilter) -> Parameters:
+def conditions_of(only: HistoryFilter) -> Parameters:
+    """Return what a filter asks of the messages themselves: role, tool, author, time, phrases."""
     return {
         "role": None if only.role is None else only.role.value,
         "tool": only.tool,

@@ -174,7 +174,7 @@ FULL_SCORE = """
     where left(a.term, 1) <> all(cast(:beside as text[]))"""
 FIND = """
     with {bounds}, {terms}, {episodes}, {neighbours}
-    select {message_columns}, {pinned}, b.score * {cues} as score, ({full_score}) as full_score
+    select {columns}, b.score * {cues} as score, ({full_score}) as full_score
     from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
     where (m.name is null or m.name <> all(:recall_tools))
         {conditions}

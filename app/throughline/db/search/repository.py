@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import structlog
 
@@ -17,20 +19,45 @@ from throughline.db.search.entries import AFTER_PAUSE, LiveEntries
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_plain, read_query
 from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, Ranking, SearchRequest, find, find_newest
+from throughline.db.search.ranking_statement import PINNED
 from throughline.db.search.snippet import snippet_of
 from throughline.db.search.unindexed import Waiting, find_owners
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
-from throughline.db.statements.rows import message_from, session_not_found
+from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, searched_text
-from throughline.domain.recall import Found, HistoryQuery, Hit
+from throughline.domain.recall import Found, HistoryQuery, Hit, Place
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.error_boundary import ErrorBoundary
 
 RANKING = Ranking()
+SCORE_DIGITS = 4
 log = structlog.get_logger(__name__)
+_SHOW = sql(
+    """
+    select {columns}, {pinned}, w.score
+    from unnest(cast(:sessions as uuid[]), cast(:positions as integer[]), cast(:scores as float8[])) with ordinality
+        as w (session_id, position, score, place) join messages m
+        on m.session_id = w.session_id and m.position = w.position
+    order by w.place
+""",
+    columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+
+
+Scored: TypeAlias = tuple[Place, float]
+"""The place of a message, and its score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Places of messages, best first, and the sessions that could not be searched completely in time."""
+
+    places: tuple[Place, ...]
+    incomplete_sessions: tuple[SessionId, ...]
 
 
 class SearchRepository:
@@ -53,42 +80,61 @@ class SearchRepository:
         self._index = HistoryIndex(transactions, self._analyzer)
         self._catch_up = CatchUp(self._index, now)
 
+    def parse(self, query: HistoryQuery, ranking: Ranking = RANKING) -> ReadQuery:
+        """Return the query's terms and filter.
+
+        Raises InvalidInput for a filter such as `before:` with an invalid value.
+        """
+        read = read_plain if query.is_plain else read_query
+        return read(self._analyzer, query.text, query.only, author_weight=ranking.author)
+
     async def search(
         self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
     ) -> Found:
         """Return the owner's best matching messages, from one session or from all.
 
-        A query without words returns the newest messages that pass its filter. Raises NotFound, and InvalidInput for a
-        filter such as `before:` with an invalid value.
+        A query without words returns the newest messages that pass its filter. Raises NotFound, and InvalidInput as
+        `parse` does.
         """
-        read = self._read(query, ranking)
-        cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
-        candidates = FEW_CANDIDATES if query.only_indexed else max(CANDIDATES, 4 * query.limit)
-        asked = SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates)
-        left: tuple[Waiting, ...] = ()
-        if not read.terms and query.is_plain:
-            return Found(())
-        if not read.terms:
-            rows = await find_newest(self._transactions, asked, RECALL_TOOLS)
-        else:
-            entries = LiveEntries()
-            if not query.only_indexed:
-                live, left = await self._catch_up.catch_up(owner_id, session_id)
-                entries = await self._index.live_entries(live, {*read.terms, AFTER_PAUSE})
-            rows = await find(self._transactions, asked, entries, ranking, RECALL_TOOLS)
+        read = self.parse(query, ranking)
+        rows, left = await self._find(_request(owner_id, session_id, query, read), query, ranking)
         if not rows and session_id is not None and not query.only_indexed:
             await self._check_exists(owner_id, session_id)
+        return Found(await self._hits(rows, read, query.whole_characters), left, _full_score(rows))
+
+    async def rank(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Ranked:
+        """Return the places of the best matching messages, as `search` finds them, without reading the messages."""
+        request = replace(_request(owner_id, session_id, query, self.parse(query)), places_only=True)
+        rows, left = await self._find(request, query, RANKING)
+        return Ranked(tuple(Place(SessionId(row["session_id"]), row["position"]) for row in rows), left)
+
+    async def show(self, ranked: Sequence[Scored], query: HistoryQuery) -> tuple[Hit, ...]:
+        """Return the messages at these places as hits of the query. A message erased meanwhile is left out."""
+        rows = await self._transactions.fetch(
+            _SHOW,
+            sessions=[place.session_id for place, _ in ranked],
+            positions=[place.position for place, _ in ranked],
+            scores=[score for _, score in ranked],
+        )
+        return await self._hits(rows, self.parse(query), query.whole_characters)
+
+    async def _find(
+        self, request: SearchRequest, query: HistoryQuery, ranking: Ranking
+    ) -> tuple[Sequence[Row], tuple[SessionId, ...]]:
+        """Return the best matching rows, and the sessions that could not be searched completely."""
+        if not request.terms:
+            rows = () if query.is_plain else await find_newest(self._transactions, request, RECALL_TOOLS)
+            return rows, ()
+        entries = LiveEntries()
+        left: tuple[Waiting, ...] = ()
+        if not query.only_indexed:
+            live, left = await self._catch_up.catch_up(request.owner_id, request.session_id)
+            entries = await self._index.live_entries(live, {*request.terms, AFTER_PAUSE})
+        rows = await find(self._transactions, request, entries, ranking, RECALL_TOOLS)
         if left:
             with ErrorBoundary(log.warning, "indexing job not enqueued"):
-                await enqueue_job(self._transactions, index_job(owner_id))
-        full_score = next((row["full_score"] or 0.0 for row in rows if "full_score" in row), 0.0)
-        return Found(
-            await self._hits(rows, read, query.whole_characters), tuple(found.session_id for found in left), full_score
-        )
-
-    def _read(self, query: HistoryQuery, ranking: Ranking) -> ReadQuery:
-        read = read_plain if query.is_plain else read_query
-        return read(self._analyzer, query.text, query.only, author_weight=ranking.author)
+                await enqueue_job(self._transactions, index_job(request.owner_id))
+        return rows, tuple(found.session_id for found in left)
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
@@ -129,7 +175,7 @@ class SearchRepository:
 
     def _hit(self, row: Row, message: Message, text: str, read: ReadQuery | None) -> Hit:
         """Return the hit with a snippet of its text that shows the words of `read`; None: with the whole text."""
-        score = round(row["score"], 4)
+        score = round(row["score"], SCORE_DIGITS)
         if read is None:
             return Hit(message, score, text)
         snippet = snippet_of(self._analyzer, text, read.words)
@@ -138,3 +184,13 @@ class SearchRepository:
     async def _check_exists(self, owner_id: UserId, session_id: SessionId) -> None:
         if not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
             raise session_not_found(session_id)
+
+
+def _request(owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, read: ReadQuery) -> SearchRequest:
+    cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
+    candidates = FEW_CANDIDATES if query.only_indexed else max(CANDIDATES, 4 * query.limit)
+    return SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates)
+
+
+def _full_score(rows: Sequence[Row]) -> float:
+    return next((row["full_score"] or 0.0 for row in rows if "full_score" in row), 0.0)

@@ -2,7 +2,19 @@
 
 from uuid import UUID
 
-from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Index, Integer, Text, Uuid, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import BIT
 from sqlalchemy.orm import Mapped, mapped_column
 
 from throughline.db.tables.columns import Base, EmptyObject, Key, Now, String, Zero, vacuumed
@@ -39,6 +51,38 @@ class SearchTermRow(Base):
     term: Mapped[str] = mapped_column(Text(collation="C"), primary_key=True)
     from_position: Mapped[int] = mapped_column(primary_key=True)
     entries: Mapped[list[int]] = mapped_column(ARRAY(Integer))
+
+
+class EmbeddedSessionRow(Base):
+    """How far the messages of a session are embedded with one model."""
+
+    __tablename__ = "embedded_sessions"
+
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), primary_key=True)
+    model: Mapped[str] = mapped_column(Text, primary_key=True)
+    dimensions: Mapped[int] = mapped_column(primary_key=True)
+    through_position: Mapped[int]
+    updated_at: Mapped[Now]
+
+
+class MessageEmbeddingRow(Base):
+    """The signs of a message's embedding vector: 1 for a value above 0; see db/search/message_vectors.py."""
+
+    __tablename__ = "message_embeddings"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["session_id", "model", "dimensions"],
+            ["embedded_sessions.session_id", "embedded_sessions.model", "embedded_sessions.dimensions"],
+            ondelete="CASCADE",
+        ),
+        {"postgresql_with": vacuumed(1_000)},
+    )
+
+    session_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    model: Mapped[str] = mapped_column(Text, primary_key=True)
+    dimensions: Mapped[int] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    signs: Mapped[str] = mapped_column(BIT(varying=True))
 
 
 class MemoryRow(Base):

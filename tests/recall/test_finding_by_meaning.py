@@ -16,7 +16,7 @@ from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailabl
 from throughline.domain.ids import UserId
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
-from throughline.memories.embed_memories import BATCH
+from throughline.recall.embed_missing import BATCH
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")
@@ -70,7 +70,7 @@ async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vecto
     stage.provider.failure = ""
     jobs = SideJobs(
         database.jobs,
-        JobRegistry({EMBED_MEMORIES: stage.meaning.embed_missing}),
+        JobRegistry({EMBED_MEMORIES: stage.embedding.run}),
         SilentMetrics(),
         JobsConfig("worker", concurrency=1),
     )
@@ -161,7 +161,7 @@ async def test_vectors_of_two_models_stand_side_by_side_and_old_ones_go_after_a_
 
 
 async def test_a_job_for_another_model_is_left_to_whoever_has_it(stage: MemoryStage) -> None:
-    await stage.meaning.embed_missing("openai:other 64")
+    await stage.embedding.run("openai:other 64")
 
     assert stage.provider.requests == []
 

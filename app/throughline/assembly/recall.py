@@ -1,0 +1,90 @@
+"""Assembly of memories and search, with an embedding model if one is configured."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from throughline.assembly.database import is_guest, may_migrate
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import EMBED_HISTORY, EMBED_MEMORIES, FIND_UNEMBEDDED
+from throughline.db.jobs.queue import Schedule
+from throughline.domain.clock import Clock
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.process import ProcessKind
+from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.recall.embed_missing import EmbedHistory, EmbedMemories, Rate
+from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.recall.history_search import HistorySearch, MessageVectors
+from throughline.recall.memory_service import MemoryService, MemoryVectors
+from throughline.settings import Settings, read_variable
+from throughline.worker.embedding import embed_history
+from throughline.worker.jobs import Work
+
+EVERY = timedelta(minutes=5)
+"""Interval at which texts without a vector are looked for, in addition to the start and each failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallShare:
+    """Memories and search of the history, and the jobs and schedules by which a worker embeds both."""
+
+    memories: MemoryService
+    history: HistorySearch
+    kinds: Mapping[str, Work] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+
+
+def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
+    """Return the configured embedding model, None without one. Raises SettingInvalid; needs no database."""
+    if not settings.embedding_model:
+        return None
+    config = EmbeddingConfig(
+        settings.embedding_model,
+        settings.embedding_base_url or None,
+        settings.embedding_dimensions,
+        api_key_env=settings.embedding_api_key_env or None,
+        read_variable=read_variable,
+    )
+    try:
+        return make_embedder(config)
+    except SettingInvalid as error:
+        raise SettingInvalid(f"EMBEDDING_MODEL: {error.detail}") from error
+
+
+@asynccontextmanager
+async def open_recall(
+    settings: Settings, kind: ProcessKind, database: Database, embedder: LangChainEmbedder | None, clock: Clock
+) -> AsyncGenerator[RecallShare]:
+    """Yield memories and search. With a model, texts without a vector of that model get one. Raises DatabaseUnusable.
+
+    A command on a server that others operate creates no vectors, because their model may be a different one.
+    """
+    if embedder is None:
+        yield RecallShare(MemoryService(database.memories), HistorySearch(database.history))
+        return
+    try:
+        await database.prepare_vectors(may_create=may_migrate(settings, kind))
+        share, model = _share_with_vectors(settings, database, embedder, clock)
+        if not is_guest(settings, kind):
+            await model.embed_soon()
+        yield share
+    finally:
+        await embedder.close()
+
+
+def _share_with_vectors(
+    settings: Settings, database: Database, embedder: LangChainEmbedder, clock: Clock
+) -> tuple[RecallShare, EmbeddingModel]:
+    kinds = (EMBED_MEMORIES, EMBED_HISTORY) if settings.embedding_history else (EMBED_MEMORIES,)
+    model = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, kinds))
+    memories = MemoryService(database.memories, MemoryVectors(model, database.memory_vectors))
+    work: dict[str, Work] = {EMBED_MEMORIES: EmbedMemories(model, database.memory_vectors).run}
+    vectors = None
+    if settings.embedding_history:
+        vectors = MessageVectors(model, database.message_vectors)
+        rate = Rate(settings.embedding_calls_per_minute, clock)
+        work[EMBED_HISTORY] = partial(embed_history, EmbedHistory(model, database.message_vectors, rate))
+    schedule = Schedule(FIND_UNEMBEDDED, EVERY, model.embed_soon)
+    return RecallShare(memories, HistorySearch(database.history, vectors), work, (schedule,)), model

@@ -1,0 +1,113 @@
+"""The configured embedding model: requests with a time limit and a circuit breaker, and the jobs that embed texts."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from throughline.db.jobs.queue import Job, JobQueue
+from throughline.domain.clock import Clock
+from throughline.domain.embedding import Embedder, Vector, VectorKind
+from throughline.domain.errors import ModelRejected, ModelTimeout, ThroughlineError
+from throughline.execution.breaker import Breakers
+
+TIMEOUT_SECONDS = 5.0
+"""Time limit for the model while a memory is stored or a search runs."""
+
+PROBE = "How long are the vectors?"
+_UNKNOWN = "?"
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingDependencies:
+    """The dependencies of EmbeddingModel.
+
+    `timeout_seconds` limits how long a request waits for the model. `job_kinds` are the jobs that embed texts.
+    """
+
+    embedder: Embedder
+    jobs: JobQueue
+    clock: Clock
+    job_kinds: tuple[str, ...]
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+
+class EmbeddingModel:
+    """An embedding model. It learns the vectors' length from the model's answers."""
+
+    def __init__(self, dependencies: EmbeddingDependencies) -> None:
+        """Call nothing yet."""
+        self._dependencies = dependencies
+        self._breakers = Breakers(dependencies.clock)
+        self._dimensions: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's full name, `provider:model`."""
+        return self._dependencies.embedder.model
+
+    @property
+    def requests(self) -> int:
+        """The number of requests sent to the model so far."""
+        return self._dependencies.embedder.requests
+
+    async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
+        """Return a vector for each text. Raises the model's errors.
+
+        If the vectors have another length than before, the jobs are queued.
+        """
+        vectors = await self._dependencies.embedder.embed(texts)
+        self._breakers.succeeded(self.name)
+        before, self._dimensions = self._dimensions, len(vectors[0])
+        if before not in {None, self._dimensions}:
+            log.warning("embedding dimensions changed", before=before, now=self._dimensions)
+            await self.embed_soon()
+        return vectors
+
+    async def embed_in_time(self, text: str, seconds: float | None = None) -> Vector | None:
+        """Return one text's vector; None if the model fails, is too slow, or its circuit breaker is open."""
+        if not self._breakers.acquire(self.name):
+            return None
+        try:
+            async with asyncio.timeout(self._dependencies.timeout_seconds if seconds is None else seconds):
+                (vector,) = await self.embed([text])
+        except TimeoutError:
+            self._missed(ModelTimeout.code)
+        except ModelRejected as error:
+            log.warning("embedding request rejected", model=self.name, error=error.code)
+            self._breakers.released(self.name)
+        except ThroughlineError as error:
+            self._missed(error.code)
+        except BaseException:
+            self._breakers.released(self.name)
+            raise
+        else:
+            return vector
+        return None
+
+    async def kind_of_job(self, subject: str) -> VectorKind | None:
+        """Return the kind of vectors that the job makes; None if the job is another model's.
+
+        The subject is the model's name and its vectors' length if known. Otherwise the model is asked for the length.
+        """
+        model, _, dimensions = subject.rpartition(" ")
+        if model != self.name:
+            log.info("embedding job of another model skipped", theirs=model, ours=self.name)
+            return None
+        if dimensions.isdigit():
+            self._dimensions = int(dimensions)
+        return VectorKind(model, self._dimensions or len((await self.embed([PROBE]))[0]))
+
+    async def embed_soon(self) -> None:
+        """Queue the jobs that compute missing vectors; if that fails, the schedule queues them later."""
+        for kind in self._dependencies.job_kinds:
+            try:
+                await self._dependencies.jobs.enqueue(Job(kind, f"{self.name} {self._dimensions or _UNKNOWN}"))
+            except ThroughlineError as error:
+                log.warning("embedding job not enqueued", kind=kind, error=error.code)
+
+    def _missed(self, error: str) -> None:
+        self._breakers.failed(self.name)
+        log.warning("embedding request failed", model=self.name, error=error)

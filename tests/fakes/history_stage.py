@@ -1,0 +1,92 @@
+"""The message history with an embedding model: the real one of ours, on the provider double, over a real socket."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from fakes.manual_clock import ManualClock
+from fakes.provider_double import ProviderDouble
+from fakes.provider_double.embeddings import EmbeddingDouble
+from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import EMBED_HISTORY
+from throughline.db.sessions.import_messages import DatedMessage, Imported
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.recall import Found, HistoryQuery
+from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.recall.embed_missing import EmbedHistory, Rate
+from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.recall.history_search import HistorySearch, MessageVectors
+
+MODEL = "openai:some-model"
+VECTORS = "select position, model, dimensions from message_embeddings order by session_id, position, model, dimensions"
+CALLS_PER_MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStage:
+    """One process with an embedding model; `provider` is what stands behind it."""
+
+    database: Database
+    url: str
+    provider: EmbeddingDouble
+    embedder: LangChainEmbedder
+    model: EmbeddingModel
+    embedding: EmbedHistory
+    history: HistorySearch
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    async def user(self, name: str = "anna") -> UserId:
+        return await self.database.users.get_or_create(name)
+
+    async def fill(
+        self, *texts: str, user: str = "anna", roles: Sequence[Role] = (), author: str | None = None
+    ) -> SessionId:
+        """Store a session with these messages, of users if no roles are given."""
+        said = zip(texts, roles or [Role.USER] * len(texts), strict=True)
+        messages = [DatedMessage(_message(role, text, author)) for text, role in said]
+        new = Imported(await self.user(user), "assistant", "", Source.API, {})
+        return (await self.database.sessions.import_conversation(new, messages)).id
+
+    async def embed(self) -> None:
+        """Do the job, all rounds of it."""
+        while (await self.embedding.run(f"{self.embedder.model} ?")) is not None:
+            pass
+
+    async def search(self, query: str, *, user: str = "anna", session_id: SessionId | None = None) -> Found:
+        return await self.history.search(await self.user(user), session_id, HistoryQuery(query))
+
+    async def found(self, query: str, *, user: str = "anna") -> tuple[str, list[str]]:
+        """Return what was searched by, and the texts found."""
+        found = await self.search(query, user=user)
+        return found.by, [str(hit.message.content) for hit in found.hits]
+
+    async def vectors(self) -> list[tuple[object, ...]]:
+        return await run_sql(self.url, VECTORS)
+
+
+@asynccontextmanager
+async def open_history_stage(
+    database: Database,
+    url: str,
+    double: ProviderDouble,
+    *,
+    model: str = MODEL,
+    calls_per_minute: int = CALLS_PER_MINUTE,
+) -> AsyncGenerator[HistoryStage]:
+    """Yield a process that has just started."""
+    clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
+    meaning = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_HISTORY,)))
+    embedding = EmbedHistory(meaning, database.message_vectors, Rate(calls_per_minute, clock))
+    history = HistorySearch(database.history, MessageVectors(meaning, database.message_vectors))
+    try:
+        yield HistoryStage(database, url, double.embeddings, embedder, meaning, embedding, history, clock)
+    finally:
+        await embedder.close()
+
+
+def _message(role: Role, text: str, author: str | None) -> NewMessage:
+    is_result = role is Role.TOOL
+    call_id, name = ("c1", "tool") if is_result else (None, None)
+    return NewMessage(role, text, Source.API, tool_call_id=call_id, name=name, author=author)

@@ -1,0 +1,299 @@
+"""Messages found by what they mean: embedded by a job at a limited rate, and never another user's."""
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fakes.history_stage import MODEL, HistoryStage, open_history_stage
+from fakes.provider_double import ProviderDouble
+from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.search import message_vectors
+from throughline.db.search.message_vectors import BATCH, TEXT_CHARACTERS, signs_of
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.embedding import VectorKind
+from throughline.domain.errors import InvalidInput, ModelQuotaExhausted, ModelUnavailable, NotFound
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Role
+from throughline.domain.recall import HistoryFilter, HistoryQuery
+from throughline.execution.breaker import FAILURES_TO_OPEN
+from throughline.recall.embed_missing import ROUND_SECONDS, Rate
+
+CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
+KIND = VectorKind(MODEL, 64)
+
+
+@pytest.fixture
+async def stage(database: Database, database_url: str, provider_double: ProviderDouble) -> AsyncIterator[HistoryStage]:
+    async with open_history_stage(database, database_url, provider_double) as opened:
+        yield opened
+
+
+async def test_what_shares_no_word_with_the_query_is_found_by_its_meaning(stage: HistoryStage) -> None:
+    await stage.fill(CAT, DOG, OSLO)
+    before = await stage.found("feline")
+    await stage.embed()
+
+    by, texts = await stage.found("feline")
+
+    assert before == ("text", [])
+    assert (by, texts[0]) == ("vector", CAT)
+
+
+async def test_what_both_rankings_know_comes_before_what_one_knows(stage: HistoryStage) -> None:
+    await stage.fill("Rex is a dog and he sleeps.", "The kitten sleeps.", "The cat sleeps on the sofa.")
+    await stage.embed()
+
+    found = await stage.search("cat sofa")
+
+    assert found.hits[0].message.content == "The cat sleeps on the sofa."
+    assert [hit.score for hit in found.hits] == sorted((hit.score for hit in found.hits), reverse=True)
+    assert len({hit.message.id for hit in found.hits}) == len(found.hits) == 3
+
+
+async def test_without_a_model_and_before_a_turn_nothing_is_asked_of_one(stage: HistoryStage) -> None:
+    await stage.fill(CAT)
+    await stage.embed()
+    stage.provider.requests.clear()
+
+    quick = await stage.history.search(await stage.user(), None, HistoryQuery("feline", only_indexed=True))
+    newest = await stage.search("role:user")
+
+    assert (quick.hits, newest.by) == ((), "text")
+    assert stage.provider.requests == []
+
+
+async def test_a_search_sends_its_words_without_filters_and_keeps_to_the_filters(stage: HistoryStage) -> None:
+    await stage.fill(CAT, "The kitten eats.", roles=(Role.USER, Role.ASSISTANT))
+    await stage.embed()
+    stage.provider.requests.clear()
+
+    by, texts = await stage.found("feline role:assistant")
+
+    assert stage.provider.requests == [("feline",)]
+    assert (by, texts) == ("vector", ["The kitten eats."])
+    with pytest.raises(InvalidInput):
+        await stage.found("feline before:yesterday")
+
+
+async def test_authors_are_part_of_the_text_and_tool_results_are_not_embedded(stage: HistoryStage) -> None:
+    session = await stage.fill(CAT, "result", "", roles=(Role.USER, Role.TOOL, Role.ASSISTANT), author="ben")
+    await stage.embed()
+
+    assert stage.provider.texts[1:] == [f"ben: {CAT}"]
+    assert await stage.vectors() == [(1, MODEL, 64)]
+    assert await run_sql(stage.url, "select session_id, through_position from embedded_sessions") == [(session, 3)]
+
+
+async def test_a_long_message_is_embedded_by_its_beginning(stage: HistoryStage) -> None:
+    await stage.fill("word " * TEXT_CHARACTERS)
+
+    await stage.embed()
+
+    assert [len(text) for text in stage.provider.texts[1:]] == [TEXT_CHARACTERS - 1]
+
+
+async def test_the_job_keeps_to_its_rate_and_goes_on_where_it_stopped(
+    database: Database, database_url: str, provider_double: ProviderDouble
+) -> None:
+    async with open_history_stage(database, database_url, provider_double, calls_per_minute=6) as stage:
+        for number in range(3):
+            await stage.fill(*(f"text {number} {place}" for place in range(BATCH)))
+
+        pauses = [await stage.embedding.run(f"{MODEL} 64") for _ in range(4)]
+
+        assert [pause and pause.total_seconds() for pause in pauses] == [ROUND_SECONDS] * 3 + [None]
+        assert sorted(map(len, stage.provider.requests)) == [BATCH] * 3
+        assert len(set(stage.provider.texts)) == len(stage.provider.texts) == 3 * BATCH
+        assert await stage.embedding.run(f"{MODEL} 64") is None
+        assert len(stage.provider.requests) == 3
+
+
+@pytest.mark.parametrize("calls_per_minute", [1, 6, 60, 1000])
+def test_a_rounds_pause_keeps_to_the_rate(calls_per_minute: int) -> None:
+    rate = Rate(calls_per_minute, None)  # type: ignore[arg-type]  # the clock is not read
+
+    pause = rate.pause(rate.calls_per_round, 2.0).total_seconds()
+
+    assert rate.calls_per_round * 60 <= calls_per_minute * (pause + 2.0) + 1e-6
+
+
+async def test_newer_sessions_and_new_messages_come_first(stage: HistoryStage) -> None:
+    await stage.fill("old")
+    await stage.fill("new")
+    await stage.embed()
+
+    assert stage.provider.texts[1:] == ["new", "old"]
+
+
+async def test_a_job_that_fails_has_kept_what_was_done(
+    database: Database, database_url: str, provider_double: ProviderDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_vectors, "BATCH", 1)
+    async with open_history_stage(database, database_url, provider_double, calls_per_minute=6) as stage:
+        await stage.fill(CAT, DOG)
+        await stage.embedding.run(f"{MODEL} 64")
+        kept = await stage.vectors()
+        stage.provider.failure = "down"
+        with pytest.raises(ModelUnavailable):
+            await stage.embedding.run(f"{MODEL} 64")
+        stage.provider.failure = ""
+        await stage.embed()
+
+        assert kept == [(1, MODEL, 64)]
+        assert stage.provider.texts.count(CAT) == 1
+        assert len(await stage.vectors()) == 2
+
+
+async def test_an_account_that_is_refused_ends_the_job_and_no_search(stage: HistoryStage) -> None:
+    await stage.fill(CAT)
+    stage.provider.failure = "quota"
+    with pytest.raises(ModelQuotaExhausted):
+        await stage.embed()
+
+    assert await stage.vectors() == []
+    assert await stage.found("miso") == ("text", [CAT])
+
+
+async def test_a_text_that_the_model_refuses_holds_up_no_other(stage: HistoryStage) -> None:
+    await stage.fill(*(f"number {number}" for number in range(5)), "poison", CAT)
+    stage.provider.refused_word = "poison"
+
+    await stage.embed()
+
+    assert [position for position, *_ in await stage.vectors()] == [1, 2, 3, 4, 5, 7]
+    assert (await stage.found("feline"))[1][0] == CAT
+    asked = len(stage.provider.requests)
+    await stage.embed()
+    assert len(stage.provider.requests) == asked
+
+
+async def test_a_provider_that_fails_leaves_the_search_by_words(stage: HistoryStage) -> None:
+    await stage.fill(CAT)
+    await stage.embed()
+    stage.provider.failure = "down"
+    stage.provider.requests.clear()
+
+    found = [await stage.found("miso") for _ in range(FAILURES_TO_OPEN + 2)]
+
+    assert found == [("text", [CAT])] * len(found)
+    assert len(stage.provider.requests) == FAILURES_TO_OPEN
+
+
+async def test_another_model_embeds_everything_again_and_old_vectors_go_after_a_week(
+    stage: HistoryStage, database: Database, database_url: str, provider_double: ProviderDouble
+) -> None:
+    await stage.fill(CAT)
+    await stage.embed()
+    async with open_history_stage(database, database_url, provider_double, model="openai:other") as other:
+        meanwhile = await other.found("feline")
+        await other.embed()
+        both = await other.vectors()
+        await run_sql(
+            database_url,
+            "update embedded_sessions set updated_at = now() - interval '8 days' where model = $1",
+            MODEL,
+        )
+        await other.embed()
+
+        assert meanwhile == ("text", [])
+        assert both == [(1, "openai:other", 64), (1, MODEL, 64)]
+        assert await other.vectors() == [(1, "openai:other", 64)]
+        assert (await other.found("feline"))[0] == "vector"
+
+
+async def test_vectors_of_another_length_are_not_compared(stage: HistoryStage) -> None:
+    await stage.fill(CAT)
+    await stage.embed()
+    stage.provider.dimensions = 16
+
+    first = await stage.found("feline")
+    await stage.embed()
+
+    assert first == ("text", [])
+    assert await stage.vectors() == [(1, MODEL, 16), (1, MODEL, 64)]
+    assert await stage.found("feline") == ("vector", [CAT])
+
+
+async def test_a_job_for_another_model_is_left_to_whoever_has_it(stage: HistoryStage) -> None:
+    assert await stage.embedding.run("openai:other 64") is None
+    assert stage.provider.requests == []
+
+
+async def test_nobody_finds_what_another_user_said_however_near_it_is(stage: HistoryStage) -> None:
+    users = [f"user-{number}" for number in range(12)]
+    sessions = {user: await stage.fill(f"The cat of {user}.", DOG, user=user) for user in users}
+    await stage.embed()
+    chance = random.Random(7)
+
+    for _ in range(60):
+        who, whose = chance.choice(users), chance.choice(users)
+        session_id = chance.choice([None, sessions[whose]])
+        try:
+            found = await stage.search(chance.choice(["feline", "kitten dog"]), user=who, session_id=session_id)
+        except NotFound:
+            assert session_id == sessions[whose] != sessions[who]
+            continue
+        assert {hit.message.session_id for hit in found.hits} <= {sessions[who]}
+
+
+async def test_a_redacted_message_loses_its_vector_and_gets_none_again(stage: HistoryStage) -> None:
+    session_id = await stage.fill(CAT, DOG)
+    await stage.embed()
+    await redact(stage, session_id, 1)
+    after = await stage.vectors()
+    await run_sql(stage.url, "delete from embedded_sessions")
+    stage.provider.requests.clear()
+    await stage.embed()
+
+    assert after == await stage.vectors() == [(2, MODEL, 64)]
+    assert stage.provider.texts == [DOG]
+
+
+async def test_a_text_redacted_while_it_was_embedded_leaves_no_vector(stage: HistoryStage, database: Database) -> None:
+    session_id = await stage.fill(CAT, DOG)
+    read = await database.message_vectors.missing(KIND)
+    assert read is not None
+    await redact(stage, session_id, 1)
+
+    await database.message_vectors.put(KIND, read, [(1.0,) * 64] * 2)
+
+    assert await stage.vectors() == []
+    again = await database.message_vectors.missing(KIND)
+    assert again is not None
+    assert again.texts == (DOG,)
+
+
+async def test_an_erased_session_takes_its_vectors_along(stage: HistoryStage, database: Database) -> None:
+    session_id = await stage.fill(CAT)
+    await stage.embed()
+    read = await database.message_vectors.missing(VectorKind("openai:other", 64))
+    assert read is not None
+
+    await database.sessions.delete(await stage.user(), session_id)
+    await database.message_vectors.put(VectorKind("openai:other", 64), read, [(1.0,) * 64])
+
+    assert await stage.vectors() == []
+    assert await run_sql(stage.url, "select count(*) from embedded_sessions") == [(0,)]
+
+
+async def test_only_what_lies_before_the_bounds_is_found(stage: HistoryStage) -> None:
+    session_id = await stage.fill(CAT, "A kitten.", "One more feline.")
+    await stage.embed()
+    asked = HistoryQuery("cat", only=HistoryFilter(before=3, after=1))
+
+    found = await stage.history.search(await stage.user(), session_id, asked)
+
+    assert [hit.message.position for hit in found.hits] == [2]
+
+
+async def redact(stage: HistoryStage, session_id: SessionId, position: int) -> None:
+    owner_id = await stage.user()
+    (message,) = await stage.history.read(owner_id, session_id, position, position)
+    await stage.database.messages.redact(Redaction(owner_id, session_id, message.id))
+
+
+def test_signs_are_padded_hexadecimal_digits() -> None:
+    assert signs_of((0.1, -0.1, 0.0, 2.0, 1.0)) == "x98"
+    assert signs_of((-1.0,) * 8) == "x00"
