@@ -30,7 +30,7 @@ def side_jobs(
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
     history = stage.database.history
     prepare = partial(prepare_summary, stage.dependencies, history.index_session)
-    index = partial(index_owner, history)
+    index = partial(index_owner, history, None)
     known = {PREPARE_SUMMARY: prepare, INDEX_OWNER: index}
     registry = JobRegistry(known if kinds is None else kinds, schedules)
     config = JobsConfig("worker", concurrency, lease_seconds, poll_seconds=0.2, first_pause=SOON, longest_pause=SOON)

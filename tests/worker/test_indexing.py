@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 from fakes.conversations import open_conversation
@@ -107,6 +108,19 @@ async def test_a_session_that_is_talked_in_is_not_indexed_message_by_message(
     conversation = await open_conversation(database)
     await conversation.say("one", "two")
 
-    assert await index_owner(database.history, str(conversation.owner_id)) is None
+    embed_soon = AsyncMock()
+
+    assert await index_owner(database.history, embed_soon, str(conversation.owner_id)) is None
 
     assert await run_sql(database_url, BLOCKS) == []
+    embed_soon.assert_not_awaited()
+
+
+async def test_what_was_indexed_is_embedded_soon(database: Database) -> None:
+    stage, embed_soon = await open_stage(database), AsyncMock()
+    await import_into(stage, 2)
+
+    await index_owner(database.history, embed_soon, str(stage.session.owner_id))
+    await index_owner(database.history, embed_soon, str(stage.session.owner_id))
+
+    embed_soon.assert_awaited_once()

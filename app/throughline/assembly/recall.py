@@ -1,8 +1,8 @@
 """Assembly of memories and search, with an embedding model if one is configured."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -28,12 +28,16 @@ EVERY = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class RecallShare:
-    """Memories and search of the history, and the jobs and schedules by which a worker embeds both."""
+    """Memories and search of the history, and the jobs and schedules by which a worker embeds both.
+
+    `embed_soon` queues these jobs; None without a model.
+    """
 
     memories: MemoryService
     history: HistorySearch
     kinds: Mapping[str, Work] = field(default_factory=dict)
     schedules: tuple[Schedule, ...] = ()
+    embed_soon: Callable[[], Awaitable[None]] | None = None
 
 
 def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
@@ -66,9 +70,11 @@ async def open_recall(
         return
     try:
         await database.prepare_vectors(may_create=may_migrate(settings, kind))
-        share, model = _share_with_vectors(settings, database, embedder, clock)
-        if not is_guest(settings, kind):
-            await model.embed_soon()
+        share = _share_with_vectors(settings, database, embedder, clock)
+        if is_guest(settings, kind):
+            share = replace(share, embed_soon=None)
+        if share.embed_soon is not None:
+            await share.embed_soon()
         yield share
     finally:
         await embedder.close()
@@ -76,7 +82,7 @@ async def open_recall(
 
 def _share_with_vectors(
     settings: Settings, database: Database, embedder: LangChainEmbedder, clock: Clock
-) -> tuple[RecallShare, EmbeddingModel]:
+) -> RecallShare:
     kinds = (EMBED_MEMORIES, EMBED_HISTORY) if settings.embedding_history else (EMBED_MEMORIES,)
     model = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, kinds))
     memories = MemoryService(database.memories, MemoryVectors(model, database.memory_vectors))
@@ -87,4 +93,4 @@ def _share_with_vectors(
         rate = Rate(settings.embedding_calls_per_minute, clock)
         work[EMBED_HISTORY] = partial(embed_history, EmbedHistory(model, database.message_vectors, rate))
     schedule = Schedule(FIND_UNEMBEDDED, EVERY, model.embed_soon)
-    return RecallShare(memories, HistorySearch(database.history, vectors), work, (schedule,)), model
+    return RecallShare(memories, HistorySearch(database.history, vectors), work, (schedule,), model.embed_soon)

@@ -156,7 +156,7 @@ def _job_registry(
         *recall.schedules,
     )
     prepare = partial(prepare_summary, dependencies, database.history.index_session)
-    index = partial(index_owner, database.history)
+    index = partial(index_owner, database.history, recall.embed_soon)
     return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules)
 
 

@@ -4,6 +4,7 @@ An import, and a search that ran out of time, enqueue the job at once. A schedul
 search indexes remaining messages itself for a limited time and reports what is missing.
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
@@ -20,9 +21,12 @@ EVERY = timedelta(minutes=5)
 log = structlog.get_logger(__name__)
 
 
-async def index_owner(history: SearchRepository, subject: str) -> NotDone | None:
+async def index_owner(
+    history: SearchRepository, embed_soon: Callable[[], Awaitable[None]] | None, subject: str
+) -> NotDone | None:
     """Index due messages of the owner named by `subject`, in rounds between which other jobs may run.
 
+    With an embedding model, `embed_soon` queues the job that embeds the indexed messages.
     Texts are tokenized on the owner's one compute thread, which searches and turns share. Raises DatabaseUnavailable.
     """
     owner_id = UserId(UUID(subject))
@@ -30,6 +34,8 @@ async def index_owner(history: SearchRepository, subject: str) -> NotDone | None
     messages, is_more_due = await history.index_owner(owner_id)
     if messages:
         log.info("history indexed", owner_id=str(owner_id), messages=messages)
+        if embed_soon is not None:
+            await embed_soon()
     return NotDone(has_failed=not messages) if is_more_due else None
 
 
