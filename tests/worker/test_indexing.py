@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import AsyncMock
 from uuid import uuid4
 
+import pytest
+
 from fakes.conversations import open_conversation
 from fakes.imports import import_into
 from fakes.pooler import shared_address
@@ -17,9 +19,11 @@ from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.domain.ids import SessionId
+from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.worker.indexing import Indexing, index_owner
 
 BLOCKS = "select from_position, through_position from search_blocks"
+JOBS = "select kind, subject, owner_id from jobs"
 
 
 OLD = "update sessions set updated_at = $1, unindexed_since = $1 where unindexed_since is not null"
@@ -124,3 +128,51 @@ async def test_what_was_indexed_is_embedded_soon(database: Database) -> None:
     await index_owner(database.history, embed_soon, str(stage.session.owner_id))
 
     embed_soon.assert_awaited_once()
+
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+async def test_what_a_summary_covers_is_indexed_as_soon_as_the_summary_is_adopted(
+    database: Database, database_url: str, *, is_prepared: bool
+) -> None:
+    conversation = await open_conversation(database)
+    covered, *_ = await conversation.say("The gate code is 4417.", "It rains.")
+    before = await run_sql(database_url, JOBS)
+    if is_prepared:
+        prepared = await conversation.prepare(covered)
+        await database.summaries.adopt_prepared(conversation.session.id, prepared.id, expected_version=0)
+    else:
+        await conversation.adopt(covered)
+    asked = await run_sql(database_url, JOBS)
+
+    async with doing(side_jobs(await open_stage(database))):
+        await until_jobs(database_url, [])
+
+    query = HistoryQuery("gate code", only=HistoryFilter(behind_cursor_of=conversation.session.id), only_indexed=True)
+    found = await database.history.search(conversation.owner_id, conversation.session.id, query)
+    assert (before, asked) == ([], [("index_owner", str(conversation.owner_id), conversation.owner_id)])
+    assert [hit.message.position for hit in found.hits] == [1]
+
+
+async def test_a_summary_of_indexed_messages_asks_for_no_index(database: Database, database_url: str) -> None:
+    conversation = await open_conversation(database)
+    covered, *_ = await conversation.say("one", "two")
+    await database.history.index_session(conversation.session.id)
+
+    await conversation.adopt(covered)
+
+    assert await run_sql(database_url, JOBS) == []
+
+
+async def test_messages_after_a_summary_of_indexed_ones_are_not_indexed_one_by_one(
+    database: Database, database_url: str
+) -> None:
+    conversation = await open_conversation(database)
+    covered, *_ = await conversation.say("one", "two")
+    await conversation.adopt(covered)
+    await database.history.index_session(conversation.session.id)
+    await conversation.say("three")
+
+    assert await index_owner(database.history, None, str(conversation.owner_id)) is None
+
+    assert await run_sql(database_url, BLOCKS) == [(1, 2)]

@@ -1,7 +1,7 @@
 """Maintenance of the search index in the background, by one job for each user whose messages are not indexed.
 
-An import, and a search that ran out of time, enqueue the job at once. A schedule enqueues it for all other messages. A
-search indexes remaining messages itself for a limited time and reports what is missing.
+An import, the adoption of a summary, and a search that ran out of time enqueue the job at once. A schedule enqueues it
+for all other messages. A search indexes remaining messages itself for a limited time and reports what is missing.
 """
 
 from collections.abc import Awaitable, Callable

@@ -28,3 +28,9 @@ ENQUEUE_SUMMARY = f"""
     select '{PREPARE_SUMMARY}', cast(due.session_id as text), due.owner_id from due {ASK_AGAIN}
 """  # noqa: S608  # our own name
 """SQL fragment that queues the summary job for each session in `due`, as `enqueue_job` does."""
+
+ENQUEUE_INDEXING = f"""
+    insert into jobs as job (kind, subject, owner_id)
+    select '{INDEX_OWNER}', cast(due.owner_id as text), due.owner_id from due {ASK_AGAIN}
+"""  # noqa: S608  # our own name
+"""SQL fragment that queues the indexing job for the owner in the one row of `due`, as `enqueue_job` does."""

@@ -54,7 +54,8 @@ _MARKED = """
             (select min(analyzer) from search_blocks) <> :analyzer
             or (select max(analyzer) from search_blocks) <> :analyzer)
     ), unindexed as (
-        select s.id as session_id, s.message_count - coalesce(b.through_position, 0) as messages, s.updated_at
+        select s.id as session_id, s.message_count - coalesce(b.through_position, 0) as messages, s.updated_at,
+            s.summary_through_position > coalesce(b.through_position, 0) as is_covered
         from marked join sessions s on s.id = marked.id {through}
         where s.message_count > coalesce(b.through_position, 0)
     )"""
@@ -70,7 +71,7 @@ _DUE = sql(
     """
     {marked} select session_id, messages from unindexed u
     where messages >= :messages or updated_at < now() - make_interval(mins => :idle_minutes)
-        or not exists (select 1 from runs r where r.session_id = u.session_id)
+        or is_covered or not exists (select 1 from runs r where r.session_id = u.session_id)
 """,
     marked=_MARKED.format(scope="s.owner_id = :owner_id", through=_THROUGH),
 )
@@ -156,7 +157,7 @@ async def find_due(tx: Statements, owner_id: UserId, analyzer: str) -> tuple[Wai
     """Return the owner's sessions with unindexed messages that are due for indexing.
 
     Due are idle sessions, sessions without runs (imported ones), and those with at least LIVE_MESSAGES unindexed
-    messages.
+    messages, or with one that the summary covers.
     """
     return _waiting(
         await tx.fetch(_DUE, owner_id=owner_id, analyzer=analyzer, messages=LIVE_MESSAGES, idle_minutes=IDLE_MINUTES)

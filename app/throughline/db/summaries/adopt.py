@@ -1,6 +1,7 @@
 """Adoption of a summary: version, text and cursor change in one transaction."""
 
 from throughline.db.connection.transactions import Statements
+from throughline.db.jobs.kinds import ENQUEUE_INDEXING
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from
 from throughline.db.statements.sql import sql
@@ -24,13 +25,19 @@ _SUPERSEDE = sql("""
 _DISCARD = sql("delete from summary_versions where session_id = :session_id and state = 'prepared' returning id")
 _MOVE = sql(
     """
-    update sessions s set conversation_summary = v.text, summary_through_id = v.through_id,
-        summary_through_position = v.through_position, summary_tokens = v.token_count, summary_version = v.version,
-        summary_failure = '', summary_failed_at = null
-    from summary_versions v where v.id = :version_id and s.id = v.session_id
-    returning {session_columns}
+    with moved as (
+        update sessions s set conversation_summary = v.text, summary_through_id = v.through_id,
+            summary_through_position = v.through_position, summary_tokens = v.token_count, summary_version = v.version,
+            summary_failure = '', summary_failed_at = null
+        from summary_versions v where v.id = :version_id and s.id = v.session_id
+        returning {session_columns}, s.unindexed_since
+    ), due as (
+        select owner_id from moved where unindexed_since is not null
+    ), queued as ({enqueue_indexing})
+    select {session_columns} from moved s
 """,
     session_columns=SESSION_COLUMNS,
+    enqueue_indexing=ENQUEUE_INDEXING,
 )
 _IS_ADOPTED = sql("select 1 as found from summary_versions where id = :version_id and state = 'adopted'")
 
@@ -81,7 +88,11 @@ async def supersede(tx: Statements, session_id: SessionId) -> None:
 
 
 async def move_session(tx: Statements, version_id: SummaryId) -> Session:
-    """Copy text, cursor and number of an adopted version to its session, and return the session."""
+    """Copy text, cursor and number of an adopted version to its session, and return the session.
+
+    The owner's indexing job is queued if the session has unindexed messages: prompts no longer show what the summary
+    covers, so a search has to find it.
+    """
     return session_from((await tx.fetch(_MOVE, version_id=version_id))[0])
 
 
