@@ -1,6 +1,7 @@
 """Looking at the plan, pinning, and the versions of the summary, over the wire."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from uuid import UUID
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
 from throughline.db.database import Database
+from throughline.domain.events import HistoryQuoted
 from throughline.domain.ids import SessionId
 from throughline.domain.message import ImageBlock, TextBlock
 from throughline.domain.principal import Scope
@@ -245,3 +247,14 @@ async def test_the_document_tells_how_versions_are_paged(client: httpx.AsyncClie
     route = (await client.get("/openapi.json")).json()["paths"]["/v1/sessions/{session_id}/summaries"]["get"]
 
     assert {item["name"] for item in route["parameters"]} >= {"session_id", "limit", "cursor"}
+
+
+async def test_the_context_tells_what_the_last_turn_quoted(stage: ApiStage, client: httpx.AsyncClient) -> None:
+    path = await open_session(client)
+    before = (await client.get(f"{path}/context")).json()
+    stage.pins.report = replace(stage.pins.report, quoted=HistoryQuoted((21, 4), (1.0, 0.52), 104))
+
+    after = (await client.get(f"{path}/context")).json()
+
+    assert before["quoted"] is None
+    assert after["quoted"] == {"positions": [21, 4], "scores": [1.0, 0.52], "tokens": 104}

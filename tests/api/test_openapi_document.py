@@ -4,7 +4,7 @@ import pytest
 
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
 from throughline.db.database import Database
-from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.json_shape import Shape
 from throughline.wire.messages import MessageOut, MessagePage, PinnedGroup, SearchOut
 from throughline.wire.runs import RunOut, TurnOut
@@ -62,7 +62,7 @@ async def test_answers_are_as_documented(database: Database) -> None:
             (TurnOut, turn.json()),
             (RunOut, turn.json()["run"]),
             (MessageOut, turn.json()["message"]),
-            (ContextOut, (await client.get(f"{path}/context")).json()),
+            (SessionContextOut, (await client.get(f"{path}/context")).json()),
             (PreviewOut, (await client.post(f"{path}/context/preview")).json()),
             (PinnedGroup, (await client.put(f"{path}/messages/{turn.json()['message']['id']}/pin")).json()),
             (SummaryList, (await client.get(f"{path}/summaries")).json()),

@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from fakes.wire_shapes import NOW, summary_out
-from fakes.wire_shapes import context_out as context
+from fakes.wire_shapes import session_context_out as context
 from throughline.cli.context_gauges import Gauge, draw_bar, draw_context, percent
 from throughline.cli.printable import moment
-from throughline.wire.context import ContextOut, SummariserOut, SummaryFailureOut
+from throughline.wire.context import HistoryQuoted, SessionContextOut, SummariserOut, SummaryFailureOut
 
 COUNTS = st.integers(0, 10**12)
 
@@ -115,6 +115,15 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
     assert "behind #" not in text
 
 
+def test_what_the_last_turn_quoted_is_told_with_its_scores() -> None:
+    quoted = HistoryQuoted(positions=[21, 4], scores=[1.0, 0.52], tokens=1_204)
+
+    text = draw_context(context(quoted=quoted), width=80).plain
+
+    assert "Quoted in the last turn: #21 (100%), #4 (52%) in 1,204 tokens" in text
+    assert "Quoted" not in draw_context(context(), width=80).plain
+
+
 def test_a_session_that_went_back_to_no_summary_shows_from_where_n_and_k_count() -> None:
     text = draw_context(context(summary_count=3, messages_since_summary=0, counted_from_position=100), width=80).plain
 
@@ -141,7 +150,7 @@ def test_a_session_that_went_back_to_no_summary_shows_from_where_n_and_k_count()
     ),
     st.sampled_from([30, 40, 60, 80, 110]),
 )
-def test_no_line_is_wider_than_the_screen_whatever_the_numbers(drawn: ContextOut, width: int) -> None:
+def test_no_line_is_wider_than_the_screen_whatever_the_numbers(drawn: SessionContextOut, width: int) -> None:
     assert max(cell_len(line) for line in draw_context(drawn, width=width).plain.split("\n")) <= width
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from throughline.domain.events import NewEvent, RunEvent
+from throughline.domain.events import HistoryQuoted, NewEvent, RunEvent
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
@@ -32,6 +32,10 @@ class EventLog:
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
         found = [RunEvent(run_id, new.seq, new.event) for new in self.events if new.seq > after_seq]
         return tuple(found[:limit])
+
+    async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
+        del session_id
+        return next((new.event for new in reversed(self.events) if isinstance(new.event, HistoryQuoted)), None)
 
 
 def claimed(next_event: int = 1) -> ClaimedRun:

@@ -4,7 +4,14 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
+from throughline.wire.context import (
+    ContextOut,
+    PreviewedMessage,
+    PreviewOut,
+    SessionContextOut,
+    SummariserOut,
+    SummaryOut,
+)
 from throughline.wire.json_shape import Shape
 from throughline.wire.messages import CitedMessageOut, MessageOut
 from throughline.wire.runs import RunOut, UsageOut
@@ -139,6 +146,10 @@ def context_out(**changes: object) -> ContextOut:
         summary_failure=None,
     )
     return changed(shape, **changes)
+
+
+def session_context_out(**changes: object) -> SessionContextOut:
+    return changed(SessionContextOut.model_validate(context_out()), **changes)
 
 
 def preview_out(*messages: PreviewedMessage, **changes: object) -> PreviewOut:

@@ -22,7 +22,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         history=runtime.recall.history,
         agents=runtime.turn_dependencies.agents,
         submit=lambda submission: submit_message(submission, database.runs, slots),
-        report_context=context.report,
+        report_context=context.report_with_quotations,
         preview_context=context.preview,
         pin_message=context.pin,
         unpin_message=context.unpin,

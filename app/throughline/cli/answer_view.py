@@ -6,11 +6,10 @@ from throughline.cli.failures import AnswerFailed
 from throughline.cli.history_views import text_of
 from throughline.cli.printable import one_line
 from throughline.cli.screen import Screen
-from throughline.wire.context import ContextOut
+from throughline.wire.context import ContextOut, HistoryQuoted
 from throughline.wire.events import (
     CompactionFinished,
     CompactionStarted,
-    HistoryQuoted,
     MessageCompleted,
     MessageDelta,
     Reset,

@@ -11,7 +11,7 @@ import httpx
 from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
 from throughline.cli.replies import Exported, ExportedPage, Item, Page, Reply, read_json
 from throughline.domain.json_types import JsonObject
-from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
 from throughline.wire.service import AgentList, AgentOut, Problem
@@ -115,9 +115,9 @@ class ServiceClient:
         path = f"/v1/sessions/{session_id}/search" if session_id else "/v1/search"
         return tuple((await self._page(SearchOut, path, {"q": words, "limit": limit})).data)
 
-    async def context(self, session_id: str) -> ContextOut:
+    async def context(self, session_id: str) -> SessionContextOut:
         """Return the context report of a session: how full its window is."""
-        return read_json(ContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
+        return read_json(SessionContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
 
     async def summarize(self, session_id: str, request: JsonObject) -> SummarizeOut:
         """Write a summary of the session now. `request` has `instructions` and `from_position`, both optional."""

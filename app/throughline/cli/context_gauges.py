@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from throughline.cli.printable import joined, moment, one_line, wrapped
-from throughline.wire.context import ContextOut, SummariserOut, SummaryOut
+from throughline.wire.context import ContextOut, SessionContextOut, SummariserOut, SummaryOut
 
 FULL, EMPTY, MARK = "█", "░", "│"
 SMALLEST_BAR, LARGEST_BAR = 8, 40
@@ -34,8 +34,8 @@ class Gauge:
         return self.mark or self.limit or 0
 
 
-def draw_context(context: ContextOut, *, width: int) -> Text:
-    """Return the whole report: title, bars for N, K and the window, the next action, and the summaries."""
+def draw_context(context: SessionContextOut, *, width: int) -> Text:
+    """Return the whole report: title, bars for N, K and the window, the next action, summaries and quotations."""
     window = f"window {context.context_window:,} tokens"
     head = f"Context of {one_line(context.agent, limit=64)} on {one_line(context.model, limit=100)} · {window}"
     style = "yellow" if context.next_action != "none" else ""
@@ -44,6 +44,7 @@ def draw_context(context: ContextOut, *, width: int) -> Text:
         *_texts(_window_details(context), "dim", width=width),
         *_texts([_next_step(context)], style, width=width),
         *_texts(_summary_lines(context), "", width=width),
+        *_texts(_quoted(context), "", width=width),
     ]
     heads = (Text(line, style="bold") for line in wrapped(head, width=width))
     return joined([*heads, *(Text(INDENT) + line for line in below)], width=width)
@@ -206,3 +207,12 @@ def _summary_text(summary: SummaryOut) -> str:
     messages = f"{summary.messages_summarized} messages (up to #{summary.through_position})"
     model = f" by {one_line(summary.model, limit=100)}" if summary.model else ""
     return f"{messages} in {summary.token_count:,} tokens, {moment(summary.created_at)}{model}"
+
+
+def _quoted(context: SessionContextOut) -> list[str]:
+    """Return a line with the messages that the newest turn quoted, best first, and how well each matched, if any."""
+    if context.quoted is None:
+        return []
+    found = zip(context.quoted.positions, context.quoted.scores, strict=False)
+    places = ", ".join(f"#{position} ({score:.0%})" for position, score in found)
+    return [f"Quoted in the last turn: {places} in {context.quoted.tokens:,} tokens"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from throughline.domain.events import HistoryQuoted
 from throughline.domain.ids import MessageId
 from throughline.domain.summary import AdoptedSummary
 
@@ -85,6 +86,8 @@ class ContextReport:
     - `last_stage`: the stage that last changed what is shown; None if all is shown as it is stored.
     - `counted_from_position`: the position after which messages (N) and tokens (K) are counted.
     - `messages_threshold`, `tokens_threshold`: None if no summary is written automatically.
+    - `quoted`: the earlier messages that the newest turn's prompt quoted. It is not computed, but added from the stored
+      events to a report on request.
     """
 
     agent: str
@@ -117,3 +120,4 @@ class ContextReport:
     prepared: SummaryReport | None
     summariser: SummariserReport | None
     summary_failure: SummaryFailure | None
+    quoted: HistoryQuoted | None = None

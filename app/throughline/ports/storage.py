@@ -8,7 +8,7 @@ from typing import Protocol
 
 from throughline.context.calibration import Calibration
 from throughline.domain.conversation import Conversation
-from throughline.domain.events import NewEvent
+from throughline.domain.events import HistoryQuoted, NewEvent
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.message import Message, NewMessage
@@ -84,6 +84,12 @@ class EventStore(Protocol):
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
         """Store a batch of events and notify readers. Raises LeaseLost, and then writes nothing."""
+
+    async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
+        """Return what the prompt of the session's newest turn quoted; None if nothing, or if its events are deleted.
+
+        The newest turn is that of the newest message.
+        """
 
 
 class CalibrationStore(Protocol):

@@ -6,7 +6,7 @@ user's session.
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from throughline.context.context_report import ContextReport
@@ -48,6 +48,11 @@ class ContextRequests:
     async def report(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
         """Return how full the session's context is, and what takes its tokens."""
         return await report_context(self.dependencies, await self.sessions.get(owner_id, session_id))
+
+    async def report_with_quotations(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
+        """Return the report with what the newest turn's prompt quoted, for one statement more."""
+        report = await self.report(owner_id, session_id)
+        return replace(report, quoted=await self.dependencies.events.newest_quoted(session_id))
 
     async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
         """Return the prompt that a turn with this message would send, with quotations, and the compaction it triggers.

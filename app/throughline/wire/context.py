@@ -100,6 +100,24 @@ class ContextOut(Shape):
         return self.total_tokens > self.context_window
 
 
+class HistoryQuoted(Shape):
+    """The prompt quotes earlier messages that the user's message asks for."""
+
+    positions: list[int]
+    scores: list[float] = Field(description="shares of the score of a message with every word of the question")
+    tokens: int
+
+
+class SessionContextOut(ContextOut):
+    """The state of a session's context, and what its newest turn quoted."""
+
+    quoted: HistoryQuoted | None = Field(
+        default=None,
+        description="the earlier messages that the prompt of the session's newest turn quoted; null: none, or the "
+        "turn's events are deleted",
+    )
+
+
 class SegmentToSummarise(Shape):
     """The segment of messages that would be summarized before the model is called."""
 

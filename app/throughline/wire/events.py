@@ -9,6 +9,7 @@ from throughline.domain import events
 from throughline.domain.events import EventType
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import RunError, RunStatus
+from throughline.wire.context import HistoryQuoted
 from throughline.wire.json_shape import JsonDict, Shape, one_of
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.runs import ErrorOut, RunOut, TurnOut
@@ -39,14 +40,6 @@ class CompactionFinished(Shape):
     tokens_before: int
     tokens_after: int
     through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")
-
-
-class HistoryQuoted(Shape):
-    """The prompt quotes earlier messages that the user's message asks for."""
-
-    positions: list[int]
-    scores: list[float] = Field(description="shares of the score of a message with every word of the question")
-    tokens: int
 
 
 class MessageDelta(Shape):

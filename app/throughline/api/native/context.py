@@ -12,16 +12,19 @@ from throughline.api.http.body import read_optional_body
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import PreviewContext
-from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.context import PreviewOut, SessionContextOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
 
 
-@router.get("", responses={HTTPStatus.OK: {"model": ContextOut}})
+@router.get("", responses={HTTPStatus.OK: {"model": SessionContextOut}})
 async def get_context(session_id: str, call: Reader) -> Response:
-    """Return the context report of a session. `next_action` assumes an empty message and answer."""
+    """Return the context report of a session. `next_action` assumes an empty message and answer.
+
+    `quoted` is what the newest turn quoted, as long as its events are stored.
+    """
     report = await call.services.report_context(call.owner_id, session_id_of(session_id))
-    return JsonResponse(ContextOut.render(report))
+    return JsonResponse(SessionContextOut.render(report))
 
 
 @router.post(

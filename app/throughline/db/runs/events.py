@@ -15,8 +15,8 @@ from throughline.db.runs.event_rows import (
 )
 from throughline.db.statements.rows import lease_lost
 from throughline.db.statements.sql import sql
-from throughline.domain.events import NewEvent, RunEvent
-from throughline.domain.ids import RunId
+from throughline.domain.events import EventType, HistoryQuoted, NewEvent, RunEvent
+from throughline.domain.ids import RunId, SessionId
 from throughline.domain.run import Lease
 
 _STORE = sql(
@@ -74,6 +74,13 @@ _NEXT = sql("""
     ) as seq
     from runs r where r.id = :run_id
 """)
+_NEWEST_QUOTED = sql("""
+    select e.data from run_events e
+    where e.run_id = (
+            select m.run_id from messages m where m.session_id = :session_id order by m.position desc limit 1)
+        and e.type = :type
+    order by e.seq desc limit 1
+""")
 
 STRIDE = 100_000
 """Step between the event numbers of successive fences after a crash; a holder writes fewer events.
@@ -115,6 +122,13 @@ class EventRepository:
         )
         read = ((row["seq"], event_from(row)) for row in rows)
         return tuple(RunEvent(run_id, seq, event) for seq, event in read if event is not None)
+
+    async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
+        """Return what the newest turn's prompt quoted; None if nothing, or if its events are deleted."""
+        rows = await self._transactions.fetch(
+            _NEWEST_QUOTED, session_id=session_id, type=EventType.HISTORY_QUOTED.value
+        )
+        return HistoryQuoted(**rows[0]["data"]) if rows else None
 
 
 async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
