@@ -262,6 +262,7 @@ def test_the_existing_summary_without_what_is_new_is_no_summary() -> None:
         ("Backwards [#40-#12], nowhere [#0], far [#11], near [#10].", "Backwards, nowhere, far, near [#10]."),
         ("Many [#2, #5-#6, #900].", "Many [#2, #5-#6]."), ("Digits [#" + "9" * 5000 + "].", "Digits."),
         ("See ticket [#4711] for all.", "See ticket [#4711] for all."), ("[#1–#3] Alone", "[#1–#3] Alone"),
+        ("None [#\u0669\u0669].", "None [#\u0669\u0669]."),
     ],
 )  # fmt: skip
 def test_positions_that_were_never_read_are_taken_out_of_a_summary(text: str, kept: str) -> None:

@@ -4,13 +4,13 @@ Summaries and answers use this form, and so do the heads of messages that recall
 text that explains citations cites nothing.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
 
 from throughline.context.beside_quotation import QuotationSearch
+from throughline.context.citation_form import BRACKET, NEXT, PLACE
 from throughline.context.markdown.code_spans import spans
 from throughline.context.markdown.fences import Kind, read
 from throughline.domain.citation import Citation
@@ -25,12 +25,6 @@ MARK = "[#"
 CODE = "`"
 """Character that replaces each character of code."""
 
-_BRACKET = re.compile(r"\[#(?<![\w`-]\[#)(?=[0-9])[^\[\]`\n]{1,200}+\](?![(`\w])")
-_PLACE = re.compile(
-    r"#(?P<first>[0-9]{1,9})(?![0-9])(?:[ ]?[–—-][ ]?#?(?P<last>[0-9]{1,9})(?![0-9]))?"
-    r"(?: in session (?P<session>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?![\w-]))?"
-)
-_NEXT = re.compile(r"[ ]?[,;][ ]?(?=#)|[ ](?=#)")
 _BETWEEN = " ,;"
 
 
@@ -96,7 +90,7 @@ def _without_code(paragraph: str) -> str:
 
 
 def _brackets(masked: str) -> Iterator[_Bracket]:
-    for found in _BRACKET.finditer(masked):
+    for found in BRACKET.finditer(masked):
         places = tuple(_places(masked, found.start() + 1, found.end() - 1))
         if places:
             yield _Bracket(found.start(), found.end(), places)
@@ -104,7 +98,7 @@ def _brackets(masked: str) -> Iterator[_Bracket]:
 
 def _places(masked: str, at: int, end: int) -> Iterator[Citation]:
     """Yield the positions from `at` on; other text after them, such as the author, ends the search."""
-    while (found := _PLACE.match(masked, at, end)) is not None:
+    while (found := PLACE.match(masked, at, end)) is not None:
         session = found["session"]
         first = int(found["first"])
         yield Citation(
@@ -114,7 +108,7 @@ def _places(masked: str, at: int, end: int) -> Iterator[Citation]:
             to_position=int(found["last"] or first),
             session_id=None if session is None else SessionId(UUID(session)),
         )
-        following = _NEXT.match(masked, found.end(), end)
+        following = NEXT.match(masked, found.end(), end)
         if following is None:
             return
         at = following.end()

@@ -8,7 +8,6 @@ them: they belong to one turn.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from throughline.context.calibration import scale, unscale
 from throughline.context.compaction_triggers import critical_tokens
@@ -57,29 +56,8 @@ LEAST_FULL_SCORE = 1.0
 
 MOST_NAME_CHARACTERS = 80
 _HEAD_SIGNS = re.compile(r"[\[\]#]")
-_SENTENCE = re.compile(r"[^.!?？。！\n]+[.!?？。！]*")
-_WORD = re.compile(r"\w+")
-POLITE = frozenset({"please", "and", "but", "so", "ok", "okay", "bitte", "und", "can", "could", "you", "kannst", "du"})
-ASKS = frozenset(
-    _WORD.findall(
-        "who whose whom what when where which why how remind recall remember find search list quote repeat "
-        "wer wen wem was wann wo welche welcher welches warum wie wieviel "
-        "erinnere erinner nenne nenn zeige zeig suche such"
-    )
-)
-"""Words with which a sentence asks for something without a question mark, after polite ones."""
-
-ASKS_ME = frozenset({"tell", "show", "give", "look"})
-"""The same, if "me" or "up" follows."""
-
-FIRST_WORDS = 6
-READ_CHARACTERS = 8_000
-"""Characters at a message's end in which a question is looked for: those who paste a text ask after it."""
-
 COMPARED_CHARACTERS = 2_000
 """Characters at the beginning of two texts by which they are taken for equal."""
-
-MOST_QUERY_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +67,6 @@ class Quotation:
     message: Message
     text: str
     score: float
-
-
-def question_of(text: str) -> str:
-    """Return the sentences of a message that ask for something; '' if none does, so that nothing is looked up."""
-    asked = [sentence for sentence in _SENTENCE.findall(text[-READ_CHARACTERS:]) if _is_question(sentence)]
-    return " ".join(" ".join(asked).split())[-MOST_QUERY_CHARACTERS:]
-
-
-def _is_question(sentence: str) -> bool:
-    if sentence.rstrip()[-1:] in {"?", "？"}:
-        return True
-    words = [found.group().lower() for found in islice(_WORD.finditer(sentence), FIRST_WORDS)]
-    first, second, *_ = (*(word for word in words if word not in POLITE), "", "")
-    return first in ASKS or (first in ASKS_ME and second in {"me", "up"})
 
 
 def choose_quotations(found: Found, asked: str = "") -> tuple[Quotation, ...]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS, begins_asking
 from throughline.llm.offline_sentences import FILLER_WORDS, is_question, sentences_of
 
 LEAST_WORD = 3
@@ -18,24 +19,17 @@ ANSWERING_PERCENT = 50
 _HAN = "\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[^\W{_HAN}]+|[{_HAN}]")
 _TAG = re.compile(r"\[#\d+[^\[\]\n]{0,80}\]\s*+")
-_ASKING_WORDS = (
-    "what who whom whose when where which why how tell remind repeat recall find search list show was wer wem wessen "
-    "wann wo welche welcher welches warum wie qué quién cuándo dónde cuál cómo quel quelle quand où comment"
-)
-"""A sentence that begins with one of these is a question, even without a question mark."""
-
 _EMPTY_WORDS = (
     "are were been being did does done has have had can could would should shall will may might must the and for with "
     "about from into that this these those there then than them they their its our ours you your yours his her hers "
-    "him she mine not any some all again just please now know knew remember remembered say said told mention mentioned "
-    "call called name named ich mir mich mein meine meinen dein deine ist sind bin habe hat heißt der die das den dem "
+    "him she mine not any some all just now knew remembered call called name named comment "
+    "ich mir mich mein meine meinen dein deine ist sind bin habe hat heißt der die das den dem "
     "ein eine und für mit von los las una uno por para con mis soy está les des une est mon mes 我 你 的 是 "
     "什 么 吗 了 在 谁 哪 里 怎 几 呢"
 )
 """Words that are not compared, because no question is about them."""
 
-_ASKING = frozenset(_ASKING_WORDS.split())
-_EMPTY = FILLER_WORDS | _ASKING | frozenset(_EMPTY_WORDS.split())
+_EMPTY = FILLER_WORDS | QUESTION_WORDS | ASKING_WORDS | frozenset(_EMPTY_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class Quote:
 
 def question_in(message: str) -> str:
     """Return the sentences of `message` that ask for something, '' if none does."""
-    return " ".join(sentence for sentence in sentences_of(message) if is_question(sentence) or _begins_asking(sentence))
+    return " ".join(sentence for sentence in sentences_of(message) if is_question(sentence) or begins_asking(sentence))
 
 
 def words_of(text: str) -> dict[str, str]:
@@ -78,11 +72,6 @@ def best_quote(question: str, texts: Iterable[tuple[str, str]]) -> Quote | None:
 def _current_lines(text: str) -> str:
     """Return the text without the lines that a summary marks as replaced."""
     return "\n".join(line for line in text.split("\n") if "[#" not in line or "replaced by" not in line)
-
-
-def _begins_asking(sentence: str) -> bool:
-    first = _WORD.search(sentence)
-    return first is not None and first.group().casefold() in _ASKING
 
 
 def _stem(word: str) -> str:

@@ -4,12 +4,7 @@ import re
 from collections.abc import Collection
 from functools import partial
 
-POSITION_DIGITS = 9
-"""Most digits of a position in any session."""
-
-_CITATION = re.compile(r"(?P<before>[^\S\n]?+)(?<![\w`-])\[(?P<places>#\d+(?:[\s,;#–—-]|\d)*+)\](?![(`\w])")
-_PLACE = re.compile(r"#?(\d++)(?:\s*+[–—-]\s*+#?(\d++))?+")
-_NUMBER = re.compile(r"#(\d{1,9})(?!\d)")
+from throughline.context.citation_form import LOOSE_BRACKET, LOOSE_PLACE, MARKED_NUMBER, POSITION_DIGITS
 
 
 def without_invented(text: str, reach: tuple[int, int], *read: str) -> str:
@@ -19,12 +14,12 @@ def without_invented(text: str, reach: tuple[int, int], *read: str) -> str:
     write good ones. Numbers after `#` that occur in the texts `read` (such as ticket numbers), links, code and parts of
     words stay.
     """
-    known = {int(number) for source in read for number in _NUMBER.findall(source)}
-    return _CITATION.sub(partial(_real_part, reach, known), text)
+    known = {int(number) for source in read for number in MARKED_NUMBER.findall(source)}
+    return LOOSE_BRACKET.sub(partial(_real_part, reach, known), text)
 
 
 def _real_part(reach: tuple[int, int], known: Collection[int], citation: re.Match[str]) -> str:
-    found = list(_PLACE.finditer(citation["places"]))
+    found = list(LOOSE_PLACE.finditer(citation["places"]))
     real = [place.group().strip() for place in found if _is_real(place, reach) or _is_known(place, known)]
     if len(real) == len(found):
         return citation.group()

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
+from throughline.context.questions import ASKING_WORDS
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.entries import AUTHOR, DAY
-from throughline.db.search.stop_words import ASKING_WORDS, stop_words_of
+from throughline.db.search.stop_words import stop_words_of
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter

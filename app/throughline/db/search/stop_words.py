@@ -26,17 +26,6 @@ LISTS = {
 STOP_WORDS = {language: frozenset(words.split()) for language, words in LISTS.items()}
 """Stop words by language. A language without a list has none, which only makes the index larger."""
 
-_ASKING = """
-    say says said saying tell tells told mention mentions mentioned talk talks talked discuss discussed remember recall
-    remind know think mean ask asked show give find look search list quote repeat please earlier before again
-    sagen sagt sagte gesagt erzählen erzählt erwähnt besprochen erinnern erinnere erinnerst weißt gib zeig zeige nenne
-    nochmal bitte vorher
-    dijo dije dijimos dijiste dicho decir recuerda recuerdas recuerdame dime muestra busca favor antes
-    dit disait dire dites rappelle rappelles rappeler souviens montre cherche donne avant
-    说过 我们 们说 过什 什么 关于 记得 告诉 之前 请问"""
-ASKING_WORDS = frozenset(_ASKING.split())
-"""Words with which people ask for something said before. In a question they tell nothing about its subject."""
-
 _WORD = re.compile(r"[^\W\d_]+")
 
 
