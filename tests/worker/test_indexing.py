@@ -130,7 +130,6 @@ async def test_what_was_indexed_is_embedded_soon(database: Database) -> None:
     embed_soon.assert_awaited_once()
 
 
-
 @pytest.mark.parametrize("is_prepared", [False, True])
 async def test_what_a_summary_covers_is_indexed_as_soon_as_the_summary_is_adopted(
     database: Database, database_url: str, *, is_prepared: bool
