@@ -1,5 +1,6 @@
 """Redaction and erasure reach what recall tools quoted, in all sessions, also what is only about to be stored."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -41,11 +42,16 @@ class Recalled:
 
 
 async def store_result(conversation: Conversation, lease: Lease, name: str, text: str) -> None:
+    await store_results(conversation, lease, {name: text})
+
+
+async def store_results(conversation: Conversation, lease: Lease, texts: Mapping[str, str]) -> None:
     append = conversation.database.messages.append_message
-    call = ToolCall("c1", name, "{}")
-    await append(lease, "assistant:0", answer_message("", tool_calls=(call,)))
-    result = NewMessage(Role.TOOL, text, Source.API, tool_call_id="c1", name=name)
-    await append(lease, "tool:0:0", result)
+    calls = tuple(ToolCall(f"c{name}", name, "{}") for name in texts)
+    await append(lease, "assistant:0", answer_message("", tool_calls=calls))
+    for at, (name, text) in enumerate(texts.items()):
+        result = NewMessage(Role.TOOL, text, Source.API, tool_call_id=f"c{name}", name=name)
+        await append(lease, f"tool:0:{at}", result)
 
 
 async def tables_with(url: str, word: str) -> list[str]:
@@ -184,6 +190,18 @@ async def test_what_an_import_quotes_of_sessions_unknown_here_can_be_read_again(
     await store_result(other, claimed.lease, "read_history", read)
 
     assert (await other.messages())[-1].content == read
+
+
+@pytest.mark.parametrize("before", ["See ", "a\n", "a\u2028", ""])
+async def test_a_message_that_imitates_a_quotation_of_no_session_can_be_read(database: Database, before: str) -> None:
+    conversation, recalled = await open_conversation(database), Recalled(database)
+    await conversation.say(f"{before}[#4 in session 01980000-0000-7000-8000-000000000001, user, 2026-03-14 10:00] Hi")
+    claimed = await conversation.start()
+    read = await recalled.read_history(conversation, 1, 1, run_id=claimed.run.id)
+    part = await recalled.read_output(conversation, 1, 0, run_id=claimed.run.id)
+    await store_results(conversation, claimed.lease, {"read_history": read, "read_output": part})
+
+    assert [message.content for message in (await conversation.messages())[-2:]] == [read, part]
 
 
 async def test_a_cancelled_waiting_message_is_kept_and_so_is_the_title_it_gave(database: Database) -> None:

@@ -15,6 +15,7 @@ from fakes.summarised_history import fill_summarised
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import RecallReach
+from throughline.context.quoted_history import indented
 from throughline.db.database import Database
 from throughline.db.sessions.quotations import LOOK_AGAIN
 from throughline.domain.events import EventType
@@ -114,7 +115,7 @@ async def test_following_the_offsets_in_a_small_window_shows_all_of_a_long_messa
         found = re.search(r"Characters ([\d,]+) to ([\d,]+) of", last)
         assert found is not None, last
         start, offset = (int(number.replace(",", "")) for number in found.groups())
-        assert text[start:offset] in last
+        assert indented(text[start:offset]) in last
         seen += text[start:offset]
 
     assert seen == text

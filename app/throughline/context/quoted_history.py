@@ -13,6 +13,7 @@ from throughline.context.calibration import scale, unscale
 from throughline.context.compaction_triggers import critical_tokens
 from throughline.context.delimiters import delimited
 from throughline.context.fit_prompt import FittedPrompt
+from throughline.context.homoglyphs import LINE_ENDS
 from throughline.context.measure import count_message
 from throughline.context.recall_hints import TAG
 from throughline.domain.ids import SessionId
@@ -56,6 +57,7 @@ LEAST_FULL_SCORE = 1.0
 
 MOST_NAME_CHARACTERS = 80
 _HEAD_SIGNS = re.compile(r"[\[\]#]")
+_LINE_END = re.compile(rf"\r\n|[{LINE_ENDS}]")
 COMPARED_CHARACTERS = 2_000
 """Characters at the beginning of two texts by which they are taken for equal."""
 
@@ -120,6 +122,11 @@ def _plain(name: str) -> str:
     return " ".join(_HEAD_SIGNS.sub(" ", name).split())[:MOST_NAME_CHARACTERS]
 
 
+def indented(text: str) -> str:
+    """Return the text of a quoted message with its further lines indented, so that none passes for a message's head."""
+    return _LINE_END.sub("\n  ", text)
+
+
 def with_quotations(
     fitted: FittedPrompt, quotations: Sequence[Quotation]
 ) -> tuple[FittedPrompt, tuple[Quotation, ...]]:
@@ -155,10 +162,8 @@ def with_quotations(
 def note_of(quoted: Sequence[Quotation]) -> PromptMessage:
     """Return the note with the quotations in the order in which they were written."""
     in_order = sorted(quoted, key=lambda found: found.message.position)
-    # Further lines of a message are indented, so that none passes for the head of another one.
-    texts = [found.text.replace("\n", "\n  ") for found in in_order]
     heads = [head_of(found.message, found.message.session_id) for found in in_order]
-    lines = [f"{head} {text}" for head, text in zip(heads, texts, strict=True)]
+    lines = [f"{head} {indented(found.text)}" for head, found in zip(heads, in_order, strict=True)]
     return PromptMessage(Role.USER, f"{TITLE} {RECORD_NOTE}\n{delimited(TAG, chr(10).join(lines))}")
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from uuid import UUID
 
 from throughline.context.delimiters import delimited
-from throughline.context.quoted_history import RECORD_NOTE, head_of
+from throughline.context.quoted_history import RECORD_NOTE, head_of, indented
 from throughline.context.recall_hints import TAG
 from throughline.context.truncate_text import truncate_middle
 from throughline.domain.errors import InvalidInput, NotFound
@@ -80,6 +80,8 @@ class _Recall:
     async def read_history(self, from_position: int, to_position: int, context: ToolContext, session: str = "") -> str:
         """Read earlier messages again, word for word, by the positions that summaries and search results name.
 
+        Their further lines are indented by two more spaces.
+
         Args:
             from_position: the first position, for example 12 for [#12-#40].
             to_position: the last position.
@@ -95,6 +97,8 @@ class _Recall:
 
     async def read_output(self, position: int, context: ToolContext, offset: int = 0, session: str = "") -> str:
         """Read one long message or tool output again, part by part.
+
+        Further lines are indented by two more spaces.
 
         Args:
             position: where it stands.
@@ -174,7 +178,7 @@ def _found(found: Found, context: ToolContext, room: ResultRoom) -> str:
 def _hit_text(hit: Hit, context: ToolContext, room: ResultRoom) -> str:
     text = searched_text(hit.message)
     short = text if len(text) <= HIT_TOKENS * 4 and room.count(text) <= min(HIT_TOKENS, _inner(room)) else hit.snippet
-    return f"{head_of(hit.message, context.session_id)} {short}"
+    return f"{head_of(hit.message, context.session_id)} {indented(short)}"
 
 
 def _quoted_messages(messages: Sequence[Message], last: int, context: ToolContext, room: ResultRoom) -> str:
@@ -183,12 +187,12 @@ def _quoted_messages(messages: Sequence[Message], last: int, context: ToolContex
     left = _inner(room)
     for message in messages:
         head, text = head_of(message, context.session_id), searched_text(message)
-        tokens = len(text) if len(text) > LONGEST_PART else room.count(f"{head} {text}") + 1
+        tokens = len(text) if len(text) > LONGEST_PART else room.count(f"{head} {indented(text)}") + 1
         if tokens > left:
             if shown:
                 break
-            text = truncate_middle(text, left - room.count(head) - 1, room.count, f" of #{message.position}")
-        shown.append(f"{head} {text}")
+            text = truncate_middle(text, left - room.count(head) - 1, _as_quoted(room), f" of #{message.position}")
+        shown.append(f"{head} {indented(text)}")
         left -= tokens
     reached = messages[len(shown) - 1].position
     rest = f"\n#{reached + 1}-#{last} are still to be read." if reached < last and len(messages) > len(shown) else ""
@@ -200,10 +204,16 @@ def _part(message: Message, offset: int, context: ToolContext, room: ResultRoom)
     text = searched_text(message)
     if offset >= len(text) > 0:
         raise ToolFailed(f"#{message.position} has {len(text):,} characters: there is nothing at {offset:,}.")
-    end = offset + _fitting(text[offset : offset + LONGEST_PART], _inner(room), room.count)
+    end = offset + _fitting(text[offset : offset + LONGEST_PART], _inner(room), _as_quoted(room))
     rest = f" Go on with offset {end}." if end < len(text) else " That is the end."
     place = f"Characters {offset:,} to {end:,} of {len(text):,}.{rest}"
-    return f"{RECORD_NOTE}\n{delimited(TAG, f'{head_of(message, context.session_id)} {text[offset:end]}')}\n{place}"
+    quoted = f"{head_of(message, context.session_id)} {indented(text[offset:end])}"
+    return f"{RECORD_NOTE}\n{delimited(TAG, quoted)}\n{place}"
+
+
+def _as_quoted(room: ResultRoom) -> Count:
+    """Return a counter of texts as they are quoted."""
+    return lambda text: room.count(indented(text))
 
 
 def _fitting(text: str, max_tokens: int, count: Count) -> int:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from throughline.context.recall_hints import OUTPUT, RECALL_TOOLS, TAG
+from throughline.context.recall_hints import RECALL_TOOLS
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
@@ -69,12 +69,14 @@ _LONGEST_REST = 1000
 
 _HEAD = re.compile(r"\[#(\d{1,9}) in session ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}), ")
 _OWN_HEAD = re.compile(r"\[#(\d{1,9}), (?=user|assistant|tool)")
-_OPENED, _CLOSED = f"&lt;{TAG}>", f"&lt;/{TAG}>"
 
 
 @dataclass(frozen=True, slots=True)
 class _Quoted:
-    """The head of a quotation in a recall tool's result. `is_inner`: it is part of a quoted text."""
+    """The head of a quotation in a recall tool's result. `is_inner`: it is part of a quoted text.
+
+    Such a head begins no line, because recall tools indent the lines of what they quote.
+    """
 
     position: int
     session_id: str
@@ -150,19 +152,16 @@ def renumber_quotations(message: NewMessage, positions: Mapping[int, int]) -> Ne
 def _quoted(lease: Lease, message: NewMessage) -> tuple[_Quoted, ...]:
     if message.role is not Role.TOOL or message.name not in RECALL_TOOLS:
         return ()
-    said, found = text_of(message.content), []
-    depth, counted = 0, 0
-    for number, head in enumerate(_HEAD.finditer(said)):
-        depth += said.count(_OPENED, counted, head.start()) - said.count(_CLOSED, counted, head.start())
-        counted = head.start()
-        is_part = message.name == OUTPUT and number > 0  # this tool quotes one message; further heads are part of it
-        quoted = _Quoted(
+    said = text_of(message.content)
+    found = [
+        _Quoted(
             position=int(head.group(1)),
             session_id=head.group(2),
             is_marker=_is_marker(said, head.end()),
-            is_inner=is_part or depth > 0,
+            is_inner=not said.endswith("\n", 0, head.start()),
         )
-        found.append(quoted)
+        for head in _HEAD.finditer(said)
+    ]
     return tuple(quoted for quoted in found if quoted.session_id != str(lease.session_id))
 
 
