@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from throughline.context.homoglyphs import INVISIBLE, LEFT_ANGLES, SLASHES, word_alike
+from throughline.context.homoglyphs import INVISIBLE, LEFT_ANGLES, MARKS, SLASHES, word_alike
 
 
 def delimited(tag: str, text: str) -> str:
@@ -20,12 +20,13 @@ def undelimited(tag: str, text: str) -> str:
 def escaped(tag: str, text: str) -> str:
     """Return `text` with the angle bracket of every opening or closing `tag` in it written as `&lt;`.
 
-    Imitations are escaped, too: tags with invisible characters, other brackets, or similar letters of other scripts.
+    Imitations are escaped, too: tags with invisible or decorating characters, other brackets, or similar letters of
+    other scripts.
     """
     return _tag_pattern(tag).sub(r"&lt;\1", text)
 
 
 @cache
 def _tag_pattern(tag: str) -> re.Pattern[str]:
-    gap = rf"[\s{INVISIBLE}]*+"
+    gap = rf"[\s{INVISIBLE}{MARKS}]*+"
     return re.compile(rf"[{LEFT_ANGLES}]({gap}(?:[{SLASHES}]{gap})?+{word_alike(tag)})", re.IGNORECASE)

@@ -10,6 +10,9 @@ INVISIBLE = (
 )
 """Characters, for a regular expression's character class, that readers and most models do not see."""
 
+MARKS = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+"""Characters, for a regular expression's character class, that decorate the letter before them."""
+
 BLANK = r" \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
 """Characters, for a regular expression's character class, that are as empty as a space and end no line."""
 
@@ -23,12 +26,14 @@ _NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]\uff3b\uff3d]")
 """Characters that end a line, or the bracketed tag that contains a name."""
 
 _ALIKE = {
-    "_": "＿﹍﹎﹏‗-‐‑‒–—",
+    "_": "＿﹍﹎﹏‗-‐‑‒–— \t\n\r\u00a0",
     "a": "аɑα", "b": "ЬƄ", "c": "сϲ", "d": "ԁ", "e": "еҽё", "f": "ƒ", "g": "ɡց", "h": "һհ", "i": "іιıﺍ", "j": "јϳ",
     "k": "кκ", "l": "ӏІ|1", "m": "м", "n": "ոпη", "o": "оοօ0", "p": "рρ", "q": "ԛ", "r": "гᴦ", "s": "ѕ", "t": "тτ",
     "u": "υս", "v": "νѵ", "w": "ԝω", "x": "хχ", "y": "уүγ", "z": "ᴢ",
 }  # fmt: skip
-_MATHEMATICAL = (*range(0xFF21, 0xFF5B), *range(0x1D400, 0x1D7CC), *range(0x24B6, 0x24EA), *range(0x2160, 0x2180))
+_ACCENTED = (*range(0xC0, 0x250), *range(0x1E00, 0x1F00))
+_RAISED = (*range(0x2B0, 0x2B9), *range(0x1D2C, 0x1D6B), *range(0x1D9B, 0x1DC0), *range(0x2070, 0x20A0), 0x2C7C)
+_MATHEMATICAL = (*range(0xFF21, 0xFF5B), *range(0x1D400, 0x1D7CC), *range(0x24B6, 0x24EA), *range(0x2100, 0x2180))
 
 
 def as_label(name: str) -> str:
@@ -37,19 +42,24 @@ def as_label(name: str) -> str:
 
 
 def word_alike(word: str) -> str:
-    """Return a regular expression, for `re.IGNORECASE`, that finds `word` also in similar letters of other scripts."""
-    return rf"[{INVISIBLE}]*+".join(_letter(letter) for letter in word.casefold())
+    """Return a regular expression, for `re.IGNORECASE`, that finds `word` also in similar letters of other scripts.
+
+    It finds the word with accents and other decorations, too, and with blanks or nothing for each underscore.
+    """
+    return rf"[{INVISIBLE}{MARKS}]*+".join(_letter(letter) for letter in word.casefold())
 
 
 def _letter(letter: str) -> str:
-    return f"[{re.escape(letter + _ALIKE.get(letter, '') + _styled().get(letter, ''))}]"
+    alike = f"[{re.escape(letter + _ALIKE.get(letter, '') + _styled().get(letter, ''))}]"
+    return f"{alike}*+" if letter == "_" else alike
 
 
 @cache
 def _styled() -> dict[str, str]:
-    """Return the bold, italic, wide and circled forms of each letter."""
+    """Return the bold, italic, wide, circled, raised and accented forms of each letter."""
     found: dict[str, str] = {}
-    for code in _MATHEMATICAL:
-        plain = unicodedata.normalize("NFKC", chr(code)).casefold()
-        found[plain] = found.get(plain, "") + chr(code)
+    for code in (*_ACCENTED, *_RAISED, *_MATHEMATICAL):
+        letters = unicodedata.normalize("NFKD", chr(code)).casefold()
+        if all(map(unicodedata.combining, letters[1:])):
+            found[letters[0]] = found.get(letters[0], "") + chr(code)
     return found
