@@ -3,6 +3,7 @@
 import pytest
 
 from context.strategies import Said, by_length, stored
+from throughline.context.summaries.find_facts import facts_of, found_facts
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.later_statements import adds, later_statements
 from throughline.domain.kept_facts import FactKind, KeptFact
@@ -80,3 +81,68 @@ def test_what_no_model_named_stands_beside_what_it_adds_to() -> None:
 @pytest.mark.parametrize("said", ["It is too late.", "I may as well stay.", "也许是星期五。", "还款日期是5月3日。"])
 def test_words_that_are_only_spelled_alike_add_nothing(said: str) -> None:
     assert not adds(said)
+
+
+SMALL_TALK = (
+    "I have moved on to the next 3 tickets.",
+    "We moved on to the next 3 tickets with the team, no rush.",
+    "Our team moved 3 desks today.",
+    "My demo tape has 3 songs now.",
+    "The build of my new shed took 3 days.",
+    "I changed 3 tyres on the server rack cart.",
+    "Nothing new here, just 3 emails.",
+    "Wait, I have 3 more questions on the next ticket.",
+    "It is not funny to be woken at 4 by 3 cats.",
+    "Actually, the next database course has 3 lectures.",
+)
+TRUE = (
+    ("", "The database runs on db-prod-3."),
+    ("", "Next is db-prod-3."),
+    ("db-prod-3", "Deploy to db-prod-3 next."),
+    ("server", "Our server is db-prod-3 with 3 disks."),
+    ("tickets", "There are 3 tickets left."),
+    ("team", "The team has 3 people."),
+    ("demo", "The demo is on Thursday at 3."),
+    ("the build", "The build takes 3 minutes."),
+)
+
+
+def after(fact: KeptFact, said: str, named: str | None) -> list[tuple[str, int]]:
+    """Return what is kept of a fact after a statement, which a model has `named` under a subject or not at all."""
+    messages = stored([Said(Role.USER, fact.text), Said(Role.ASSISTANT, "Noted."), Said(Role.USER, said)], by_length)
+    old = merge_kept_facts((), (fact, *found_facts(messages[:1])))
+    chosen = () if named is None else (KeptFact(FactKind.VALUE, said, 3, Role.USER, named, chosen=1),)
+    kept = merge_kept_facts(old, facts_of(messages[2:], chosen, old))
+    return [(one.text, one.replaced_by) for one in kept if one.position == 1]
+
+
+@pytest.mark.parametrize("named", [None, "", "work"])
+@pytest.mark.parametrize("said", SMALL_TALK)
+def test_small_talk_with_the_same_number_replaces_nothing(said: str, named: str | None) -> None:
+    for subject, text in TRUE:
+        fact = KeptFact(FactKind.VALUE, text, 1, Role.USER, subject, chosen=1)
+
+        assert after(fact, said, named) == [(text, 0)], (subject, text)
+
+
+@pytest.mark.parametrize(
+    ("subject", "before", "said"),
+    [
+        ("flight", "The flight leaves at 3.", "The flight at 3 was moved to 5."),
+        ("flight", "The flight leaves at 3.", "The flight is moved from 3 to 5."),
+        ("flight", "The flight leaves at 3.", "The flight is no longer at 3."),
+        ("Flug", "Der Flug geht um 3.", "Der Flug geht jetzt nicht um 3, sondern um 5."),
+        ("team", "The team has 3 people.", "The team has 5 people now, not 3."),
+        ("demo", "The demo is on Thursday at 3.", "The demo is moved to Friday at 3."),
+        ("demo", "The demo is in room 3.", "Meet in room 5 instead of 3 for the demo."),
+        ("server", "Our server is db-prod-3 with 3 disks.", "Our server is now db-prod-4."),
+        ("", "Meeting 3 is on Monday.", "Meeting 3 moved to Friday."),
+        ("", "The database runs on db-prod-3.", "The database now runs on db-prod-4."),
+        ("database", "The database runs on db-prod-3.", "The database has moved on to db-prod-4."),
+        ("runtime", "The runtime is Python 3.11.", "The runtime moved on to Python 3.12."),
+    ],
+)
+def test_a_change_beside_the_same_number_still_replaces(subject: str, before: str, said: str) -> None:
+    fact = KeptFact(FactKind.VALUE, before, 1, Role.USER, subject, chosen=1)
+
+    assert after(fact, said, None if subject else "") == [(before, 3)]

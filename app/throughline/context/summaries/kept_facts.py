@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from throughline.context.summaries.fact_subjects import is_same_subject, subject_key, words_of
-from throughline.context.summaries.later_statements import adds, are_siblings, changes, is_other_number
+from throughline.context.summaries.later_statements import (
+    adds,
+    are_siblings,
+    chance_numbers,
+    changes,
+    has_chance_numbers_only,
+    is_other_number,
+)
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 
@@ -155,15 +162,10 @@ class _Current:
     def _of_text(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> list[int]:
         """Return the earlier facts that a person's statement restates, whatever their subjects are called."""
         found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
-        is_change = changes(fact.text)
         earlier = (
             at for at in found if self.facts[at].position < fact.position and not are_siblings(key, self.subjects[at])
         )
-        return [
-            at
-            for at in earlier
-            if self._is_other_number(at, key, fact) or self._is_restated(at, key, words, is_change=is_change)
-        ]
+        return [at for at in earlier if self._is_other_number(at, key, fact) or self._is_restated(at, key, words, fact)]
 
     def _is_other_number(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
         """Return whether the fact repeats most of an earlier sentence with another number.
@@ -172,17 +174,19 @@ class _Current:
         """
         return bool(key or self.subjects[at]) and is_other_number(self.facts[at].text, fact.text)
 
-    def _is_restated(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
+    def _is_restated(self, at: int, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> bool:
         """Return whether a statement has an earlier fact's subject, or changes most of its text.
 
-        If both have subjects, these must share a word.
+        If both have subjects, these must share a word. Without any subject the texts decide.
         """
-        subject, text = self.subjects[at], self.words[at]
-        if (key and subject and not key & subject) or not (is_change or key & subject):
+        subject, text, before = self.subjects[at], self.words[at], self.facts[at].text
+        if (key and subject and not key & subject) or not (changes(fact.text) or key & subject):
             return False
-        named = subject or key
-        is_named = not (key and subject) and named <= words and (named <= text or bool(subject))
-        return is_named or len(text & words) >= max(LEAST_SHARED, RESTATED * len(text))
+        named, least = subject or key, max(LEAST_SHARED, RESTATED * len(text))
+        if named and not (key and subject) and named <= words and (named <= text or subject):
+            return not has_chance_numbers_only(before, fact.text)
+        shared = text & words
+        return len(shared) >= least and len(shared - chance_numbers(before, fact.text)) >= least
 
     def _is_stated(self, at: int) -> bool:
         return self.facts[at].said_by is not Role.ASSISTANT

@@ -70,6 +70,19 @@ replaced.
 _PLACED_ADDING = re.compile(r"\b(?:too|as well)\s*(?:[,.;:!?)]|\Z)|也(?!许)|还(?![是没款钱书])|又", re.IGNORECASE)
 """Words of addition that mean something else in other positions: "too late", "might as well", 也许, 还是."""
 
+_MOVED_ON = re.compile(
+    r"\bmov(?:e|ed|ing) on(?: to (?:the next|the other|another|other|something)\b|(?= (?:with|and|since|already|now)\b)"
+    r"|(?=[,.;:!?)]|\Z))",
+    re.IGNORECASE,
+)
+"""People who have moved on to another task have moved nothing."""
+
+_LEFT_NUMBER = re.compile(
+    r"\b(?:from|not|no longer|instead of|rather than|nicht|statt|von|desde|pas) (?:(?:at|on|in|um|am|a) )?(\d+)\b",
+    re.IGNORECASE,
+)
+"""A number that a sentence takes back: "moved from 3 to 5"."""
+
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
@@ -99,7 +112,8 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
 @lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
     """Return whether a sentence has a word with which people withdraw or change a statement."""
-    return not CHANGE_WORDS.isdisjoint(_in_order(sentence)) or any(part in sentence for part in CHANGE_PARTS)
+    words = _in_order(_MOVED_ON.sub(" ", sentence))
+    return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
 
 
 @lru_cache(MOST_KNOWN)
@@ -114,6 +128,22 @@ def is_other_number(before: str, sentence: str) -> bool:
     """Return whether a sentence has most of the words of the sentence `before`, and another number."""
     words = words_of(before)
     return _has_other_number(before, sentence) and len(words & words_of(sentence)) >= COVERED_SHARE * len(words)
+
+
+def chance_numbers(before: str, sentence: str) -> frozenset[str]:
+    """Return the numbers that both sentences have by chance: "in room 3" and "the next 3 tickets".
+
+    The same word before a number in both is no chance, nor is a number that `sentence` takes back.
+    """
+    old, new = _numbers_after(before), _numbers_after(sentence)
+    meant = {number for _, number in old & new} | set(_LEFT_NUMBER.findall(sentence))
+    return frozenset({number for _, number in old} & {number for _, number in new} - meant)
+
+
+def has_chance_numbers_only(before: str, sentence: str) -> bool:
+    """Return whether the values of a sentence are nothing but numbers that it shares with `before` by chance."""
+    values = _values(sentence)
+    return bool(values) and values <= chance_numbers(before, sentence)
 
 
 @dataclass(slots=True)
@@ -154,8 +184,9 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
     if _begins_alike(fact.text, sentence, key) or is_other_number(fact.text, sentence):
         return True
     is_named = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
-    is_certain = len(key) > 1 or is_named or bool(_values(fact.text) & _values(sentence)) or _is_ended(key, sentence)
-    has_news = any(key.isdisjoint(words_of(value)) for value in _values(sentence))
+    values = _values(sentence) - chance_numbers(fact.text, sentence)
+    is_certain = len(key) > 1 or is_named or bool(_values(fact.text) & values) or _is_ended(key, sentence)
+    has_news = any(key.isdisjoint(words_of(value)) for value in values)
     is_statement = has_news or _is_ended(key, sentence) or (bool(_UNSPACED.search(sentence)) and "请" not in sentence)
     return is_certain and is_statement and changes(sentence)
 
@@ -187,6 +218,12 @@ def _begins_alike(before: str, sentence: str, key: frozenset[str]) -> bool:
 
 def _in_order(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
+
+
+def _numbers_after(text: str) -> frozenset[tuple[str, str]]:
+    """Return the numbers of `text`, each with the word before it."""
+    words = _in_order(text)
+    return frozenset((before, word) for before, word in zip(("", *words), words, strict=False) if word.isdecimal())
 
 
 def _has_other_number(before: str, sentence: str) -> bool:
