@@ -74,6 +74,7 @@ def reading_of(double: ProviderDouble, by: str = "") -> Reading:
     return read_prompt([one for one in sent if str(one.get("tool_call_id", one["role"])).startswith(by)], SAID_AT)
 
 
+@pytest.mark.slow
 async def test_no_order_among_200_poisoned_originals_is_obeyed(
     database: Database, database_url: str, provider_double: ProviderDouble
 ) -> None:

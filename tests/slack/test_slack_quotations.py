@@ -111,6 +111,7 @@ def shown(request: ModelRequest) -> str:
     return "\n".join([request.prompt.system, *(text_of(message.content) for message in request.prompt.messages)])
 
 
+@pytest.mark.slow
 async def test_a_question_gets_quoted_what_was_said_in_its_own_thread_alone(team: Team) -> None:
     everywhere = places()
     for place in everywhere:
