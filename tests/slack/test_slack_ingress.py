@@ -313,7 +313,7 @@ async def test_nothing_people_write_and_no_secret_is_logged(
         await door.client.post("/slack/events", content='{"text": "xyzzy"}', headers={"X-Slack-Signature": "v0=no"})
 
     printed = capsys.readouterr()
-    assert [entry["event"] for entry in logs] == ["slack message received", "slack request refused"]
+    assert [entry["event"] for entry in logs] == ["slack message received", "request from slack rejected"]
     for shown in (str(logs), caplog.text, printed.out, printed.err):
         assert "xyzzy" not in shown
         assert "8f742231" not in shown

@@ -27,7 +27,10 @@ class FileLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def try_exclusive(self) -> bool:
-        """Try to take the exclusive lock; if False, another process holds it and this one's lock may be lost too."""
+        """Try to take the exclusive lock without waiting. Return False if another holder has a lock, even a shared one.
+
+        After False, the shared lock of this object may be lost.
+        """
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

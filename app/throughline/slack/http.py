@@ -56,7 +56,7 @@ class EventsEndpoint:
         try:
             check_payload(text, headers.get("content-type", ""))
         except MalformedPayload as error:
-            log.warning("slack request refused", reason=str(error))
+            log.warning("request from slack rejected", reason=str(error))
             await _respond(send, BAD_REQUEST, json.dumps({"error": str(error)}).encode())
             return
         if self._app is None:
@@ -91,7 +91,7 @@ class EventsEndpoint:
             return
         self._warned_at = now
         log.warning(
-            "slack request refused",
+            "request from slack rejected",
             reason="wrong or old signature",
             is_signed="x-slack-signature" in headers,
             hint="If all requests are refused, check SLACK_SIGNING_SECRET and this machine's clock.",

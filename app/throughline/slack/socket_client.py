@@ -109,7 +109,7 @@ class SocketConnection(SocketModeClient):
         if isinstance(message, dict):
             await self.run_message_listeners(message, raw_message)
         else:
-            log.warning("slack message refused", reason="not a JSON object")
+            log.warning("message from slack rejected", reason="not a JSON object")
 
     def _done_with(self, task: asyncio.Task[None]) -> None:
         self._in_hand.discard(task)
@@ -138,7 +138,7 @@ class SocketConnection(SocketModeClient):
         try:
             check_body(request.payload)
         except MalformedPayload as error:
-            log.warning("slack request refused", reason=str(error))
+            log.warning("request from slack rejected", reason=str(error))
             return
         response = await run_async_bolt_app(self._app, request)
         await send_async_response(client, request, response, started)

@@ -211,7 +211,7 @@ class SummariserCalls:
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
         if error is not None and not isinstance(error, NotWorthIt):
             self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
-            log.warning("summary call failed", model=summariser.model.name, error=error.code)
+            log.warning("summary call given up", model=summariser.model.name, error=error.code)
 
     def _failed(self, model: str, pace: str, error: ThroughlineError) -> None:
         if not isinstance(error, SummaryTimedOut):

@@ -158,7 +158,7 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
     try:
         return await learn_from_usage(turn.dependencies, agent, fitted, reported=reported)
     except TemporaryError as error:
-        log.warning("token usage report ignored", run_id=str(turn.lease.run_id), error=error.code)
+        log.warning("token calibration not stored", run_id=str(turn.lease.run_id), error=error.code)
         return agent
 
 

@@ -262,7 +262,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _drop_incomplete_request(self) -> None:
-        """Drop the newest pipelined request if its body is incomplete and it waits behind others."""
+        """Drop the newest pipelined request if its body is incomplete and it waits behind others.
+
+        The connection is being refused, so the rest of that body is not read. Earlier requests are still answered.
+        """
         if self._is_answering() and self.cycle.more_body and self.pipeline:
             assert self._cycle_before is not None
             self.pipeline.popleft()
