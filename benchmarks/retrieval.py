@@ -46,7 +46,7 @@ NEIGHBOUR_SHARES = (0.5, 0.25)
 NO_LIMIT = 1_000_000
 """Calls a minute that no embedding model reaches."""
 
-ALONE = replace(RANKING, nearby=0.0, previous=0.0, episode=0.0)
+ALONE = replace(RANKING, nearby=0.0, previous=0.0, episode=0.0, passage=0.0, beside_better=1.0)
 Sessions = Mapping[SessionId, Meeting]
 """The meetings by the sessions they are stored as."""
 

@@ -17,6 +17,12 @@ def read(text: str) -> ReadQuery:
     return read_query(ANALYZER, text, HistoryFilter(), author_weight=0.5)
 
 
+def test_words_that_only_ask_count_less_in_a_question_and_as_much_in_other_text() -> None:
+    assert read("What did Ana say about paint?").terms["paint"] == 1.0
+    assert [read("What did Ana say about paint?").terms[word] for word in ("what", "say", "about")] == [0.4] * 3
+    assert read("say what").terms["say"] == read("say what").terms["what"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -54,6 +54,28 @@ async def test_without_a_pause_all_messages_are_one_episode(archive: Archive) ->
     assert await archive.connection.fetch("select from search_terms where term = '^'") == []
 
 
+@pytest.mark.parametrize("index", [True, False])
+async def test_without_pauses_the_passage_counts_for_each_of_its_messages(archive: Archive, *, index: bool) -> None:
+    on_topic = [*map(line, FILLER[:6]), line("The harbour storm broke our boat."), *map(line, FILLER[6:13])]
+    lines = [*on_topic, line("My cousin Vera can repair it next week."), *map(line, FILLER[13:40])]
+    lines.append(line("My cousin Vera can repair a roof next week."))
+
+    texts = await found(archive, lines, "Vera harbour storm", index=index)
+
+    assert next(text for text in texts if "Vera" in text) == "My cousin Vera can repair it next week."
+
+
+async def test_a_message_beside_a_better_one_comes_after_those_of_other_parts(archive: Archive) -> None:
+    hall, stairs = (f"The museum chose green paint for the {place}." for place in ("hall", "staircase"))
+    gate, door = (f"The museum chose green paint for the {place} at last." for place in ("gate", "side door"))
+    lines = [*map(line, (*FILLER[:20], hall, stairs, *FILLER[20:40], gate, door, *FILLER[40:]))]
+
+    texts = await found(archive, lines, "museum green paint")
+
+    assert {text in {hall, stairs} for text in texts[:2]} == {True, False}
+    assert {*texts[:4]} == {hall, stairs, gate, door}
+
+
 async def test_an_answer_counts_with_the_question_before_it(archive: Archive) -> None:
     lines = [*map(line, FILLER[:9]), line("Which paint did the museum choose?"), line("A dark green one.", "Ben")]
     lines += [*map(line, FILLER[9:18]), line("A dark green one is nicer than a red one, in general, for cars.", "Ben")]

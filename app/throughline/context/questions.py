@@ -15,9 +15,9 @@ MOST_QUESTION_CHARACTERS = 1_000
 
 _QUESTION_WORDS = """
     who whom whose what when where which why how
-    wer wen wem wessen was wann wo welche welcher welches warum wie wieviel
+    wer wen wem wessen was wann wo welche welcher welches warum wieso wie wieviel
     qué quién cuándo dónde cuál cómo
-    quel quelle quand où"""
+    quel quelle quand pourquoi où"""
 QUESTION_WORDS = frozenset(_QUESTION_WORDS.split())
 """Words with which a question begins, in English, German, Spanish and French.
 

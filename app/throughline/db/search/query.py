@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from throughline.context.questions import ASKING_WORDS
+from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.entries import AUTHOR, DAY
 from throughline.db.search.stop_words import stop_words_of
@@ -22,6 +22,9 @@ from throughline.domain.recall import HistoryFilter
 MAX_QUERY_CHARACTERS = 1_000
 PART_WEIGHT = 0.5
 """Weight of the parts of a code-like name, since the query asked for the whole name."""
+
+ASKING_WEIGHT = 0.4
+"""Weight of the words of a question that only ask, such as `what` and `say`."""
 
 MAX_TERMS = 32
 """Most terms of a query; further ones are ignored, since each costs an index scan."""
@@ -62,7 +65,8 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     rest = PIECE.sub(lambda found: "" if found["name"] else found.group(), text)
     words = _words(analyzer, rest)
     phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
-    terms = _terms(words, ISO_DAY.findall(rest), author_weight) if words else {}
+    weights = _asking_less(analyzer, words) if rest.rstrip().endswith(("?", "？")) else words
+    terms = _terms(weights, ISO_DAY.findall(rest), author_weight) if words else {}
     return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)), rest.strip())
 
 
@@ -77,6 +81,11 @@ def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     asking = {analyzer.word(word) for word in (*ASKING_WORDS, *stop_words_of(text))}
     words = {word: weight for word, weight in words.items() if word not in asking} or words
     return ReadQuery(_terms(words, ISO_DAY.findall(text), author_weight) if words else {}, frozenset(words), only, text)
+
+
+def _asking_less(analyzer: Analyzer, words: Mapping[str, float]) -> Mapping[str, float]:
+    asking = {analyzer.word(word) for word in (*ASKING_WORDS, *QUESTION_WORDS, "about")}
+    return {word: weight * ASKING_WEIGHT if word in asking else weight for word, weight in words.items()}
 
 
 def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:

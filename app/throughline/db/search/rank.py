@@ -5,8 +5,11 @@ the distance. The reason: an answer is often a turn away from the words of the q
 best score. So a part of the conversation with all query words ranks above one that repeats a single word.
 
 Messages between two long pauses form an episode. An episode is scored like one long message, and a share of its score
-is added to each of its messages. The sum is multiplied for what the query implies: an author whom it names, days, a
-time. Messages that only ask or are very short count less, because they rarely answer anything.
+is added to each of its messages. Passages, a dozen messages in a row, are scored in the same way: an answer is often
+spread over several messages, and many conversations have no pauses. The sum is multiplied for how much of the query the
+passage has, and for what the query implies: an author whom it names, days, a time. Messages that only ask or are very
+short count less, because they rarely answer anything. So do messages with a better one close by: they are read around
+that one, and would displace other parts of the conversation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +29,12 @@ from throughline.db.search.ranking_statement import (
     FILTERED,
     FIND,
     FIRST,
-    FULL_SCORE,
     NEIGHBOURS,
     NEWEST,
+    PASSAGES,
     PINNED,
     TERMS,
+    WHOLE,
 )
 from throughline.db.statements.rows import MESSAGE_COLUMNS
 from throughline.db.statements.sql import sql
@@ -49,6 +53,8 @@ MOST_ENTRIES = 20_000
 The terms left out occur almost everywhere and matter little, so that very long sessions take little longer to search.
 """
 
+HALF_PASSAGE = 6
+"""Messages in half a passage. Passages overlap by half, so each message is in two."""
 
 PAIR_WANTED = 0.5
 """Share of the pairs of characters of a question that a full answer has: others span two words of the question."""
@@ -73,9 +79,11 @@ class Ranking:
     `saturation` and `length_share` are BM25's k1 and b. A term in a neighbouring message counts `nearby` times its
     score there, decreasing linearly with the distance, and nothing beyond `reach` messages. A term in the message
     before counts `previous` times its score, because that message is often the question. A matching author counts
-    `author` times a matching word, and an episode's score `episode` times. The other values multiply the score of
-    messages whose author the query names (`named`), that end with a question mark (`question`), that mention a time
-    when the query asks for one (`tells_when`), and that were written on a day the query names (`on_day`). A message
+    `author` times a matching word, and an episode's score `episode` times. A passage is scored with a saturation of
+    `passage_saturation`; with p for its share of the score of a message that has every word, it multiplies by
+    1 + `passage` · p. The other values multiply the score of messages whose author the query names (`named`), that end
+    with a question mark (`question`), that mention a time when the query asks for one (`tells_when`), that were written
+    on a day the query names (`on_day`), and that have a better message within `reach` (`beside_better`). A message
     shorter than SHORT_BYTES counts by its share of that length to the power `short`.
     """
 
@@ -83,10 +91,13 @@ class Ranking:
     length_share: float = 0.3
     nearby: float = 0.3
     reach: int = 6
-    author: float = 1.0
+    author: float = 1.5
     previous: float = 0.7
     episode: float = 0.7
-    named: float = 1.3
+    passage: float = 3.0
+    passage_saturation: float = 10.0
+    beside_better: float = 0.75
+    named: float = 1.2
     question: float = 0.8
     tells_when: float = 1.3
     on_day: float = 2.0
@@ -119,9 +130,10 @@ def _statement(*, is_open: bool, columns: str = f"{MESSAGE_COLUMNS}, {PINNED}") 
         bounds=BOUNDS,
         terms=TERMS,
         episodes=EPISODES,
+        passages=PASSAGES,
         neighbours=NEIGHBOURS.format(filtered="" if is_open else FILTERED, first=FIRST if is_open else ""),
         cues=CUES,
-        full_score=FULL_SCORE,
+        whole=WHOLE,
         conditions="" if is_open else CONDITIONS,
         columns=columns,
     )
@@ -199,6 +211,10 @@ def _ranking(ranking: Ranking) -> Parameters:
         "reach": ranking.reach,
         "previous": ranking.previous,
         "episode": ranking.episode,
+        "passage": ranking.passage,
+        "half_passage": HALF_PASSAGE,
+        "passage_saturation": ranking.passage_saturation,
+        "beside_better": ranking.beside_better,
         "after_pause": AFTER_PAUSE,
         "beside": [AUTHOR, DAY],
         "named": ranking.named,

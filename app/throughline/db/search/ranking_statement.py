@@ -28,7 +28,8 @@ TERMS = """
     numbers as materialized (
         select cast(:saturation as float8) as saturation, cast(:length_share as float8) as length_share,
             cast(:length_step as float8) as length_step, cast(:nearby as float8) as nearby,
-            cast(:reach as integer) as reach
+            cast(:reach as integer) as reach, cast(:half_passage as integer) as half_passage,
+            cast(:passage_saturation as float8) as passage_saturation
     ), distances as materialized (
         select d.distance,
             case d.distance when 0 then 1 when -1 then cast(:previous as float8)
@@ -122,6 +123,26 @@ EPISODES = """
             select (select count(*) from scope) + coalesce((select sum(cardinality(positions)) from starts), 0) as total
         ) t group by e.session_id, e.episode
     )"""
+PASSAGES = """
+    passages_with as (
+        select s.session_id, p.passage, s.term, max(s.weight) as weight, sum(s.frequency) as frequency,
+            count(*) over (partition by s.term) as passages
+        from scored s cross join numbers
+            cross join lateral (values (s.position / half_passage), (s.position / half_passage + 1)) as p (passage)
+        group by s.session_id, p.passage, s.term
+    ), passages as materialized (
+        select s.session_id, array_agg(s.passage order by s.passage) as numbers,
+            array_agg(s.score order by s.passage) as scores
+        from (
+            select w.session_id, w.passage, sum(
+                w.weight * ln(1 + (greatest(z.messages / half_passage - w.passages, 0) + 0.5) / (w.passages + 0.5))
+                * w.frequency * (passage_saturation + 1) / (w.frequency + passage_saturation)
+            ) as score
+            from passages_with w cross join numbers
+                cross join (select cast(messages as float8) as messages from sizes) z
+            group by w.session_id, w.passage
+        ) s group by s.session_id
+    )"""
 FIRST = "order by score desc limit :candidates"
 """Without a filter, only the best messages are read, as many as there are candidates."""
 
@@ -151,7 +172,18 @@ NEIGHBOURS = """
         from pairs p join scored n on n.session_id = p.session_id and n.position = p.beside
         group by p.session_id, p.position, n.term
     ), ranked as (
-        select session_id, position, sum(score) + max(episode_score) as score from near group by session_id, position
+        select n.session_id, n.position, n.score * (1 + cast(:passage as float8) / w.score * (
+                (1 - h.part) * case p.numbers[h.place] when h.number then p.scores[h.place] else 0 end
+                + h.part * case p.numbers[h.place + 1] when h.number + 1 then p.scores[h.place + 1] else 0 end
+            )) as score
+        from (
+            select session_id, position, sum(score) + max(episode_score) as score from near
+            group by session_id, position
+        ) n cross join numbers cross join whole w join passages p on p.session_id = n.session_id
+            cross join lateral (
+                select n.position / half_passage as number, width_bucket(n.position / half_passage, p.numbers) as place,
+                    (n.position % half_passage + 0.5) / half_passage as part
+            ) h
         {first}
     )"""
 CUES = """
@@ -167,18 +199,31 @@ CUES = """
         select from unnest(cast(:days_since as timestamptz[]), cast(:days_until as timestamptz[])) as d (since, until)
         where m.created_at >= d.since and m.created_at < d.until
     ) then cast(:on_day as float8) else 1 end"""
-FULL_SCORE = """
-    select sum(a.weight * a.wanted * ln(1 + (greatest(z.messages - coalesce(c.messages, 0), 0) + 0.5)
-        / (coalesce(c.messages, 0) + 0.5)))
-    from asked a left join counted c on c.term = a.term cross join sizes z
-    where left(a.term, 1) <> all(cast(:beside as text[]))"""
+WHOLE = """
+    whole as materialized (
+        select sum(a.weight * a.wanted * ln(1 + (greatest(z.messages - coalesce(c.messages, 0), 0) + 0.5)
+            / (coalesce(c.messages, 0) + 0.5))) as score
+        from asked a left join counted c on c.term = a.term cross join sizes z
+        where left(a.term, 1) <> all(cast(:beside as text[]))
+    )"""
 FIND = """
-    with {bounds}, {terms}, {episodes}, {neighbours}
-    select {columns}, b.score * {cues} as score, ({full_score}) as full_score
-    from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
-    where (m.name is null or m.name <> all(:recall_tools))
-        {conditions}
-    order by score desc, b.session_id desc, b.position desc limit :limit
+    with {bounds}, {terms}, {whole}, {episodes}, {passages}, {neighbours}, weighed as materialized (
+        select b.session_id, b.position, b.score * {cues} as score
+        from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
+        where (m.name is null or m.name <> all(:recall_tools))
+            {conditions}
+    ), spread as (
+        select w.session_id, w.position, w.score * case when w.score < max(w.score) over surroundings
+            then cast(:beside_better as float8) else 1 end as score
+        from weighed w window surroundings as (
+            partition by w.session_id order by w.position
+            range between cast(:reach as integer) preceding and cast(:reach as integer) following
+        )
+        order by score desc, w.session_id desc, w.position desc limit :limit
+    )
+    select {columns}, b.score, (select w.score from whole w) as full_score
+    from spread b join messages m on m.session_id = b.session_id and m.position = b.position
+    order by b.score desc, b.session_id desc, b.position desc
 """
 NEWEST = """
     with {bounds}
