@@ -125,11 +125,14 @@ EPISODES = """
     )"""
 PASSAGES = """
     passages_with as (
-        select s.session_id, p.passage, s.term, max(s.weight) as weight, sum(s.frequency) as frequency,
-            count(*) over (partition by s.term) as passages
-        from scored s cross join numbers
-            cross join lateral (values (s.position / half_passage), (s.position / half_passage + 1)) as p (passage)
-        group by s.session_id, p.passage, s.term
+        select h.session_id, p.passage, h.term, max(h.weight) as weight, sum(h.frequency) as frequency,
+            cast(count(*) over (partition by h.term) as float8) as passages
+        from (
+            select s.session_id, s.position / half_passage as number, s.term, max(s.weight) as weight,
+                sum(s.frequency) as frequency
+            from scored s cross join numbers group by s.session_id, s.position / half_passage, s.term
+        ) h cross join lateral (values (h.number), (h.number + 1)) as p (passage)
+        group by h.session_id, p.passage, h.term
     ), passages as materialized (
         select s.session_id, array_agg(s.passage order by s.passage) as numbers,
             array_agg(s.score order by s.passage) as scores
@@ -182,7 +185,7 @@ NEIGHBOURS = """
         ) n cross join numbers cross join whole w join passages p on p.session_id = n.session_id
             cross join lateral (
                 select n.position / half_passage as number, width_bucket(n.position / half_passage, p.numbers) as place,
-                    (n.position % half_passage + 0.5) / half_passage as part
+                    cast(n.position % half_passage + 0.5 as float8) / half_passage as part
             ) h
         {first}
     )"""
