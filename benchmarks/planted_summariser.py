@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks.planted_conversation import CORRECTION, WITHDRAWAL, Fact, Planted, lines_of, stands
 from throughline.context.measure import Count
 from throughline.domain.message import text_of
+from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Usage
 
 WINDOW_TOKENS = 16_384
@@ -62,6 +63,9 @@ class LossySummariser:
     calibration_key: str = "double"
     context_limit: int = WINDOW_TOKENS
     has_known_tokenizer: bool = True
+
+    def check_parameters(self, parameters: ModelParameters) -> None:
+        """Take all."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Answer as a whole."""

@@ -20,6 +20,7 @@ from chaos.points import label_of
 from chaos.trace import Tracer
 from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
 from throughline.domain.message import ToolCall
+from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.llm.registry import ModelRegistry
@@ -104,6 +105,10 @@ class _TracedModel:
     @property
     def has_known_tokenizer(self) -> bool:
         return self._model.has_known_tokenizer
+
+    def check_parameters(self, parameters: ModelParameters) -> None:
+        """Raise SettingInvalid if the model's provider does not take one of the parameters."""
+        self._model.check_parameters(parameters)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         kind = "summariser" if request.prompt.system.startswith(SUMMARISER_SYSTEM_PROMPT[:60]) else "model"

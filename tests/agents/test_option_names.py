@@ -8,14 +8,13 @@ import pytest
 
 from throughline.agents.option_aliases import OTHER_NAMES
 from throughline.agents.registry import SHIPPED, AgentDefaults, load_agents
+from throughline.agents.section import Section, field_names
 from throughline.agents.yaml_schema import (
     AgentFile,
     ContextSection,
     ImportanceSection,
     PruneSection,
-    Section,
     SummarySection,
-    field_names,
     section_at,
 )
 from throughline.domain.errors import AgentInvalid

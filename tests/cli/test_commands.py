@@ -20,6 +20,7 @@ from throughline.cli.connection import Target, open_client
 from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptions
 from throughline.cli.replies import read_json
 from throughline.domain.errors import ThroughlineError
+from throughline.domain.model_parameters import ModelParameters
 from throughline.wire.sessions import SessionOut
 
 Throughline = Callable[..., Result]
@@ -253,3 +254,30 @@ def test_a_field_of_a_newer_service_is_passed_over() -> None:
     newer = json.dumps({**session.model_dump(mode="json"), "a_field_of_later": 1})
 
     assert read_json(SessionOut, newer) == session
+
+
+@pytest.mark.parametrize(
+    "dependencies",
+    [
+        {
+            "agents": AgentRegistry([
+                replace(
+                    AGENT,
+                    name="writer",
+                    parameters=ModelParameters(temperature=0.2, stop=("END",), headers={"X-Team": "s3cret"}),
+                )
+            ])
+        }
+    ],
+)
+async def test_an_agent_is_shown_with_its_parameters_and_policy_but_no_values_of_headers(service: CommandStage) -> None:
+    shown = (await service.run("agents", "writer")).stdout
+    missing = await service.run("agents", "nobody")
+
+    assert "temperature: 0.2\n" in shown
+    assert "stop: [END]\n" in shown
+    assert "headers: [X-Team]\n" in shown
+    assert "s3cret" not in shown
+    assert "  usage_threshold: 0.8\n" in shown
+    assert missing.exit_code == 1
+    assert "There is no agent 'nobody'. The service has: writer." in missing.stderr

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import ToolCall
+from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
 from throughline.ports.models import ChatModel
 
@@ -74,6 +75,9 @@ class ScriptedModel:
     @property
     def unused(self) -> int:
         return len(self._steps)
+
+    def check_parameters(self, parameters: ModelParameters) -> None:
+        """Take all."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         self.requests.append(request)

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from throughline.context.policy import ContextPolicy, Range
+from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 
 
 class RecallReach(StrEnum):
@@ -20,7 +21,7 @@ class AgentDefinition:
 
     - `model`: '' stands for the setting `default_llm`.
     - `base_url`: an OpenAI-compatible server, None for the provider's own. `api_key_env` names the environment variable
-      with the key for it.
+      with the key for it, or for the provider's own server.
     - `context`: the policy, with the precedence (agent, setting, default) already applied.
     - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
       default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
@@ -38,3 +39,4 @@ class AgentDefinition:
     context: ContextPolicy = field(default_factory=ContextPolicy)
     description: str = ""
     recall: RecallReach = RecallReach.SESSION
+    parameters: ModelParameters = NO_PARAMETERS

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.read_file import read_agent_file
-from throughline.agents.yaml_schema import AgentFile, ContextSection, Section
+from throughline.agents.section import Section
+from throughline.agents.yaml_schema import AgentFile, ContextSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
@@ -126,6 +127,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         context=_policy(path, file, defaults),
         description=file.description,
         recall=file.recall,
+        parameters=file.parameters.read(),
     )
 
 
@@ -201,11 +203,17 @@ def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
 
 
 def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:
-    """Return the variable with the key of the summary model. The agent's key is sent only to the agent's address."""
+    """Return the variable with the key of the summary model.
+
+    The agent's key is sent only to the agent's address. Without an address it is for the provider of the agent's model,
+    and another model may have another provider.
+    """
     written = file.context.summary
     if written.base_url:
         return written.api_key_env
-    return file.api_key_env if written.model else defaults.summary_api_key_env
+    if not written.model:
+        return defaults.summary_api_key_env
+    return file.api_key_env if file.base_url or written.model == file.model else None
 
 
 def _check_target(path: Path, section: ContextSection, threshold: float) -> None:

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from throughline.agents.option_aliases import OTHER_NAMES
-from throughline.agents.yaml_schema import ContextSection, field_names, section_at
+from throughline.agents.section import field_names
+from throughline.agents.yaml_schema import ContextSection, section_at
 from throughline.domain.text import clean_text
 
 MAX_SHOWN_CHARACTERS = 80
@@ -23,6 +24,7 @@ KINDS: dict[str, Callable[[Context], str]] = {
     "bool_type": lambda _: "must be true or false",
     "dict_type": lambda _: "must be a mapping of fields",
     "enum": lambda context: f"is not allowed; allowed: {context['expected'].replace(chr(39), '')}",
+    "literal_error": lambda context: f"is not allowed; allowed: {context['expected'].replace(chr(39), '')}",
     "finite_number": lambda _: "must be a number",
     "float_type": lambda _: "must be a number",
     "greater_than": lambda context: f"must be above {context['gt']}",
@@ -32,6 +34,8 @@ KINDS: dict[str, Callable[[Context], str]] = {
     "less_than_equal": lambda context: f"must be at most {context['le']}",
     "list_type": lambda _: "must be a list",
     "model_type": lambda _: "must be a mapping of fields",
+    "string_too_short": lambda context: f"must have at least {context['min_length']} character",
+    "too_long": lambda context: f"must have at most {context['max_length']} items",
     "string_too_long": lambda context: f"must have at most {context['max_length']} characters",
     "string_type": lambda _: "must be text (quote it if it looks like something else)",
     "value_error": lambda context: str(context["error"]),

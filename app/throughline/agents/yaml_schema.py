@@ -9,7 +9,6 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationInfo,
@@ -19,7 +18,9 @@ from pydantic import (
 
 from throughline.agents.check_base_url import check_base_url, check_variable
 from throughline.agents.definition import AgentDefinition, RecallReach
+from throughline.agents.model_parameters import ParametersSection
 from throughline.agents.policy_fields import policy_field
+from throughline.agents.section import Section
 from throughline.context.policy import (
     MAX_INSTRUCTIONS,
     Adopt,
@@ -72,19 +73,6 @@ Text = Annotated[str, AfterValidator(clean_text)]
 Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
 Address = Annotated[str, Field(max_length=2000), AfterValidator(check_base_url)]
 Variable = Annotated[str, AfterValidator(check_variable)]
-
-
-class Section(BaseModel):
-    """A mapping in the file. Unknown fields are refused; empty fields count as missing."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_empty(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return given
-        return {key: value for key, value in given.items() if value is not None or key not in field_names(cls)}
 
 
 class PruneSection(Section):
@@ -242,15 +230,20 @@ class AgentFile(Section):
     base_url: Address | None = None
     api_key_env: Variable | None = None
     system_prompt: Text = ""
-    tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
+    tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = Field(
+        default_factory=list
+    )
     recall: RecallReach = policy_field(AgentDefinition, "recall")
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
+    parameters: ParametersSection = ParametersSection()
     context: ContextSection = ContextSection()
 
     @field_validator("api_key_env")
     @classmethod
-    def _check_key_has_an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return check_key_has_an_address(value, info)
+    def _check_key_has_a_receiver(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("model", "") is None and info.data.get("base_url", "") is None:
+            raise ValueError("needs base_url or model: the server or the provider that the key is for")
+        return value
 
 
 def check_key_has_an_address(value: str | None, info: ValidationInfo) -> str | None:
@@ -258,15 +251,6 @@ def check_key_has_an_address(value: str | None, info: ValidationInfo) -> str | N
     if value is not None and info.data.get("base_url", "") is None:
         raise ValueError("needs base_url, the address that the key is for")
     return value
-
-
-def field_names(section: type[BaseModel]) -> tuple[str, ...]:
-    """Return the names under which a section's fields may be written, aliases included."""
-    names: list[str] = []
-    for name, info in section.model_fields.items():
-        alias = info.validation_alias
-        names += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
-    return tuple(names)
 
 
 def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:

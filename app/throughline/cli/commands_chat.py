@@ -6,6 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from throughline.cli.agent_view import draw_agent
 from throughline.cli.chat import chat
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import ServiceClient
@@ -40,12 +41,20 @@ async def chat_command(agent: str | None, session_id: UUID | None, target: Targe
 
 
 @click.command("agents")
+@click.argument("name", required=False)
 @target_options
 @asynchronous
-async def agents_command(target: Target) -> None:
-    """List the agents available for chats."""
+async def agents_command(name: str | None, target: Target) -> None:
+    """List the agents available for chats, or show the agent NAME with its parameters and its context policy."""
     async with open_client(target) as client:
-        Screen().draw(_agents_table(await client.agents()))
+        agents = await client.agents()
+    if name is None:
+        Screen().draw(_agents_table(agents))
+        return
+    found = next((agent for agent in agents if agent.name == name), None)
+    if found is None:
+        raise _no_agent(name, agents)
+    Screen().draw(draw_agent(found))
 
 
 async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:
@@ -60,10 +69,15 @@ async def _begin(client: ServiceClient, screen: Screen, agent: str | None, sessi
 
 async def _known_agent(client: ServiceClient, name: str) -> str:
     """Return `name`. Raises InvalidInput if the service has no such agent, before the user types anything."""
-    known = sorted(agent.name for agent in await client.agents())
-    if name not in known:
-        raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {', '.join(known)}.")
+    agents = await client.agents()
+    if name not in {agent.name for agent in agents}:
+        raise _no_agent(name, agents)
     return name
+
+
+def _no_agent(name: str, agents: tuple[AgentOut, ...]) -> InvalidInput:
+    known = ", ".join(sorted(agent.name for agent in agents))
+    return InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {known}.")
 
 
 def _agents_table(agents: tuple[AgentOut, ...]) -> Table:

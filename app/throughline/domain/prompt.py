@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, Role, ToolCall
+from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -102,3 +103,4 @@ class ModelRequest:
     max_output_tokens: int
     may_call_tools: bool = True
     max_answer_bytes: int = MAX_ANSWER_BYTES
+    parameters: ModelParameters = NO_PARAMETERS

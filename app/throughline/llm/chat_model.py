@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,16 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import Runnable
 
-from throughline.domain.errors import ModelInvalidRequest, ModelTimeout, ModelUnavailable, ThroughlineError
+from throughline.domain.errors import (
+    ModelInvalidRequest,
+    ModelTimeout,
+    ModelUnavailable,
+    SettingInvalid,
+    ThroughlineError,
+)
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import text_of
+from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
@@ -32,6 +39,9 @@ CHARACTERS_PER_TOKEN = 4
 MOST_CHUNKS = 200_000
 """Most chunks of one answer. The longest answers have 128,000 tokens; some providers send each in its own chunk."""
 
+TOOLS_PARAMETER = "parallel_tool_calls"
+"""The parameter that providers take only together with tools."""
+
 CHUNKS_AT_ONCE = 16
 """Number of chunks after which the event loop runs: from a fast provider, the next chunk is always available."""
 
@@ -48,6 +58,7 @@ class ModelTraits:
     - `takes_cache_markers`: the provider caches prompts only where markers say so.
     - `may_share_messages`: the class is known not to change the messages it is given.
     - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
+    - `parameters`: those that an agent may set, each with its name in the LangChain class.
     - `max_chunks`: the most chunks of an answer, empty ones included.
     """
 
@@ -62,6 +73,7 @@ class ModelTraits:
     may_share_messages: bool = False
     has_openai_limits: bool = False
     base_url: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
     max_chunks: int = MOST_CHUNKS
 
 
@@ -92,6 +104,13 @@ class LangChainChatModel:
     def has_known_tokenizer(self) -> bool:
         """Whether tiktoken is this model's own tokenizer, or nearly so."""
         return self._traits.has_known_tokenizer
+
+    def check_parameters(self, parameters: ModelParameters) -> None:
+        """Raise SettingInvalid if the model's provider does not take one of the parameters."""
+        for name, _ in parameters.given():
+            if name not in self._traits.parameters:
+                taken = ", ".join(sorted(self._traits.parameters)) or "none from here"
+                raise SettingInvalid(f"model {self.name!r} takes no {name}: remove it. It takes: {taken}")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Stream the answer: TextDelta events, then one AnswerComplete.
@@ -126,16 +145,22 @@ class LangChainChatModel:
             raise ModelUnavailable(f"{self.name}: the provider sent an answer that cannot be read; try again")
 
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
-        limit: dict[str, Any] = {self._traits.output_parameter: request.max_output_tokens}  # provider keyword arguments
+        options = {self._traits.output_parameter: request.max_output_tokens, **self._options(request.parameters)}
         try:
             messages = to_langchain(self._sendable(request.prompt), may_share=self._traits.may_share_messages)
             if self._traits.takes_cache_markers:
                 messages = with_cache_markers(messages)
-            return stream_chunks(self._with_tools(request), messages, limit)
+            return stream_chunks(self._with_tools(request), messages, options)
         except (TypeError, ValueError, KeyError) as error:
             raise ModelInvalidRequest(
                 f"{self.name}: the messages or tools cannot be put into this provider's form ({type(error).__name__})"
             ) from error
+
+    def _options(self, parameters: ModelParameters) -> dict[str, Any]:  # provider keyword arguments
+        """Return the parameters under their names in the LangChain class; one for tools is bound with them."""
+        names = self._traits.parameters
+        options = {names[name]: value for name, value in parameters.given() if name != TOOLS_PARAMETER}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
     def _sendable(self, prompt: Prompt) -> Prompt:
         if not self._traits.has_openai_limits:
@@ -145,7 +170,9 @@ class LangChainChatModel:
     def _with_tools(self, request: ModelRequest) -> Runnable[LanguageModelInput, AIMessage]:
         tools = to_tools(request.tools)
         if tools and request.may_call_tools:
-            return self._model.bind_tools(tools)
+            parallel = request.parameters.parallel_tool_calls
+            options: dict[str, Any] = {} if parallel is None else {TOOLS_PARAMETER: parallel}
+            return self._model.bind_tools(tools, **options)
         forbidden = self._traits.forbidden_tools
         if tools and forbidden:
             choice = forbidden if isinstance(forbidden, str) else dict(forbidden)

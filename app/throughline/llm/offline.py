@@ -14,6 +14,7 @@ from throughline.context.summaries.summary_prompt import (
     SUMMARISER_SYSTEM_PROMPT,
 )
 from throughline.domain.message import text_of
+from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import run_off_loop_if_large
@@ -43,6 +44,9 @@ class OfflineModel:
 
     def __init__(self) -> None:
         self._is_warm = False
+
+    def check_parameters(self, parameters: ModelParameters) -> None:
+        """Take every parameter, so that an agent file can be tried without its provider; none has an effect."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Stream the answer word by word; it ends early at `max_output_tokens`, as a real model's would."""

@@ -3,7 +3,7 @@
 It also reads events as plain JSON. Imported only if such a model is used, because the provider package is optional.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -46,13 +46,22 @@ class JsonCompletions:
         """The SDK's own completions, for calls that LangChain does not stream or whose headers it reads."""
         return self._client.chat.completions.with_raw_response
 
-    async def create(self, **payload: object) -> openai.AsyncStream[object]:
-        """Request a stream with the API key for models; without `security` the SDK may send an admin key."""
+    async def create(
+        self,
+        *,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, object] | None = None,
+        **payload: object,
+    ) -> openai.AsyncStream[object]:
+        """Request a stream with the API key for models; without `security` the SDK may send an admin key.
+
+        `extra_body` are further members of the body, which also replace members of the payload.
+        """
         return await self._client.post(
             "/chat/completions",
-            body=payload,
+            body={**payload, **(extra_body or {})},
             cast_to=object,
-            options={"security": {"bearer_auth": True}},
+            options={"security": {"bearer_auth": True}, "headers": dict(extra_headers or {})},
             stream=True,
             stream_cls=openai.AsyncStream[object],
         )

@@ -1,7 +1,7 @@
 """Providers that an `init_chat_model` string may name, with the package to install and the variable of their key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.json_types import JsonObject
@@ -10,13 +10,26 @@ PLACEHOLDER_KEY = "no-key-needed"
 """Sent to servers at a `base_url` if the operator has set no key: local servers need none, but the SDKs require one."""
 
 
+_SAMPLING = {"temperature": "temperature", "top_p": "top_p", "stop": "stop"}
+_OF_REQUESTS = {
+    "reasoning_effort": "reasoning_effort",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "headers": "extra_headers",
+    "body": "extra_body",
+}
+OPENAI_PARAMETERS: Mapping[str, str] = {**_SAMPLING, **_OF_REQUESTS, "seed": "seed"}
+ANTHROPIC_PARAMETERS: Mapping[str, str] = {**_SAMPLING, **_OF_REQUESTS}
+GOOGLE_PARAMETERS: Mapping[str, str] = {**_SAMPLING, "seed": "seed", "reasoning_effort": "reasoning_effort"}
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """One provider. `install` is the argument of `pip install`, `key_variable` the environment variable of its key.
 
     `own_host` is the provider's own server; `address_variables` name environment variables with an address in its
     place. The key in `key_variable` is only for these addresses (`provider_keys.py`). `key_field` names the LangChain
-    model's field with the key, if its class accepts an empty one. `ModelTraits` explains the other fields.
+    model's field with the key, if its class accepts an empty one. `parameters` are those that an agent may set, each
+    with its name in LangChain's class. `ModelTraits` explains the other fields.
     """
 
     name: str
@@ -31,6 +44,7 @@ class Provider:
     has_openai_limits: bool = False
     own_host: str = ""
     address_variables: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def _plain(name: str, package: str, key_variable: str = "") -> Provider:
@@ -50,6 +64,7 @@ PROVIDERS: Mapping[str, Provider] = {
             has_openai_limits=True,
             own_host="api.openai.com",
             address_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
+            parameters=OPENAI_PARAMETERS,
         ),
         Provider(
             "anthropic",
@@ -61,6 +76,7 @@ PROVIDERS: Mapping[str, Provider] = {
             takes_cache_markers=True,
             own_host="api.anthropic.com",
             address_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
+            parameters=ANTHROPIC_PARAMETERS,
         ),
         Provider(
             "google_genai",
@@ -69,6 +85,7 @@ PROVIDERS: Mapping[str, Provider] = {
             output_parameter="max_output_tokens",
             own_host="generativelanguage.googleapis.com",
             address_variables=("GOOGLE_GEMINI_BASE_URL",),
+            parameters=GOOGLE_PARAMETERS,
         ),
         Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),
         Provider(
@@ -76,6 +93,7 @@ PROVIDERS: Mapping[str, Provider] = {
             "'throughline[openai]'",
             "AZURE_OPENAI_API_KEY",
             address_variables=("AZURE_OPENAI_ENDPOINT",),
+            parameters=OPENAI_PARAMETERS,
             adds_usage=False,
             forbidden_tools="none",
             has_openai_limits=True,

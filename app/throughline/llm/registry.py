@@ -114,6 +114,7 @@ class ModelRegistry:
             may_share_messages=parsed.provider.may_share_messages,
             has_openai_limits=parsed.provider.has_openai_limits,
             base_url=base_url,
+            parameters=parsed.provider.parameters,
             max_chunks=self._config.max_chunks,
         )
         return LangChainChatModel(model, traits)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.prompt import ModelEvent, ModelRequest
 
 
@@ -35,6 +36,9 @@ class ChatModel(Protocol):
     @property
     def has_known_tokenizer(self) -> bool:
         """Whether the service's counter is known to count about like the model's own tokenizer."""
+
+    def check_parameters(self, parameters: ModelParameters) -> None:
+        """Raise SettingInvalid if the model's provider does not take one of the parameters."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Stream the answer: any number of TextDelta, then exactly one AnswerComplete.

@@ -29,7 +29,9 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
     for agent in agents:
         summary = agent.context.summary
         with _locating_errors(f"agent {agent.name}", "model"):
-            models.get(agent.model, agent.base_url, agent.api_key_env)
+            model = models.get(agent.model, agent.base_url, agent.api_key_env)
+        with _locating_errors(f"agent {agent.name}", "parameters"):
+            model.check_parameters(agent.parameters)
         with _locating_errors(f"agent {agent.name}", "summary.model"):
             models.get(summary.model, summary.base_url, summary.api_key_env)
         with _locating_errors(f"agent {agent.name}", "tools"):

@@ -142,6 +142,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
         max_output_tokens=agent.budget.reserve_tokens,
         may_call_tools=_may_use_tools(agent, context.conversation),
         max_answer_bytes=turn.dependencies.config.max_answer_bytes,
+        parameters=agent.definition.parameters,
     )
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens

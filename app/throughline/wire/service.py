@@ -15,6 +15,9 @@ class AgentOut(Shape):
     model: str = Field(description="empty: the model of the setting `default_llm`")
     tools: list[str]
     max_tool_rounds: int
+    parameters: dict[str, JsonValue] = Field(
+        default_factory=dict, description="what is sent with every call of the model; of headers only the names"
+    )
     context: dict[str, JsonValue]
 
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Reader
 from throughline.api.http.responses import JsonResponse
+from throughline.domain.json_types import JsonValue
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import AgentList, AgentOut
 
@@ -31,5 +32,16 @@ def _agent_json(agent: AgentDefinition) -> JsonDict:
         model=agent.model,
         tools=list(agent.tools),
         max_tool_rounds=agent.max_tool_rounds,
+        parameters=_parameters(agent),
         context=asdict(agent.context),
     ).model_dump()
+
+
+def _parameters(agent: AgentDefinition) -> dict[str, JsonValue]:
+    """Return the parameters that are set. The values of headers are left out, because some are secret."""
+    given = {**dict(agent.parameters.given()), "headers": sorted(agent.parameters.headers)}
+    return {name: _plain(value) for name, value in given.items() if value != []}
+
+
+def _plain(value: object) -> JsonValue:
+    return list(value) if isinstance(value, tuple) else value  # type: ignore[return-value]  # as read from JSON

@@ -1,0 +1,25 @@
+"""Common base of the sections of an agent file."""
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
+
+
+class Section(BaseModel):
+    """A mapping in the file. Unknown fields are refused; empty fields count as missing."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if value is not None or key not in field_names(cls)}
+
+
+def field_names(section: type[BaseModel]) -> tuple[str, ...]:
+    """Return the names under which a section's fields may be written, aliases included."""
+    names: list[str] = []
+    for name, info in section.model_fields.items():
+        alias = info.validation_alias
+        names += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+    return tuple(names)

@@ -1,0 +1,46 @@
+"""Drawing of one agent: its model, tools and parameters, and the context policy as an agent file would have it."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import JsonValue
+from rich.text import Text
+
+from throughline.cli.printable import printable
+from throughline.wire.service import AgentOut
+
+INDENT = "  "
+
+
+def draw_agent(agent: AgentOut) -> Text:
+    """Return the agent in the form of an agent file, without its system prompt."""
+    shown: dict[str, JsonValue] = {
+        "name": agent.name,
+        "description": agent.description,
+        "model": agent.model or "(the setting DEFAULT_LLM)",
+        "tools": list(agent.tools),
+        "max_tool_rounds": agent.max_tool_rounds,
+        "parameters": agent.parameters,
+        "context": agent.context,
+    }
+    return Text("\n".join(_lines(shown, "")))
+
+
+def _lines(values: Mapping[str, JsonValue], indent: str) -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{printable(name)}:"
+            yield from _lines(value, indent + INDENT)
+        else:
+            yield f"{indent}{printable(name)}: {_written(value)}".rstrip()
+
+
+def _written(value: JsonValue) -> str:
+    match value:
+        case None | "" | [] | {}:
+            return ""
+        case list():
+            return f"[{', '.join(_written(item) for item in value)}]"
+        case bool():
+            return str(value).lower()
+        case _:
+            return printable(str(value)).replace("\n", " ")
