@@ -35,7 +35,7 @@ from throughline.db.search.repository import RANKING
 from throughline.domain.ids import SessionId
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.llm.embedding import EmbeddingConfig, make_embedder
-from throughline.recall.embed_missing import EmbedHistory, Rate
+from throughline.recall.embed_missing import EmbedHistory, Pace
 from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
 from throughline.recall.history_search import HistorySearch, MessageVectors
 from throughline.system_clock import SystemClock
@@ -108,7 +108,9 @@ async def ours_by_meaning(archive: Archive, sessions: Sessions, url: str) -> Rec
     model = EmbeddingModel(EmbeddingDependencies(embedder, archive.database.jobs, clock, ()))
     vectors = archive.database.message_vectors
     try:
-        await EmbedHistory(model, vectors, Rate(NO_LIMIT, clock)).run("openai:any ?")
+        embedding = EmbedHistory(model, vectors, Pace(clock, NO_LIMIT), clock)
+        while await embedding.run("openai:any") is not None:
+            pass
         await archive.vacuum()
         history = HistorySearch(archive.database.history, MessageVectors(model, vectors))
 

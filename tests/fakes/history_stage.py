@@ -15,13 +15,15 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.recall.embed_missing import EmbedHistory, Rate
+from throughline.recall.embed_missing import EmbedHistory, Pace
 from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
 from throughline.recall.history_search import HistorySearch, MessageVectors
 
 MODEL = "openai:some-model"
 VECTORS = "select position, model, dimensions from message_embeddings order by session_id, position, model, dimensions"
 CALLS_PER_MINUTE = 60
+DIMENSIONS = 1_024
+"""Enough for the signs to tell texts that share a word from others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ class HistoryStage:
 
     async def embed(self) -> None:
         """Do the job, all rounds of it."""
-        while (await self.embedding.run(f"{self.embedder.model} ?")) is not None:
-            pass
+        while (rest := await self.embedding.run(self.embedder.model)) is not None:
+            self.clock.advance(rest.pause.total_seconds())
 
     async def search(self, query: str, *, user: str = "anna", session_id: SessionId | None = None) -> Found:
         return await self.history.search(await self.user(user), session_id, HistoryQuery(query))
@@ -78,7 +80,8 @@ async def open_history_stage(
     """Yield a process that has just started."""
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
     meaning = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_HISTORY,)))
-    embedding = EmbedHistory(meaning, database.message_vectors, Rate(calls_per_minute, clock))
+    embedding = EmbedHistory(meaning, database.message_vectors, Pace(clock, calls_per_minute), clock)
+    double.embeddings.dimensions = DIMENSIONS
     history = HistorySearch(database.history, MessageVectors(meaning, database.message_vectors))
     try:
         yield HistoryStage(database, url, double.embeddings, embedder, meaning, embedding, history, clock)

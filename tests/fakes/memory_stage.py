@@ -12,11 +12,12 @@ from throughline.db.database import Database
 from throughline.db.jobs.kinds import EMBED_MEMORIES
 from throughline.domain.ids import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.recall.embed_missing import EmbedMemories
+from throughline.recall.embed_missing import EmbedMemories, Pace
 from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
 from throughline.recall.memory_service import MemoryService, MemoryVectors
 
 MODEL = "openai:some-model"
+CALLS_PER_MINUTE = 60
 VECTORS = """
     select m.text, e.model, e.dimensions from memory_embeddings e join memories m on m.id = e.memory_id
     where e.text_version = m.text_version order by m.text, e.model
@@ -53,8 +54,8 @@ class MemoryStage:
         """Return text, model and dimensions of every vector that holds."""
         return await run_sql(self.url, VECTORS)
 
-    async def do_job(self, dimensions: str = "?") -> None:
-        await self.embedding.run(f"{self.embedder.model} {dimensions}")
+    async def do_job(self) -> None:
+        await self.embedding.run(self.embedder.model)
 
 
 @asynccontextmanager
@@ -67,7 +68,7 @@ async def open_memory_stage(
     parts = EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_MEMORIES,), timeout_seconds)
     meaning = EmbeddingModel(parts)
     keeper = MemoryService(database.memories, MemoryVectors(meaning, database.memory_vectors))
-    embedding = EmbedMemories(meaning, database.memory_vectors)
+    embedding = EmbedMemories(meaning, database.memory_vectors, Pace(clock, CALLS_PER_MINUTE))
     try:
         await meaning.embed_soon()
         yield MemoryStage(database, url, double.embeddings, embedder, meaning, embedding, keeper, clock)

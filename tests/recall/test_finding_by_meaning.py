@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,8 @@ from throughline.domain.ids import UserId
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.recall.embed_missing import BATCH
+from throughline.recall.embedding_model import PROBE
+from throughline.worker.embedding import embed_in_rounds
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")
@@ -65,12 +68,12 @@ async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vecto
     stage.provider.failure = "down"
     await stage.keep(CAT)
     by_words = await stage.found("miso")
-    assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, f"{MODEL} ?")]
+    assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, MODEL)]
     unknown = await stage.found("feline")
     stage.provider.failure = ""
     jobs = SideJobs(
         database.jobs,
-        JobRegistry({EMBED_MEMORIES: stage.embedding.run}),
+        JobRegistry({EMBED_MEMORIES: partial(embed_in_rounds, stage.embedding.run)}),
         SilentMetrics(),
         JobsConfig("worker", concurrency=1),
     )
@@ -78,6 +81,7 @@ async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vecto
     await until_sql(database_url, JOBS, [])
     jobs.stop()
     await running
+    stage.clock.advance(COOL_DOWN_SECONDS)
 
     assert (by_words, unknown) == (("text", [CAT]), ("text", []))
     assert await stage.vectors() == [(CAT, MODEL, 64)]
@@ -93,7 +97,7 @@ async def test_a_provider_that_hangs_holds_nobody_up_for_long(
 
         assert await stage.found("miso") == ("text", [CAT])
         assert len(stage.provider.requests) == FAILURES_TO_OPEN
-    assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, f"{MODEL} ?")]
+    assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, MODEL)]
 
 
 async def test_after_failures_in_a_row_the_provider_is_left_alone_and_then_asked_again(
@@ -137,8 +141,8 @@ async def test_a_provider_that_changes_the_length_meanwhile_brings_the_job(
     by, texts = await stage.found("miso")
 
     assert (by, texts) == ("text", [CAT])
-    assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, f"{MODEL} 16")]
-    await stage.do_job("16")
+    assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, MODEL)]
+    await stage.do_job()
     assert await stage.vectors() == [(CAT, MODEL, 16)]
 
 
@@ -161,7 +165,7 @@ async def test_vectors_of_two_models_stand_side_by_side_and_old_ones_go_after_a_
 
 
 async def test_a_job_for_another_model_is_left_to_whoever_has_it(stage: MemoryStage) -> None:
-    await stage.embedding.run("openai:other 64")
+    await stage.embedding.run("openai:other")
 
     assert stage.provider.requests == []
 
@@ -237,10 +241,10 @@ async def test_a_job_whose_provider_is_down_fails_and_one_whose_account_is_empty
     stage.provider.requests.clear()
 
     with pytest.raises(Exception, match="credit or quota") as caught:
-        await stage.do_job("64")
+        await stage.do_job()
 
     assert not isinstance(caught.value, ModelAuthenticationFailed)
-    assert stage.provider.requests == [(CAT, DOG)]
+    assert stage.provider.requests == [(PROBE,)]
 
 
 async def test_hostile_and_longest_texts_are_embedded_like_any_other(stage: MemoryStage) -> None:

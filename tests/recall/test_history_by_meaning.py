@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fakes.history_stage import MODEL, HistoryStage, open_history_stage
+from fakes.history_stage import DIMENSIONS, MODEL, HistoryStage, open_history_stage
 from fakes.provider_double import ProviderDouble
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import connected, run_sql
 from throughline.db.database import Database
 from throughline.db.search import message_vectors
 from throughline.db.search.message_vectors import BATCH, TEXT_CHARACTERS, signs_of
@@ -18,10 +18,9 @@ from throughline.domain.ids import SessionId
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.execution.breaker import FAILURES_TO_OPEN
-from throughline.recall.embed_missing import ROUND_SECONDS, Rate
 
 CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
-KIND = VectorKind(MODEL, 64)
+KIND = VectorKind(MODEL, DIMENSIONS)
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ async def test_authors_are_part_of_the_text_and_tool_results_are_not_embedded(st
     await stage.embed()
 
     assert stage.provider.texts[1:] == [f"ben: {CAT}"]
-    assert await stage.vectors() == [(1, MODEL, 64)]
+    assert await stage.vectors() == [(1, MODEL, DIMENSIONS)]
     assert await run_sql(stage.url, "select session_id, through_position from embedded_sessions") == [(session, 3)]
 
 
@@ -94,29 +93,97 @@ async def test_a_long_message_is_embedded_by_its_beginning(stage: HistoryStage) 
     assert [len(text) for text in stage.provider.texts[1:]] == [TEXT_CHARACTERS - 1]
 
 
+@pytest.mark.parametrize("calls_per_minute", [1, 6, 600])
 async def test_the_job_keeps_to_its_rate_and_goes_on_where_it_stopped(
-    database: Database, database_url: str, provider_double: ProviderDouble
+    database: Database, database_url: str, provider_double: ProviderDouble, calls_per_minute: int
 ) -> None:
-    async with open_history_stage(database, database_url, provider_double, calls_per_minute=6) as stage:
+    async with open_history_stage(database, database_url, provider_double, calls_per_minute=calls_per_minute) as stage:
         for number in range(3):
             await stage.fill(*(f"text {number} {place}" for place in range(BATCH)))
+        await stage.embed()
+        once, seconds = list(stage.provider.texts), stage.clock.monotonic()
+        await stage.fill("one more")
+        await stage.embed()
 
-        pauses = [await stage.embedding.run(f"{MODEL} 64") for _ in range(4)]
-
-        assert [pause and pause.total_seconds() for pause in pauses] == [ROUND_SECONDS] * 3 + [None]
-        assert sorted(map(len, stage.provider.requests)) == [BATCH] * 3
-        assert len(set(stage.provider.texts)) == len(stage.provider.texts) == 3 * BATCH
-        assert await stage.embedding.run(f"{MODEL} 64") is None
-        assert len(stage.provider.requests) == 3
+        assert sorted(map(len, stage.provider.requests)) == [1, 1, *[BATCH] * 3]
+        assert len(set(once)) == len(once) == 3 * BATCH + 1  # and the question how long the vectors are
+        assert seconds >= 3 * 60 / calls_per_minute
+        assert stage.clock.monotonic() >= 4 * 60 / calls_per_minute
 
 
-@pytest.mark.parametrize("calls_per_minute", [1, 6, 60, 1000])
-def test_a_rounds_pause_keeps_to_the_rate(calls_per_minute: int) -> None:
-    rate = Rate(calls_per_minute, None)  # type: ignore[arg-type]  # the clock is not read
+async def test_refused_texts_keep_to_the_rate_too(stage: HistoryStage) -> None:
+    await stage.fill(*(f"poison {number}" for number in range(BATCH)))
+    stage.provider.refused_word = "poison"
 
-    pause = rate.pause(rate.calls_per_round, 2.0).total_seconds()
+    await stage.embed()
 
-    assert rate.calls_per_round * 60 <= calls_per_minute * (pause + 2.0) + 1e-6
+    assert len(stage.provider.requests) > 2 * BATCH
+    assert stage.clock.monotonic() >= len(stage.provider.requests) - 1
+
+
+async def test_a_text_at_which_the_server_fails_holds_up_no_other(stage: HistoryStage) -> None:
+    await stage.fill("number one", "broken two", CAT)
+    stage.provider.broken_word = "broken"
+
+    await stage.embed()
+
+    assert [position for position, *_ in await stage.vectors()] == [1, 3]
+
+
+async def test_a_rate_limit_ends_the_round_with_the_pause_that_the_provider_asks_for(stage: HistoryStage) -> None:
+    await stage.fill(CAT)
+    stage.provider.failure = "rate"
+
+    rest = await stage.embedding.run(MODEL)
+
+    assert rest is not None
+    assert (rest.pause.total_seconds(), rest.has_failed) == (7.0, True)
+
+
+async def test_a_length_that_changes_while_messages_are_embedded_mixes_nothing(stage: HistoryStage) -> None:
+    await stage.model.embed(["known"])
+    await stage.fill(CAT)
+    stage.provider.dimensions = 16
+    await stage.embed()
+    stage.provider.dimensions = DIMENSIONS
+    await stage.found("feline")
+    await stage.embed()
+
+    assert await stage.vectors() == [(1, MODEL, 16), (1, MODEL, DIMENSIONS)]
+    assert await run_sql(stage.url, "select distinct length(signs) from message_embeddings order by 1") == [
+        (16,),
+        (DIMENSIONS,),
+    ]
+    assert await stage.found("feline") == ("vector", [CAT])
+
+
+async def test_nothing_is_found_that_is_no_nearer_than_chance(stage: HistoryStage) -> None:
+    await stage.fill(DOG, OSLO)
+    await stage.embed()
+
+    assert await stage.found("xyzzy") == ("text", [])
+
+
+async def test_a_locked_session_holds_up_no_other_and_is_embedded_later(stage: HistoryStage, database_url: str) -> None:
+    first, second = await stage.fill(CAT), await stage.fill(DOG)
+    await stage.model.embed(["known"])
+    async with connected(database_url) as connection, connection.transaction():
+        await connection.execute("select from sessions where id = $1 for update", first)
+        rest = await stage.embedding.run(MODEL)
+        meanwhile = await run_sql(database_url, "select session_id from embedded_sessions")
+    await stage.embed()
+
+    assert rest is not None
+    assert meanwhile == [(second,)]
+    assert len(await stage.vectors()) == 2
+
+
+async def test_a_statement_that_fails_leaves_the_search_by_words(stage: HistoryStage) -> None:
+    await stage.fill(CAT)
+    await stage.embed()
+    await run_sql(stage.url, "alter table message_embeddings rename to away")
+
+    assert await stage.found("miso") == ("text", [CAT])
 
 
 async def test_newer_sessions_and_new_messages_come_first(stage: HistoryStage) -> None:
@@ -132,16 +199,17 @@ async def test_a_job_that_fails_has_kept_what_was_done(
 ) -> None:
     monkeypatch.setattr(message_vectors, "BATCH", 1)
     async with open_history_stage(database, database_url, provider_double, calls_per_minute=6) as stage:
+        await stage.model.embed(["known"])
         await stage.fill(CAT, DOG)
-        await stage.embedding.run(f"{MODEL} 64")
+        await stage.embedding.run(MODEL)
         kept = await stage.vectors()
         stage.provider.failure = "down"
         with pytest.raises(ModelUnavailable):
-            await stage.embedding.run(f"{MODEL} 64")
+            await stage.embedding.run(MODEL)
         stage.provider.failure = ""
         await stage.embed()
 
-        assert kept == [(1, MODEL, 64)]
+        assert kept == [(1, MODEL, DIMENSIONS)]
         assert stage.provider.texts.count(CAT) == 1
         assert len(await stage.vectors()) == 2
 
@@ -198,26 +266,29 @@ async def test_another_model_embeds_everything_again_and_old_vectors_go_after_a_
         await other.embed()
 
         assert meanwhile == ("text", [])
-        assert both == [(1, "openai:other", 64), (1, MODEL, 64)]
-        assert await other.vectors() == [(1, "openai:other", 64)]
+        assert both == [(1, "openai:other", DIMENSIONS), (1, MODEL, DIMENSIONS)]
+        assert await other.vectors() == [(1, "openai:other", DIMENSIONS)]
         assert (await other.found("feline"))[0] == "vector"
 
 
 async def test_vectors_of_another_length_are_not_compared(stage: HistoryStage) -> None:
     await stage.fill(CAT)
     await stage.embed()
-    stage.provider.dimensions = 16
+    stage.provider.dimensions = 512
 
     first = await stage.found("feline")
     await stage.embed()
 
     assert first == ("text", [])
-    assert await stage.vectors() == [(1, MODEL, 16), (1, MODEL, 64)]
+    assert await stage.vectors() == [(1, MODEL, 512), (1, MODEL, DIMENSIONS)]
     assert await stage.found("feline") == ("vector", [CAT])
 
 
 async def test_a_job_for_another_model_is_left_to_whoever_has_it(stage: HistoryStage) -> None:
-    assert await stage.embedding.run("openai:other 64") is None
+    rest = await stage.embedding.run("openai:other")
+
+    assert rest is not None
+    assert rest.has_failed
     assert stage.provider.requests == []
 
 
@@ -247,7 +318,7 @@ async def test_a_redacted_message_loses_its_vector_and_gets_none_again(stage: Hi
     stage.provider.requests.clear()
     await stage.embed()
 
-    assert after == await stage.vectors() == [(2, MODEL, 64)]
+    assert after == await stage.vectors() == [(2, MODEL, DIMENSIONS)]
     assert stage.provider.texts == [DOG]
 
 
@@ -257,7 +328,7 @@ async def test_a_text_redacted_while_it_was_embedded_leaves_no_vector(stage: His
     assert read is not None
     await redact(stage, session_id, 1)
 
-    await database.message_vectors.put(KIND, read, [(1.0,) * 64] * 2)
+    await database.message_vectors.put(KIND, read, [(1.0,) * DIMENSIONS] * 2)
 
     assert await stage.vectors() == []
     again = await database.message_vectors.missing(KIND)
@@ -268,11 +339,11 @@ async def test_a_text_redacted_while_it_was_embedded_leaves_no_vector(stage: His
 async def test_an_erased_session_takes_its_vectors_along(stage: HistoryStage, database: Database) -> None:
     session_id = await stage.fill(CAT)
     await stage.embed()
-    read = await database.message_vectors.missing(VectorKind("openai:other", 64))
+    read = await database.message_vectors.missing(VectorKind("openai:other", DIMENSIONS))
     assert read is not None
 
     await database.sessions.delete(await stage.user(), session_id)
-    await database.message_vectors.put(VectorKind("openai:other", 64), read, [(1.0,) * 64])
+    await database.message_vectors.put(VectorKind("openai:other", DIMENSIONS), read, [(1.0,) * DIMENSIONS])
 
     assert await stage.vectors() == []
     assert await run_sql(stage.url, "select count(*) from embedded_sessions") == [(0,)]

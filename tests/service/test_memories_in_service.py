@@ -70,6 +70,7 @@ async def test_memories_from_before_a_model_and_from_another_are_found_by_meanin
 async def test_messages_from_before_a_model_are_found_by_meaning(
     folder: Path, on_double: Mapping[str, str], with_embeddings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
+    provider_double.embeddings.dimensions = 1_024
     async with run_service(folder, on_double) as service:
         session = (await service.client.post("/v1/sessions", json={"agent": "assistant"})).json()["id"]
         await service.client.post(f"/v1/sessions/{session}/messages", json={"content": "The cat is called Miso."})

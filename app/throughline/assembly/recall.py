@@ -14,12 +14,12 @@ from throughline.domain.clock import Clock
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.process import ProcessKind
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.recall.embed_missing import EmbedHistory, EmbedMemories, Rate
+from throughline.recall.embed_missing import EmbedHistory, EmbedMemories, Pace
 from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
 from throughline.recall.history_search import HistorySearch, MessageVectors
 from throughline.recall.memory_service import MemoryService, MemoryVectors
 from throughline.settings import Settings, read_variable
-from throughline.worker.embedding import embed_history
+from throughline.worker.embedding import embed_in_rounds
 from throughline.worker.jobs import Work
 
 EVERY = timedelta(minutes=5)
@@ -86,11 +86,13 @@ def _share_with_vectors(
     kinds = (EMBED_MEMORIES, EMBED_HISTORY) if settings.embedding_history else (EMBED_MEMORIES,)
     model = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, kinds))
     memories = MemoryService(database.memories, MemoryVectors(model, database.memory_vectors))
-    work: dict[str, Work] = {EMBED_MEMORIES: EmbedMemories(model, database.memory_vectors).run}
+    pace = Pace(clock, settings.embedding_calls_per_minute)
+    of_memories = EmbedMemories(model, database.memory_vectors, pace)
+    work: dict[str, Work] = {EMBED_MEMORIES: partial(embed_in_rounds, of_memories.run)}
     vectors = None
     if settings.embedding_history:
         vectors = MessageVectors(model, database.message_vectors)
-        rate = Rate(settings.embedding_calls_per_minute, clock)
-        work[EMBED_HISTORY] = partial(embed_history, EmbedHistory(model, database.message_vectors, rate))
+        of_history = EmbedHistory(model, database.message_vectors, pace, clock)
+        work[EMBED_HISTORY] = partial(embed_in_rounds, of_history.run)
     schedule = Schedule(FIND_UNEMBEDDED, EVERY, model.embed_soon)
     return RecallShare(memories, HistorySearch(database.history, vectors), work, (schedule,), model.embed_soon)

@@ -25,12 +25,9 @@ class Embedder(Protocol):
     def model(self) -> str:
         """The model's full name, `provider:model`; vectors are stored under it."""
 
-    @property
-    def requests(self) -> int:
-        """The number of requests sent to the model so far."""
-
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return one vector for each text, in the order of the texts, all of one length.
 
-        Text beyond the model's input limit is ignored. Raises the errors of models, see domain/errors.py.
+        Of one text beyond the model's input limit the beginning is embedded. Raises the errors of models, see
+        domain/errors.py, and ContextOverflow if one of several texts is too long.
         """

@@ -52,26 +52,21 @@ class LangChainEmbedder:
         self._model = model
         self._embeddings = embeddings
         self._timeout_seconds = timeout_seconds
-        self._requests = 0
 
     @property
     def model(self) -> str:
         """The model's full name, `provider:model`."""
         return self._model
 
-    @property
-    def requests(self) -> int:
-        """The number of requests sent to the model so far."""
-        return self._requests
-
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
-        """Return the vectors. A text too long for the model is halved, keeping its beginning, until it fits."""
+        """Return the vectors. One text too long for the model is halved, keeping its beginning, until it fits.
+
+        Raises ContextOverflow if one of several texts is too long.
+        """
         try:
             return await self._ask(texts)
         except ContextOverflow:
-            if len(texts) > 1:
-                return tuple([(await self.embed([text]))[0] for text in texts])
-            if len(texts[0]) <= SHORTEST_CUT:
+            if len(texts) > 1 or len(texts[0]) <= SHORTEST_CUT:
                 raise
             return await self.embed([texts[0][: len(texts[0]) // 2]])
 
@@ -83,7 +78,6 @@ class LangChainEmbedder:
             await close()
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
-        self._requests += 1
         with raised_as(partial(classify, call=Call(self._model))):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._embeddings.aembed_documents(list(texts))

@@ -1,4 +1,4 @@
-"""The side jobs that embed texts without a vector: memories at once, messages at a limited rate.
+"""The side jobs that embed texts without a vector, of memories and of messages, at a limited rate.
 
 Both continue where they stopped: what has a vector of the model is not asked for again.
 """
@@ -12,8 +12,14 @@ import structlog
 from throughline.db.memories.vectors import MemoryVectorRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.domain.clock import Clock
-from throughline.domain.embedding import Vector
-from throughline.domain.errors import ModelAuthenticationFailed, ModelQuotaExhausted, ModelRejected
+from throughline.domain.embedding import Vector, VectorKind
+from throughline.domain.errors import (
+    ModelAuthenticationFailed,
+    ModelQuotaExhausted,
+    ModelRateLimited,
+    ModelRejected,
+    ModelUnavailable,
+)
 from throughline.recall.embedding_model import PROBE, EmbeddingModel
 
 BATCH = 16
@@ -25,26 +31,67 @@ KEPT_DAYS = 7
 ROUND_SECONDS = 10.0
 """Time after which other jobs may run before the next messages are embedded."""
 
-_NOT_OF_THE_TEXT = (ModelAuthenticationFailed, ModelQuotaExhausted)
+LOCKED_SECONDS = 10.0
+"""Pause before messages are read again whose sessions were locked, or had a redaction, when they were to be stored."""
+
+OTHER_MODEL_SECONDS = 60.0
+"""Pause before another process may take a job of another model."""
+
+_NOT_OF_THE_TEXT = (ModelAuthenticationFailed, ModelQuotaExhausted, ModelRateLimited)
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The end of a round of a job that is not done: the pause before the next round.
+
+    `has_failed`: this round achieved nothing.
+    """
+
+    pause: timedelta
+    has_failed: bool = False
+
+
+class Pace:
+    """Requests to the model at most so often: each waits until the one before is long enough ago."""
+
+    def __init__(self, clock: Clock, calls_per_minute: int) -> None:
+        """Allow the first request at once."""
+        self._clock = clock
+        self._seconds = 60 / calls_per_minute
+        self._next = clock.monotonic()
+
+    @property
+    def wait(self) -> timedelta:
+        """How long the next request has to wait."""
+        return timedelta(seconds=max(0.0, self._next - self._clock.monotonic()))
+
+    async def take(self) -> None:
+        """Wait for the time of the next request, which must follow."""
+        await self._clock.sleep(self.wait.total_seconds())
+        self._next = self._clock.monotonic() + self._seconds
 
 
 class EmbedMemories:
     """Embedding of all users' memories."""
 
-    def __init__(self, model: EmbeddingModel, vectors: MemoryVectorRepository) -> None:
+    def __init__(self, model: EmbeddingModel, vectors: MemoryVectorRepository, pace: Pace) -> None:
         """Embed with `model` and store in `vectors`."""
         self._model = model
         self._vectors = vectors
+        self._pace = pace
 
-    async def run(self, subject: str) -> None:
-        """Compute all missing vectors, in batches. `subject` is the job's. Raises the model's errors."""
-        kind = await self._model.kind_of_job(subject)
-        if kind is None:
-            return
+    async def run(self, subject: str) -> Rest | None:
+        """Compute all missing vectors, in batches. `subject` names the model. Raises the model's errors.
+
+        Returns a rest for a job of another model.
+        """
+        if subject != self._model.name:
+            return _of_another_model(subject, self._model)
+        kind = await _kind_of(self._model, self._pace)
         made, after = 0, None
         while batch := await self._vectors.missing(kind, after, BATCH):
-            vectors = await _embed_each(self._model, [memory.text for memory in batch])
+            vectors = await _embed_each(self._model, self._pace, [memory.text for memory in batch])
             stored = [(memory, vector) for memory, vector in zip(batch, vectors, strict=True) if vector is not None]
             if stored:
                 await self._vectors.put(kind.model, [memory for memory, _ in stored], [vector for _, vector in stored])
@@ -52,66 +99,98 @@ class EmbedMemories:
         deleted = await self._vectors.delete_others(kind.model, KEPT_DAYS)
         if made or deleted:
             log.info("memories embedded", model=kind.model, memories=made, old_vectors_deleted=deleted)
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A limit of requests per minute, and the clock that measures it."""
-
-    calls_per_minute: int
-    clock: Clock
-
-    @property
-    def calls_per_round(self) -> int:
-        """Requests after which a round of ROUND_SECONDS ends, at least one."""
-        return max(1, int(self.calls_per_minute * ROUND_SECONDS / 60))
-
-    def pause(self, calls: int, seconds: float) -> timedelta:
-        """Return the pause after which this many calls, made in `seconds`, keep to the rate."""
-        return timedelta(seconds=max(0.0, calls * 60 / self.calls_per_minute - seconds))
-
-
-class EmbedHistory:
-    """Embedding of the messages of all sessions, newest sessions first, at a limited rate."""
-
-    def __init__(self, model: EmbeddingModel, vectors: MessageVectorRepository, rate: Rate) -> None:
-        """Embed with `model` and store in `vectors`."""
-        self._model = model
-        self._vectors = vectors
-        self._rate = rate
-
-    async def run(self, subject: str) -> timedelta | None:
-        """Embed messages for one round. `subject` is the job's. Raises the model's errors.
-
-        Returns the pause before the next round, None if no message is left.
-        """
-        kind = await self._model.kind_of_job(subject)
-        if kind is None:
-            return None
-        started, before, made, newest = self._rate.clock.monotonic(), self._model.requests, 0, None
-        while batch := await self._vectors.missing(kind, newest):
-            vectors = await _embed_each(self._model, batch.texts) if batch.texts else []
-            await self._vectors.put(kind, batch, vectors)
-            made, newest = made + len(vectors), batch.reached[-1].session_id
-            if (calls := self._model.requests - before) >= self._rate.calls_per_round:
-                log.info("messages embedded", model=kind.model, messages=made, calls=calls)
-                return self._rate.pause(calls, self._rate.clock.monotonic() - started)
-        deleted = await self._vectors.delete_others(kind, KEPT_DAYS)
-        if made or deleted:
-            log.info("history embedded", model=kind.model, messages=made, old_sessions_deleted=deleted)
         return None
 
 
-async def _embed_each(model: EmbeddingModel, texts: Sequence[str]) -> list[Vector | None]:
-    """Return a vector for each text, None for one that the model rejects. Rejected batches are halved."""
+class EmbedHistory:
+    """Embedding of the messages of all sessions, newest sessions first."""
+
+    def __init__(self, model: EmbeddingModel, vectors: MessageVectorRepository, pace: Pace, clock: Clock) -> None:
+        """Embed with `model` and store in `vectors`."""
+        self._model = model
+        self._vectors = vectors
+        self._pace = pace
+        self._clock = clock
+
+    async def run(self, subject: str) -> Rest | None:
+        """Embed messages for one round. `subject` names the model. Raises the model's errors.
+
+        Returns the rest before the next round, None if no message is left and no request was made. So the next job
+        keeps to the rate, too.
+        """
+        if subject != self._model.name:
+            return _of_another_model(subject, self._model)
+        done = _Done()
+        try:
+            return await self._round(done)
+        except ModelRateLimited as error:
+            return Rest(timedelta(seconds=error.delay_seconds or 0), has_failed=not done.messages)
+
+    async def _round(self, done: "_Done") -> Rest | None:
+        kind = await _kind_of(self._model, self._pace)
+        ends, newest = self._clock.monotonic() + ROUND_SECONDS, None
+        while batch := await self._vectors.missing(kind, newest):
+            vectors = await _embed_each(self._model, self._pace, batch.texts) if batch.texts else []
+            if not _are_of(kind, vectors):
+                return Rest(self._pace.wait)  # the model has changed: its jobs are queued already
+            done.left_out += len(batch.reached) - await self._vectors.put(kind, batch, vectors)
+            done.messages, newest = done.messages + len(vectors), batch.reached[-1].session_id
+            if self._clock.monotonic() + self._pace.wait.total_seconds() >= ends:
+                log.info("messages embedded", model=kind.model, messages=done.messages)
+                return Rest(self._pace.wait)
+        return await self._finish(kind, done)
+
+    async def _finish(self, kind: VectorKind, done: "_Done") -> Rest | None:
+        deleted = await self._vectors.delete_others(kind, KEPT_DAYS)
+        if done.messages or deleted:
+            log.info("history embedded", model=kind.model, messages=done.messages, old_sessions_deleted=deleted)
+        if done.left_out:
+            return Rest(timedelta(seconds=LOCKED_SECONDS))
+        return Rest(self._pace.wait) if done.messages else None
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a round has done: the messages it embedded, and the sessions that could not be stored."""
+
+    messages: int = 0
+    left_out: int = 0
+
+
+def _of_another_model(subject: str, model: EmbeddingModel) -> Rest:
+    log.info("embedding job of another model left", theirs=subject, ours=model.name)
+    return Rest(timedelta(seconds=OTHER_MODEL_SECONDS), has_failed=True)
+
+
+def _are_of(kind: VectorKind, vectors: Sequence[Vector | None]) -> bool:
+    return all(vector is None or len(vector) == kind.dimensions for vector in vectors)
+
+
+async def _kind_of(model: EmbeddingModel, pace: Pace) -> VectorKind:
+    """Return the kind of the model's vectors; the model is asked how long they are if it was not asked before."""
+    if model.dimensions is None:
+        await pace.take()
+        await model.embed([PROBE])
+    assert model.dimensions is not None  # known after an answer
+    return VectorKind(model.name, model.dimensions)
+
+
+async def _embed_each(model: EmbeddingModel, pace: Pace, texts: Sequence[str]) -> list[Vector | None]:
+    """Return a vector for each text, None for one that the model does not embed.
+
+    A batch that fails is halved until the texts are found that the model refuses, or fails at. Raises the model's error
+    if it fails at any text.
+    """
+    await pace.take()
     try:
         return [*await model.embed(texts)]
-    except ModelRejected as error:
+    except (ModelRejected, ModelUnavailable) as error:
         if isinstance(error, _NOT_OF_THE_TEXT):
             raise
+        await pace.take()
+        await model.embed([PROBE])  # raises if the model fails at every text, which ends the job
         if len(texts) == 1:
             log.warning("text not embedded", model=model.name, error=error.code)
-            await model.embed([PROBE])  # raises if the model rejects every text, which ends the job
             return [None]
     half = len(texts) // 2
-    return [*await _embed_each(model, texts[:half]), *await _embed_each(model, texts[half:])]
+    return [*await _embed_each(model, pace, texts[:half]), *await _embed_each(model, pace, texts[half:])]

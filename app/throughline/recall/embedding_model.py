@@ -8,7 +8,7 @@ import structlog
 
 from throughline.db.jobs.queue import Job, JobQueue
 from throughline.domain.clock import Clock
-from throughline.domain.embedding import Embedder, Vector, VectorKind
+from throughline.domain.embedding import Embedder, Vector
 from throughline.domain.errors import ModelRejected, ModelTimeout, ThroughlineError
 from throughline.execution.breaker import Breakers
 
@@ -16,7 +16,6 @@ TIMEOUT_SECONDS = 5.0
 """Time limit for the model while a memory is stored or a search runs."""
 
 PROBE = "How long are the vectors?"
-_UNKNOWN = "?"
 log = structlog.get_logger(__name__)
 
 
@@ -49,9 +48,9 @@ class EmbeddingModel:
         return self._dependencies.embedder.model
 
     @property
-    def requests(self) -> int:
-        """The number of requests sent to the model so far."""
-        return self._dependencies.embedder.requests
+    def dimensions(self) -> int | None:
+        """The length of the vectors in the model's last answer; None before the first one."""
+        return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return a vector for each text. Raises the model's errors.
@@ -59,7 +58,6 @@ class EmbeddingModel:
         If the vectors have another length than before, the jobs are queued.
         """
         vectors = await self._dependencies.embedder.embed(texts)
-        self._breakers.succeeded(self.name)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in {None, self._dimensions}:
             log.warning("embedding dimensions changed", before=before, now=self._dimensions)
@@ -84,27 +82,15 @@ class EmbeddingModel:
             self._breakers.released(self.name)
             raise
         else:
+            self._breakers.succeeded(self.name)
             return vector
         return None
-
-    async def kind_of_job(self, subject: str) -> VectorKind | None:
-        """Return the kind of vectors that the job makes; None if the job is another model's.
-
-        The subject is the model's name and its vectors' length if known. Otherwise the model is asked for the length.
-        """
-        model, _, dimensions = subject.rpartition(" ")
-        if model != self.name:
-            log.info("embedding job of another model skipped", theirs=model, ours=self.name)
-            return None
-        if dimensions.isdigit():
-            self._dimensions = int(dimensions)
-        return VectorKind(model, self._dimensions or len((await self.embed([PROBE]))[0]))
 
     async def embed_soon(self) -> None:
         """Queue the jobs that compute missing vectors; if that fails, the schedule queues them later."""
         for kind in self._dependencies.job_kinds:
             try:
-                await self._dependencies.jobs.enqueue(Job(kind, f"{self.name} {self._dimensions or _UNKNOWN}"))
+                await self._dependencies.jobs.enqueue(Job(kind, self.name))
             except ThroughlineError as error:
                 log.warning("embedding job not enqueued", kind=kind, error=error.code)
 

@@ -3,10 +3,13 @@
 import asyncio
 from dataclasses import dataclass, replace
 
+import structlog
+
 from throughline.db.search.message_vectors import MessageVectorRepository, Scope
 from throughline.db.search.query import ReadQuery
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.embedding import VectorKind
+from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message
 from throughline.domain.recall import Found, HistoryQuery, Place
@@ -16,12 +19,17 @@ from throughline.recall.fuse_rankings import fuse
 DEPTH = 100
 """Messages taken from each ranking before the two are combined; more than a search may return."""
 
+MODEL_SECONDS = 2.0
+"""Time limit for the model while a search waits."""
+
 K = 10
 MEANING_WEIGHT = 0.5
 """The constant of the fusion, and the weight of the order by meaning; that of the order by words is 1.
 
 Measured by benchmarks/retrieval.py: the order by words is the better one, and its first results matter most.
 """
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +74,13 @@ class HistorySearch:
 
 
 async def _nearest(vectors: MessageVectors, scope: Scope, read: ReadQuery) -> tuple[Place, ...]:
-    """Return the places of the messages nearest in meaning, empty if the model does not answer in time."""
-    vector = await vectors.model.embed_in_time(read.text)
+    """Return the places of the messages nearest in meaning; empty if the model or the database fails."""
+    vector = await vectors.model.embed_in_time(read.text, MODEL_SECONDS)
     if vector is None:
         return ()
-    return await vectors.repository.nearest(scope, VectorKind(vectors.model.name, len(vector)), vector, DEPTH)
+    kind = VectorKind(vectors.model.name, len(vector))
+    try:
+        return await vectors.repository.nearest(scope, kind, vector, DEPTH)
+    except ThroughlineError as error:
+        log.warning("search by meaning failed", error=error.code)
+        return ()

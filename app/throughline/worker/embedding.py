@@ -1,10 +1,12 @@
-"""The side job that embeds messages, in rounds between which other jobs may run."""
+"""The side jobs that embed texts, in rounds between which other jobs may run."""
 
-from throughline.recall.embed_missing import EmbedHistory
+from collections.abc import Awaitable, Callable
+
+from throughline.recall.embed_missing import Rest
 from throughline.worker.jobs import NotDone
 
 
-async def embed_history(history: EmbedHistory, subject: str) -> NotDone | None:
-    """Embed messages for one round. Raises the model's errors, and DatabaseUnavailable."""
-    pause = await history.run(subject)
-    return None if pause is None else NotDone(pause)
+async def embed_in_rounds(run: Callable[[str], Awaitable[Rest | None]], subject: str) -> NotDone | None:
+    """Do one round of an embedding job. Raises the model's errors, and DatabaseUnavailable."""
+    rest = await run(subject)
+    return None if rest is None else NotDone(rest.pause, has_failed=rest.has_failed)

@@ -3,7 +3,7 @@
 import math
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fakes.provider_double.json_types import Json
@@ -18,20 +18,22 @@ MEANINGS = {"feline": "cat", "kitten": "cat", "automobile": "car", "beverage": "
 """Words that mean the same: only vectors know."""
 
 _WORD = re.compile(r"\w+")
-EmbeddingFailure = Literal["", "down", "hang", "quota", "nonsense"]
+EmbeddingFailure = Literal["", "down", "hang", "quota", "rate", "nonsense"]
 
 
 @dataclass(slots=True)
 class EmbeddingDouble:
     """What the endpoint does: `dimensions` are the model's own, a text may have `max_tokens` words.
 
-    A text with the word `refused_word` is declined. `requests` are the texts of every request that came, in order.
+    A text with the word `refused_word` is declined; the server fails at one with `broken_word`.
+    `requests` are the texts of every request that came, in order.
     """
 
     dimensions: int = 64
     max_tokens: int = 8192
     failure: EmbeddingFailure = ""
     refused_word: str = ""
+    broken_word: str = ""
     requests: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
@@ -42,6 +44,7 @@ class EmbeddingDouble:
     def reset(self) -> None:
         """Be as at the beginning."""
         self.dimensions, self.max_tokens, self.failure, self.refused_word = 64, 8192, "", ""
+        self.broken_word = ""
         self.requests.clear()
 
     def answer(self, body: Json) -> Reply:
@@ -56,6 +59,9 @@ class EmbeddingDouble:
         self.requests.append(texts)
         if self.failure == "hang":
             return Reply((), ending=Ending.HANG)
+        if self.failure == "rate":
+            refused = Refused("Rate limit reached. Please try again in 7s.", status=429, code="rate_limit_exceeded")
+            return replace(refusal_reply(refused), headers=(("retry-after", "7"),))
         self._fail()
         self._check(texts)
         dimensions = body.get("dimensions") or self.dimensions
@@ -73,6 +79,8 @@ class EmbeddingDouble:
 
     def _check(self, texts: tuple[str, ...]) -> None:
         for text in texts:
+            if self.broken_word and self.broken_word in _WORD.findall(text):
+                raise Refused("Input is too large to process.", status=500, type="server_error")
             if self.refused_word and self.refused_word in _WORD.findall(text):
                 raise Refused("The content was filtered.", code="content_filter")
             if _tokens(text) > self.max_tokens:

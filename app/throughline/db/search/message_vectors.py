@@ -5,6 +5,7 @@ angle between two vectors (Charikar, "Similarity Estimation Techniques from Roun
 of 1,536 dimensions takes 192 bytes instead of 6,144, and no extension is needed to store and compare it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,14 +25,23 @@ BATCH_CHARACTERS = 160_000
 TEXT_CHARACTERS = 4_000
 """Length up to which a message is embedded: one vector says little about a longer text."""
 
+CHANCE_DEVIATIONS = 4
+"""How far below half of the dimensions the differing bits of a near message have to be, in standard deviations.
+
+Two vectors without a relation differ in half of their bits, give or take sqrt(dimensions) / 2. Measured: a bar of four
+deviations costs no recall, one of five costs some.
+"""
+
 READ_MESSAGES = 256
 """Most messages read at once. Some have nothing to embed, such as tool results."""
 
 _MISSING = sql("""
     with due as (
         select s.id, s.redaction_count, coalesce(e.through_position, 0) as through
-        from sessions s left join embedded_sessions e
-            on e.session_id = s.id and e.model = :model and e.dimensions = :dimensions
+        from sessions s left join lateral (
+            select * from embedded_sessions e
+            where e.session_id = s.id and e.model = :model and e.dimensions = :dimensions offset 0
+        ) e on true
         where s.message_count > coalesce(e.through_position, 0)
             and (cast(:newest as uuid) is null or s.id <= :newest)
         order by s.id desc limit :messages
@@ -48,24 +58,27 @@ _MISSING = sql("""
     ) m
     order by due.id desc, m.position limit :messages
 """)
-# The lock waits for a redaction under way and holds up the next one, so that no removed text leaves a vector.
+# The lock holds up a redaction, so that no removed text leaves a vector. It waits for none: a session that is locked is
+# left out, and the turns of the others do not wait with it.
 _PUT = sql("""
     with kept as (
         select s.id, r.through from sessions s join unnest(cast(:sessions as uuid[]), cast(:redactions as integer[]),
             cast(:through as integer[])) as r (session_id, redaction_count, through)
             on r.session_id = s.id and r.redaction_count = s.redaction_count
-        order by s.id for share of s
+        order by s.id for share of s skip locked
     ), reached as (
         insert into embedded_sessions as e (session_id, model, dimensions, through_position)
         select kept.id, :model, :dimensions, kept.through from kept
         on conflict (session_id, model, dimensions) do update
             set through_position = greatest(e.through_position, excluded.through_position), updated_at = now()
+    ), embedded as (
+        insert into message_embeddings (session_id, model, dimensions, position, signs)
+        select kept.id, :model, :dimensions, v.position, cast(v.signs as bit varying)
+        from unnest(cast(:vector_sessions as uuid[]), cast(:positions as integer[]), cast(:signs as text[]))
+            as v (session_id, position, signs) join kept on kept.id = v.session_id
+        on conflict do nothing
     )
-    insert into message_embeddings (session_id, model, dimensions, position, signs)
-    select kept.id, :model, :dimensions, v.position, cast(v.signs as bit varying)
-    from unnest(cast(:vector_sessions as uuid[]), cast(:positions as integer[]), cast(:signs as text[]))
-        as v (session_id, position, signs) join kept on kept.id = v.session_id
-    on conflict do nothing
+    select id from kept
 """)
 _NEAREST = """
     with {bounds}, asked as materialized (
@@ -80,6 +93,7 @@ _NEAREST = """
         where e.session_id = scope.id and e.model = :model and e.dimensions = :dimensions offset 0
     ) b join bounds on b.position > bounds.low and b.position < bounds.high
             and (b.session_id is distinct from own_session or b.position < own_position)
+            and bit_count(b.signs # asked.signs) <= :most_differing
         {filtered}
     order by bit_count(b.signs # asked.signs), b.session_id desc, b.position desc limit :limit
 """
@@ -145,13 +159,14 @@ class MessageVectorRepository:
         )
         return _batch(rows) if rows else None
 
-    async def put(self, kind: VectorKind, read: UnembeddedMessages, vectors: Sequence[Vector | None]) -> None:
-        """Store a vector for each text, and how far the sessions are done. None: the model refused the text.
+    async def put(self, kind: VectorKind, read: UnembeddedMessages, vectors: Sequence[Vector | None]) -> int:
+        """Store a vector of this kind for each text, and how far the sessions are done; return how many were stored.
 
-        Nothing is stored for a session that was erased, or had a redaction, since it was read.
+        None stands for a text that the model refused. A session is left out if it is locked, and if it was erased or
+        had a redaction since it was read.
         """
         stored = [(place, vector) for place, vector in zip(read.places, vectors, strict=True) if vector is not None]
-        await self._transactions.fetch(
+        rows = await self._transactions.fetch(
             _PUT,
             model=kind.model,
             dimensions=kind.dimensions,
@@ -162,14 +177,19 @@ class MessageVectorRepository:
             positions=[place.position for place, _ in stored],
             signs=[signs_of(vector) for _, vector in stored],
         )
+        return len(rows)
 
     async def nearest(self, asked: Scope, kind: VectorKind, vector: Vector, limit: int) -> tuple[Place, ...]:
-        """Return the places of the nearest messages, nearest first; only vectors of this kind count."""
+        """Return the places of the nearest messages, nearest first; only vectors of this kind count.
+
+        A message that is hardly nearer than chance makes two vectors is not found.
+        """
         parameters = {
             **scope_of(asked.owner_id, asked.session_id, asked.only),
             "model": kind.model,
             "dimensions": kind.dimensions,
             "signs": signs_of(vector),
+            "most_differing": int(kind.dimensions / 2 - CHANCE_DEVIATIONS * math.sqrt(kind.dimensions) / 2),
             "limit": limit,
         }
         if is_positional(asked.only):

@@ -25,7 +25,6 @@ _BEFORE_MESSAGES = (
     sql("delete from summaries where session_id = :id"),
     sql("delete from search_terms where session_id = :id"),
     sql("delete from search_blocks where session_id = :id"),
-    sql("delete from embedded_sessions where session_id = :id"),
 )
 _AFTER_MESSAGES = (
     # The run's row is locked before its events are deleted, because retention may delete them concurrently.

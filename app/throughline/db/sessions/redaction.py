@@ -1,7 +1,7 @@
 """Redaction of a message: a marker replaces its text, and all data derived from the text is deleted.
 
-Derived data are segments and versions of the summary, the search index, the embedding, the run's input and events, and
-the title.
+Derived data are segments and versions of the summary, the search index, the embedding (by a trigger), the run's input
+and events, and the title.
 Results of recall tools that quoted the message, directly or through another result, are redacted too.
 
 The summary returns to the newest version that does not cover the message. Messages after that version's cursor are
@@ -71,7 +71,6 @@ _CLEAN = (
             and b.through_position >= :first and t.session_id = b.session_id and t.from_position = b.from_position
     """),
     sql("delete from search_blocks where session_id = :session_id and through_position >= :first"),
-    sql("delete from message_embeddings where session_id = :session_id and position = any(:positions)"),
     sql("delete from summary_versions where session_id = :session_id and through_position >= :first"),
     sql("""
         delete from summaries t where t.session_id = :session_id and exists (

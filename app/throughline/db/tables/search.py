@@ -58,7 +58,7 @@ class EmbeddedSessionRow(Base):
 
     __tablename__ = "embedded_sessions"
 
-    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), primary_key=True)
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True)
     model: Mapped[str] = mapped_column(Text, primary_key=True)
     dimensions: Mapped[int] = mapped_column(primary_key=True)
     through_position: Mapped[int]
@@ -66,7 +66,10 @@ class EmbeddedSessionRow(Base):
 
 
 class MessageEmbeddingRow(Base):
-    """The signs of a message's embedding vector: 1 for a value above 0; see db/search/message_vectors.py."""
+    """The signs of a message's embedding vector: 1 for a value above 0; see db/search/message_vectors.py.
+
+    A redaction of the message deletes the row, by a trigger.
+    """
 
     __tablename__ = "message_embeddings"
     __table_args__ = (
@@ -75,6 +78,7 @@ class MessageEmbeddingRow(Base):
             ["embedded_sessions.session_id", "embedded_sessions.model", "embedded_sessions.dimensions"],
             ondelete="CASCADE",
         ),
+        CheckConstraint("length(signs) = (dimensions + 3) / 4 * 4", name="signs_length"),
         {"postgresql_with": vacuumed(1_000)},
     )
 
