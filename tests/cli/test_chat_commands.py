@@ -246,3 +246,23 @@ async def test_an_agent_that_is_not_the_sessions_is_a_usage_error(service: Comma
 
     assert result.exit_code == 2
     assert "belongs to the agent assistant" in result.stderr
+
+
+async def test_another_agent_answers_in_the_same_session(service: CommandStage) -> None:
+    service.api.turns.scripts = [said("one"), said("two")]
+
+    result = await service.run("chat", typed="hi\n/agent researcher\nand now\n/agent\n")
+    unknown = await service.run("chat", typed="/agent nobody\n")
+
+    assert result.stdout.splitlines()[:3] == ["one", "researcher answers from the next message on.", "two"]
+    assert "researcher answers. The agents are: assistant" in result.stdout
+    assert "There is no agent 'nobody'. The service has: assistant" in unknown.stderr
+
+
+async def test_before_the_first_message_the_new_session_gets_the_agent(service: CommandStage) -> None:
+    service.api.turns.scripts = [said("one")]
+
+    await service.run("chat", typed="/agent researcher\nhi\n")
+
+    async with service.api.client() as client:
+        assert [row["agent"] for row in (await client.get("/v1/sessions")).json()["data"]] == ["researcher"]

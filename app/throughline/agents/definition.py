@@ -1,6 +1,7 @@
 """An agent as the rest of the service uses it: one frozen value, independent of the agent file's form."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,6 +14,20 @@ class RecallReach(StrEnum):
 
     SESSION = "session"
     USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackModel:
+    """A model that takes an agent's calls while the models before it are unavailable.
+
+    `window` is that of this model, None for its own.
+    """
+
+    model: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    window: int | None = None
+    parameters: ModelParameters = NO_PARAMETERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +55,19 @@ class AgentDefinition:
     description: str = ""
     recall: RecallReach = RecallReach.SESSION
     parameters: ModelParameters = NO_PARAMETERS
+    fallback_models: tuple[FallbackModel, ...] = ()
+    is_fallback: bool = False
+
+    def fallbacks(self) -> Iterator["AgentDefinition"]:
+        """Yield the agent with each of its fallback models; `is_fallback` marks it, and it has only the later ones."""
+        for number, fallback in enumerate(self.fallback_models, start=1):
+            yield replace(
+                self,
+                model=fallback.model,
+                base_url=fallback.base_url,
+                api_key_env=fallback.api_key_env,
+                parameters=fallback.parameters,
+                context=replace(self.context, window=fallback.window),
+                fallback_models=self.fallback_models[number:],
+                is_fallback=True,
+            )

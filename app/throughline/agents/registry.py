@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from throughline.agents.definition import AgentDefinition
+from throughline.agents.definition import AgentDefinition, FallbackModel
 from throughline.agents.read_file import read_agent_file
 from throughline.agents.section import Section
-from throughline.agents.yaml_schema import AgentFile, ContextSection
+from throughline.agents.yaml_schema import AgentFile, ContextSection, FallbackSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
@@ -128,6 +128,13 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         description=file.description,
         recall=file.recall,
         parameters=file.parameters.read(),
+        fallback_models=tuple(map(_fallback, file.fallback_models)),
+    )
+
+
+def _fallback(section: FallbackSection) -> FallbackModel:
+    return FallbackModel(
+        section.model, section.base_url, section.api_key_env, section.window, section.parameters.read()
     )
 
 

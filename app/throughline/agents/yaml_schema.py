@@ -221,6 +221,21 @@ class ContextSection(Section):
         return value
 
 
+class FallbackSection(Section):
+    """One of `fallback_models`: a model's name, or this mapping."""
+
+    model: Line
+    base_url: Address | None = None
+    api_key_env: Variable | None = None
+    window: int | None = policy_field(ContextPolicy, "window")
+    parameters: ParametersSection = ParametersSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, given: object) -> object:
+        return {"model": given} if isinstance(given, str) else given
+
+
 class AgentFile(Section):
     """A whole agent file."""
 
@@ -236,6 +251,7 @@ class AgentFile(Section):
     recall: RecallReach = policy_field(AgentDefinition, "recall")
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
     parameters: ParametersSection = ParametersSection()
+    fallback_models: list[FallbackSection] = Field(default_factory=list, max_length=5)
     context: ContextSection = ContextSection()
 
     @field_validator("api_key_env")

@@ -73,6 +73,20 @@ async def start_new(state: ChatState, _argument: str) -> None:
     state.screen.say(f"The next message begins a new session with {state.agent}.")
 
 
+async def change_agent(state: ChatState, name: str) -> None:
+    """Let another agent answer from the next message on, or list the agents."""
+    known = ", ".join(agent.name for agent in await state.client.agents())
+    if not name:
+        state.screen.say(f"{state.agent} answers. The agents are: {known}.")
+        return
+    if name not in known.split(", "):
+        raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {known}.")
+    if state.session is not None:
+        state.session = await state.client.change_agent(state.session.id, name)
+    state.agent = name
+    state.screen.say(f"{name} answers from the next message on.")
+
+
 async def show_help(state: ChatState, _argument: str) -> None:
     """Print the commands."""
     width = max(len(command.usage) for command in COMMANDS.values())
@@ -105,6 +119,7 @@ COMMANDS = {
         ChatCommand("/sessions", "the newest sessions", list_sessions),
         ChatCommand("/resume ID|NUMBER", "continue another session", resume),
         ChatCommand("/new", "begin a new session", start_new),
+        ChatCommand("/agent [NAME]", "let another agent answer from the next message on", change_agent),
         ChatCommand("/help", "this list", show_help),
         ChatCommand("/quit", "leave (also Ctrl-D)", leave),
     )

@@ -133,6 +133,11 @@ class ServiceClient:
         change = {"summary_instructions": instructions}
         return read_json(SessionOut, (await self._send("PATCH", f"/v1/sessions/{session_id}", json=change)).content)
 
+    async def change_agent(self, session_id: str, agent: str) -> SessionOut:
+        """Let another agent answer in the session from the next message on."""
+        reply = await self._send("PATCH", f"/v1/sessions/{session_id}", json={"agent": agent})
+        return read_json(SessionOut, reply.content)
+
     async def preview(self, session_id: str, content: str) -> PreviewOut:
         """Return the plan for the model call that `content` would cause; '' stands for an empty message."""
         body: JsonObject = {"content": content} if content else {}

@@ -16,15 +16,20 @@ from throughline.ports.models import ChatModel
 from throughline.turn.state import Turn
 
 MAX_TRIES = 4
+TRIES_BEFORE_FALLBACK = 2
+"""Tries of a model after which a fallback model is called: it answers sooner than the first one may recover."""
+
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 log = structlog.get_logger(__name__)
 
 
-async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+async def call_model(
+    turn: Turn, model: ChatModel, request: ModelRequest, *, most_tries: int = MAX_TRIES
+) -> AnswerComplete:
     """Stream one answer to the readers and return it as a whole.
 
-    Raises a ModelRejected error at once. Raises a ModelUnavailable error after MAX_TRIES, or if the provider asks to
+    Raises a ModelRejected error at once. Raises a ModelUnavailable error after `most_tries`, or if the provider asks to
     wait longer than the turn's deadline allows. Raises TurnTimeout at the deadline.
     """
     tries = 0
@@ -35,13 +40,13 @@ async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> Ans
         except ModelUnavailable as error:
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             pause = _pause(error, tries)
-            if tries >= MAX_TRIES or turn.dependencies.clock.monotonic() + pause >= turn.deadline:
+            if tries >= most_tries or turn.dependencies.clock.monotonic() + pause >= turn.deadline:
                 raise
             log.info("model call retried", model=model.name, error=error.code, tries=tries, pause=pause)
         except ModelRejected as error:
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             raise
-        _reset_shown_text(turn)
+        reset_shown_text(turn)
         await turn.dependencies.clock.sleep(pause)
 
 
@@ -84,7 +89,7 @@ def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> Non
         )
 
 
-def _reset_shown_text(turn: Turn) -> None:
+def reset_shown_text(turn: Turn) -> None:
     """Tell readers to discard the text of the failed try."""
     if turn.events.shown_text:
         turn.events.emit(AnswerReset(turn.attempt))

@@ -32,6 +32,10 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             model = models.get(agent.model, agent.base_url, agent.api_key_env)
         with _locating_errors(f"agent {agent.name}", "parameters"):
             model.check_parameters(agent.parameters)
+        for fallback in agent.fallback_models:
+            with _locating_errors(f"agent {agent.name}", f"fallback_models: {fallback.model}"):
+                other = models.get(fallback.model, fallback.base_url, fallback.api_key_env)
+                other.check_parameters(fallback.parameters)
         with _locating_errors(f"agent {agent.name}", "summary.model"):
             models.get(summary.model, summary.base_url, summary.api_key_env)
         with _locating_errors(f"agent {agent.name}", "tools"):

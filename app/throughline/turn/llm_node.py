@@ -12,13 +12,15 @@ from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
 from throughline.domain.events import MessageCompleted, ToolCalled
+from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Usage
 from throughline.domain.text import clean_text, is_blank
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.turn.call_model import call_model
+from throughline.turn.call_fallback import call_first_available
+from throughline.turn.call_model import MAX_TRIES, TRIES_BEFORE_FALLBACK, call_model
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.state import Turn, TurnState, present
@@ -45,12 +47,16 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     smaller prompt is sent.
     """
     turn, conversation = runtime.context, present(state.conversation)
-    result = await _call_with_retries(turn, present(state.agent), conversation, state.quotations)
+
+    async def call(agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
+        return await _call_with_retries(turn, agent, conversation, state.quotations)
+
+    result = await call_first_available(turn, present(state.agent), conversation, call)
     agent, conversation, step = result.agent, result.context.conversation, result.step
     if not _may_use_tools(agent, conversation):
         step = without_calls(step)
     step = with_new_ids(step, conversation)
-    message = await count_new(_as_message(step, state), agent.counter)
+    message = await count_new(_as_message(step, state, agent), agent.counter)
     found: dict[str, object] = {
         "agent": agent,
         "conversation": conversation,
@@ -62,8 +68,8 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         return {**found, "answer": message}
     stored = await store_step(turn, f"assistant:{rounds(conversation)}", message)
     turn.events.emit(MessageCompleted(stored))
-    for call in step.tool_calls:
-        turn.events.emit(ToolCalled(call))
+    for tool_call in step.tool_calls:
+        turn.events.emit(ToolCalled(tool_call))
     return {**found, "conversation": conversation.with_own(stored)}
 
 
@@ -147,7 +153,9 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
     )
-    step = await call_model(turn, agent.model, request)
+    has_fallback = bool(agent.definition.fallback_models)
+    tries = TRIES_BEFORE_FALLBACK if has_fallback else MAX_TRIES
+    step = await call_model(turn, agent.model, request, most_tries=tries)
     is_sent_as_counted = request.may_call_tools or not request.tools
     if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
@@ -182,13 +190,16 @@ def _log_context(turn: Turn, result: ModelCallResult, stages: tuple[str, ...]) -
     )
 
 
-def _as_message(step: AnswerComplete, state: TurnState) -> NewMessage:
+def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> NewMessage:
+    metadata: dict[str, JsonValue] = {"finish_reason": "length"} if step.finish_reason == "length" else {}
+    if agent.definition.is_fallback:
+        metadata["fallback_model"] = agent.model.name
     return NewMessage(
         role=Role.ASSISTANT,
         content=clean_text(step.text),
         source=state.claimed.run.source,
         tool_calls=step.tool_calls,
-        metadata={"finish_reason": step.finish_reason} if step.finish_reason == "length" else {},
+        metadata=metadata,
     )
 
 

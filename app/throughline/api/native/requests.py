@@ -139,6 +139,9 @@ class ChangeSession(BaseModel):
         max_length=MAX_INSTRUCTIONS,
         description="what every summary of the session has to keep; empty: nothing special",
     )
+    agent: str = Field(
+        "", max_length=64, description="the agent that answers from the next message on; queued messages keep theirs"
+    )
 
 
 Text: TypeAlias = Annotated[

@@ -69,7 +69,7 @@ async def get_session(session_id: str, call: Reader) -> Response:
 
 @router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
 async def change_session(request: Request, session_id: str, call: Writer) -> Response:
-    """Change title, metadata, archived mark or summary instructions; omitted fields stay as they are."""
+    """Change title, metadata, archived mark, summary instructions or agent; omitted fields stay as they are."""
     found = session_id_of(session_id)
     body = await read_body(request, ChangeSession)
     given = body.model_fields_set
@@ -78,6 +78,7 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
         metadata=body.metadata if "metadata" in given else None,
         archived=body.archived if "archived" in given else None,
         summary_instructions=clean_text(body.summary_instructions) if "summary_instructions" in given else None,
+        agent=call.services.agents.get(body.agent).name if "agent" in given else None,
     )
     session = await call.services.database.sessions.update(call.owner_id, found, change)
     return JsonResponse(SessionOut.render(session))

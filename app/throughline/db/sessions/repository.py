@@ -61,7 +61,8 @@ _UPDATE = sql(
     """
     update sessions s set title = coalesce(:title, s.title), archived = coalesce(:archived, s.archived),
         metadata = coalesce(cast(:metadata as jsonb), s.metadata),
-        summary_instructions = coalesce(:summary_instructions, s.summary_instructions), updated_at = now()
+        summary_instructions = coalesce(:summary_instructions, s.summary_instructions),
+        agent = coalesce(:agent, s.agent), updated_at = now()
     where s.id = :id and s.owner_id = :owner_id
     returning {session_columns}
 """,
@@ -101,6 +102,7 @@ class SessionChange:
     metadata: JsonObject | None = None
     archived: bool | None = None
     summary_instructions: str | None = None
+    agent: str | None = None
 
 
 class Announcements(Protocol):
@@ -187,6 +189,7 @@ class SessionRepository:
             "archived": change.archived,
             "metadata": None if change.metadata is None else to_json(change.metadata),
             "summary_instructions": change.summary_instructions,
+            "agent": change.agent,
         }
         if change.summary_instructions is None:
             return _one(await self._transactions.fetch(_UPDATE, **key, **values), session_id)
