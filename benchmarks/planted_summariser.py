@@ -12,6 +12,7 @@ from benchmarks.planted_conversation import CORRECTION, WITHDRAWAL, Fact, Plante
 from throughline.context.measure import Count
 from throughline.domain.message import text_of
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Usage
 
 WINDOW_TOKENS = 16_384
@@ -63,6 +64,14 @@ class LossySummariser:
     calibration_key: str = "double"
     context_limit: int = WINDOW_TOKENS
     has_known_tokenizer: bool = True
+
+    @property
+    def window(self) -> ModelWindow:
+        """Return the window of the benchmark."""
+        return ModelWindow(self.context_limit, WindowOrigin.TABLE)
+
+    async def ask_window(self) -> None:
+        """Ask nobody."""
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Take all."""

@@ -21,6 +21,7 @@ from chaos.trace import Tracer
 from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
 from throughline.domain.message import ToolCall
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.llm.registry import ModelRegistry
@@ -105,6 +106,13 @@ class _TracedModel:
     @property
     def has_known_tokenizer(self) -> bool:
         return self._model.has_known_tokenizer
+
+    @property
+    def window(self) -> ModelWindow:
+        return self._model.window
+
+    async def ask_window(self) -> None:
+        await self._model.ask_window()
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""

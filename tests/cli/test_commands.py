@@ -13,6 +13,7 @@ from fakes.command_stage import CommandStage
 from fakes.fake_dependencies import FakeWorld
 from fakes.stage import AGENT
 from fakes.wire_shapes import session_out
+from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.cli.client import ServiceClient
 from throughline.cli.commands_sessions import draw_sessions
@@ -21,6 +22,7 @@ from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptio
 from throughline.cli.replies import read_json
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.wire.sessions import SessionOut
 
 Throughline = Callable[..., Result]
@@ -63,6 +65,29 @@ async def test_agents_are_listed_with_their_text_as_it_is(service: CommandStage)
 
     assert "other" in result.stdout
     assert "[b]assistant[/b]" in result.stdout
+
+
+async def unknown_window(_agent: AgentDefinition) -> ModelWindow:
+    return ModelWindow(8192, WindowOrigin.UNKNOWN)
+
+
+async def test_agents_are_listed_with_their_windows(service: CommandStage) -> None:
+    listed = await service.run("agents")
+    shown = await service.run("agents", "assistant")
+
+    assert "40,960" in listed.stdout
+    assert "assumed" not in listed.stdout + listed.stderr
+    assert "window: 40960\nwindow_from: server" in shown.stdout
+
+
+@pytest.mark.parametrize("dependencies", [{"agent_window": unknown_window}])
+async def test_an_assumed_window_is_marked_and_the_setting_named(service: CommandStage) -> None:
+    listed = await service.run("agents")
+    shown = await service.run("agents", "assistant")
+
+    assert "8,192 (assumed)" in listed.stdout
+    assert "set context.window in the agent file" in listed.stderr
+    assert "window: 8192\nwindow_from: unknown (assumed; set context.window in the agent file)" in shown.stdout
 
 
 async def test_without_an_address_the_service_is_opened_where_the_data_lies(

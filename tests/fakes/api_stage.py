@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from fakes.in_process_server import serving
 from fakes.scripted_turns import REPORT, ScriptedTurns
 from fakes.waiting import HANG_SECONDS
+from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.api.app import create_app
 from throughline.api.http.config import ApiConfig
@@ -31,6 +32,7 @@ from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
+from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.principal import Scope
 from throughline.recall.history_search import HistorySearch
 from throughline.recall.memory_service import MemoryService
@@ -57,6 +59,9 @@ PREVIEW = Preview(
     ),
 )
 """What the scripted plan says for every message but "too much", for which there is none."""
+
+WINDOW = ModelWindow(40_960, WindowOrigin.SERVER, "vLLM")
+"""What is told of every agent that names no window."""
 
 
 class WallClock:
@@ -209,10 +214,16 @@ def set_stage(
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
         check_ready=check_ready,
         count_message=count_message,
+        agent_window=_agent_window,
         clock=WallClock(),
     )
     services = replace(services, **(dependencies or {}))  # type: ignore[arg-type]  # fields by name
     return ApiStage(database, turns, pins, services, create_app(services, config))
+
+
+async def _agent_window(agent: AgentDefinition) -> ModelWindow:
+    written = agent.context.window
+    return WINDOW if written is None else ModelWindow(written, WindowOrigin.AGENT_FILE)
 
 
 @cache

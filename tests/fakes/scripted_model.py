@@ -8,6 +8,7 @@ from typing import TypeAlias
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import ToolCall
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
 from throughline.ports.models import ChatModel
 
@@ -65,6 +66,8 @@ class ScriptedModel:
 
     def __init__(self, *steps: Step, context_limit: int = 8192) -> None:
         self.context_limit = context_limit
+        self.window_origin = WindowOrigin.TABLE
+        self.times_asked = 0
         self.requests: list[ModelRequest] = []
         self._steps = list(steps)
         self.by_request: Callable[[ModelRequest], Step] | None = None
@@ -75,6 +78,13 @@ class ScriptedModel:
     @property
     def unused(self) -> int:
         return len(self._steps)
+
+    @property
+    def window(self) -> ModelWindow:
+        return ModelWindow(self.context_limit, self.window_origin)
+
+    async def ask_window(self) -> None:
+        self.times_asked += 1
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Take all."""

@@ -23,6 +23,7 @@ from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.registry import ModelRegistry
+from throughline.prompting.agent_windows import log_windows
 from throughline.prompting.calibrate import CalibrationCache
 from throughline.recall.history_search import HistorySearch
 from throughline.settings import Settings, remove_tracing_variables
@@ -113,8 +114,10 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
 
 
 async def _check_agents(dependencies: TurnDependencies) -> None:
-    """Raise if an agent cannot be used, and load the token counters of all agents."""
-    for agent in await check_agents(dependencies):
+    """Raise if an agent cannot be used, log the windows, and load the token counters of all agents."""
+    agents = await check_agents(dependencies)
+    log_windows(agents)
+    for agent in agents:
         await warm_counter(agent.counter)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from throughline.api.http.services import Readiness, Services
 from throughline.assembly.runtime import Runtime
 from throughline.db.connection.migrations import head_revision
+from throughline.prompting.agent_windows import agent_window
 from throughline.slack.health import SlackHealth
 from throughline.turn.submit import submit_message
 
@@ -31,6 +32,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         render_metrics=runtime.metrics.render,
         check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
         count_message=context.count,
+        agent_window=partial(agent_window, runtime.turn_dependencies),
         clock=runtime.turn_dependencies.clock,
     )
 

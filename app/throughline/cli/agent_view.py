@@ -6,9 +6,23 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from throughline.cli.printable import printable
+from throughline.domain.model_window import WindowOrigin
 from throughline.wire.service import AgentOut
 
 INDENT = "  "
+WINDOW_FROM = {
+    "agent file": "agent file (context.window)",
+    "learned": "learned (a provider's refusal named it)",
+    "server": "server (the model's server reports it)",
+    "profile": "profile (of the model in LangChain)",
+    "table": "table (of well-known models in the service)",
+    "unknown": "unknown (assumed; set context.window in the agent file)",
+}
+
+
+def drawn_window(agent: AgentOut) -> str:
+    """Return the agent's window for a table, with a mark if it is assumed."""
+    return f"{agent.window:,} (assumed)" if agent.window_from == WindowOrigin.UNKNOWN else f"{agent.window:,}"
 
 
 def draw_agent(agent: AgentOut) -> Text:
@@ -17,6 +31,8 @@ def draw_agent(agent: AgentOut) -> Text:
         "name": agent.name,
         "description": agent.description,
         "model": agent.model or "(the setting DEFAULT_LLM)",
+        "window": agent.window,
+        "window_from": WINDOW_FROM.get(agent.window_from, agent.window_from),
         "tools": list(agent.tools),
         "max_tool_rounds": agent.max_tool_rounds,
         "parameters": agent.parameters,

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from throughline.cli.agent_view import draw_agent
+from throughline.cli.agent_view import draw_agent, drawn_window
 from throughline.cli.chat import chat
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import ServiceClient
@@ -14,6 +14,7 @@ from throughline.cli.connection import Target, asynchronous, open_client, target
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import InvalidInput
+from throughline.domain.model_window import WindowOrigin
 from throughline.wire.service import AgentOut
 
 DEFAULT_AGENT = "assistant"
@@ -49,7 +50,7 @@ async def agents_command(name: str | None, target: Target) -> None:
     async with open_client(target) as client:
         agents = await client.agents()
     if name is None:
-        Screen().draw(_agents_table(agents))
+        _list_agents(Screen(), agents)
         return
     found = next((agent for agent in agents if agent.name == name), None)
     if found is None:
@@ -80,9 +81,15 @@ def _no_agent(name: str, agents: tuple[AgentOut, ...]) -> InvalidInput:
     return InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {known}.")
 
 
+def _list_agents(screen: Screen, agents: tuple[AgentOut, ...]) -> None:
+    screen.draw(_agents_table(agents))
+    if any(agent.window_from == WindowOrigin.UNKNOWN for agent in agents):
+        screen.warn("assumed: nothing says what the model takes; set context.window in the agent file")
+
+
 def _agents_table(agents: tuple[AgentOut, ...]) -> Table:
-    table = Table("Agent", "Model", "Tools", "Description", box=None, pad_edge=False)
+    table = Table("Agent", "Model", "Window", "Tools", "Description", box=None, pad_edge=False)
     for agent in agents:
-        cells = (agent.name, agent.model or "default", ", ".join(agent.tools), agent.description)
+        cells = (agent.name, agent.model or "default", drawn_window(agent), ", ".join(agent.tools), agent.description)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table

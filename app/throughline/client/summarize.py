@@ -62,6 +62,7 @@ async def summarize_messages(
     models = ModelRegistry(models_config(settings))
     try:
         found = models.get(model, agent_defaults(settings).inherited_default_base_url(model) if model else None)
+        await found.ask_window()
         return await summarize_transcript(said, existing_summary, _summariser(found, max_tokens, instructions))
     finally:
         await models.close()

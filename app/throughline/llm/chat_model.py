@@ -22,12 +22,14 @@ from throughline.domain.errors import (
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import text_of
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
 from throughline.llm.cache_markers import with_cache_markers
 from throughline.llm.chunks import stream_chunks
 from throughline.llm.classify_error import Call, classify
+from throughline.llm.known_window import KnownWindow
 from throughline.llm.openai_limits import within_openai_limits
 from throughline.llm.package_errors import raised_as
 from throughline.llm.translate_messages import to_langchain, to_tools
@@ -63,7 +65,6 @@ class ModelTraits:
     """
 
     name: str
-    context_limit: int
     idle_timeout_seconds: float
     output_parameter: str = "max_tokens"
     adds_usage: bool = True
@@ -80,9 +81,10 @@ class ModelTraits:
 class LangChainChatModel:
     """The ChatModel port implemented with any LangChain chat model that streams."""
 
-    def __init__(self, model: BaseChatModel, traits: ModelTraits) -> None:
+    def __init__(self, model: BaseChatModel, traits: ModelTraits, known_window: KnownWindow) -> None:
         """Wrap `model`; its own retries must be off, because only the turn retries."""
         self._model = model
+        self._known_window = known_window
         self._traits = traits
 
     @property
@@ -98,7 +100,16 @@ class LangChainChatModel:
     @property
     def context_limit(self) -> int:
         """The context window in tokens."""
-        return self._traits.context_limit
+        return self.window.tokens
+
+    @property
+    def window(self) -> ModelWindow:
+        """The context window as it is known now, with its origin."""
+        return self._known_window.window
+
+    async def ask_window(self) -> None:
+        """Ask the model's server for its window if that is due; only the first question is waited for."""
+        await self._known_window.refresh()
 
     @property
     def has_known_tokenizer(self) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from throughline.domain.model_window import ModelWindow, WindowOrigin
+
 DEFAULT_WINDOW = 8192
 OFFLINE_WINDOW = 32_768
 
@@ -103,17 +105,24 @@ _LONGEST_FIRST = sorted(WINDOWS, key=len, reverse=True)
 
 
 def get_context_limit(model_name: str, profile: Mapping[str, object] | None = None) -> int:
-    """Return the model's window in tokens.
+    """Return the model's window in tokens, as `find_window` finds it."""
+    return find_window(model_name, profile).tokens
+
+
+def find_window(model_name: str, profile: Mapping[str, object] | None = None) -> ModelWindow:
+    """Return what is known of the model's window without asking its server.
 
     `model_name` may include a provider (`openai:gpt-4o`) or a vendor (`meta-llama/Llama-3.1-8B-Instruct`). `profile` is
     LangChain's profile of the model. In the table, the longest name that the model's name begins with decides.
     """
     profiled = (profile or {}).get("max_input_tokens")
     if isinstance(profiled, int) and profiled > 0:
-        return profiled
+        return ModelWindow(profiled, WindowOrigin.PROFILE)
     names = names_of(model_name.lower())
     known = next((prefix for prefix in _LONGEST_FIRST if any(name.startswith(prefix) for name in names)), None)
-    return DEFAULT_WINDOW if known is None else WINDOWS[known]
+    if known is None:
+        return ModelWindow(DEFAULT_WINDOW, WindowOrigin.UNKNOWN)
+    return ModelWindow(WINDOWS[known], WindowOrigin.TABLE)
 
 
 def names_of(name: str) -> tuple[str, ...]:

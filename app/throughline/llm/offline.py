@@ -15,6 +15,7 @@ from throughline.context.summaries.summary_prompt import (
 )
 from throughline.domain.message import text_of
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import run_off_loop_if_large
@@ -40,10 +41,14 @@ class OfflineModel:
 
     name = calibration_key = "offline"
     context_limit = OFFLINE_WINDOW
+    window = ModelWindow(OFFLINE_WINDOW, WindowOrigin.TABLE)
     has_known_tokenizer = True
 
     def __init__(self) -> None:
         self._is_warm = False
+
+    async def ask_window(self) -> None:
+        """Ask nobody: there is no server."""
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Take every parameter, so that an agent file can be tried without its provider; none has an effect."""

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.providers import PLACEHOLDER_KEY, Provider
+from throughline.llm.providers import PLACEHOLDER_KEY, PROVIDERS, Provider
 
 HTTPS_PORT = 443
 HOST = re.compile(r"[a-z0-9._:-]+")
@@ -60,13 +60,22 @@ def choose_key(
     return PLACEHOLDER_KEY
 
 
+def is_of_a_provider(base_url: str) -> bool:
+    """Return whether the address is the own server of one of the known providers, whatever its scheme and port."""
+    _, host, _ = _origin(base_url)
+    return any(_is_providers(provider, host) for provider in PROVIDERS.values())
+
+
+def _is_providers(provider: Provider, host: str) -> bool:
+    return bool(provider.own_host) and (host == provider.own_host or host.endswith(f".{provider.own_host}"))
+
+
 def _is_own(provider: Provider, base_url: str, read_variable: ReadVariable) -> bool:
     origin = _origin(base_url)
     scheme, host, port = origin
     if not host:
         return False
-    is_providers = host == provider.own_host or host.endswith(f".{provider.own_host}")
-    if provider.own_host and is_providers and scheme == "https" and port in {None, HTTPS_PORT}:
+    if _is_providers(provider, host) and scheme == "https" and port in {None, HTTPS_PORT}:
         return True
     return any(address and _origin(address) == origin for address in map(read_variable, provider.address_variables))
 

@@ -8,9 +8,12 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from throughline.domain.errors import SettingInvalid
+from throughline.llm.ask_window import ask_window
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
-from throughline.llm.context_windows import get_context_limit
+from throughline.llm.context_windows import find_window
+from throughline.llm.known_window import KnownWindow
+from throughline.llm.model_server import find_server
 from throughline.llm.offline import OfflineModel
 from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
@@ -70,6 +73,7 @@ class ModelRegistry:
         self._config = config or ModelsConfig()
         self._models: dict[tuple[str, str | None, str | None], ChatModel] = {}
         self._opened: list[BaseChatModel] = []
+        self._windows: list[KnownWindow] = []
 
     def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
         """Return the model of that name; '' is the default model at its own address.
@@ -89,8 +93,11 @@ class ModelRegistry:
 
     async def close(self) -> None:
         """Close the connections to providers; models must not be used afterwards."""
+        for window in self._windows:
+            await window.close()
         for model in self._opened:
             await _close(model)
+        self._windows.clear()
         self._opened.clear()
         self._models.clear()
 
@@ -104,7 +111,6 @@ class ModelRegistry:
         bound_responses(model, self._config.bounds)
         traits = ModelTraits(
             name=parsed.full,
-            context_limit=get_context_limit(parsed.full, model.profile),
             idle_timeout_seconds=self._config.idle_timeout_seconds,
             output_parameter=parsed.provider.output_parameter,
             adds_usage=parsed.provider.adds_usage,
@@ -117,7 +123,13 @@ class ModelRegistry:
             parameters=parsed.provider.parameters,
             max_chunks=self._config.max_chunks,
         )
-        return LangChainChatModel(model, traits)
+        return LangChainChatModel(model, traits, self._window_of(parsed, model))
+
+    def _window_of(self, name: ModelName, model: BaseChatModel) -> KnownWindow:
+        server = find_server(name, model)
+        ask = None if server is None else partial(ask_window, server)
+        self._windows.append(known := KnownWindow(name.full, find_window(name.full, model.profile), ask))
+        return known
 
 
 def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import ModelEvent, ModelRequest
 
 
@@ -31,11 +32,18 @@ class ChatModel(Protocol):
 
     @property
     def context_limit(self) -> int:
-        """The model's window in tokens, from its profile or the service's own table."""
+        """The tokens of `window`."""
+
+    @property
+    def window(self) -> ModelWindow:
+        """The model's window as it is known now: from its server, its profile or the service's own table."""
 
     @property
     def has_known_tokenizer(self) -> bool:
         """Whether the service's counter is known to count about like the model's own tokenizer."""
+
+    async def ask_window(self) -> None:
+        """Ask the model's server for its window if that is due. Only the first question, of seconds, is waited for."""
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""

@@ -59,6 +59,8 @@ class PromptDependencies:
 async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
     """Return the agent with its model, tools and counter, and its budget in that model's window."""
     model = dependencies.models.get(definition.model, definition.base_url, definition.api_key_env)
+    if definition.context.window is None:
+        await model.ask_window()
     counter = dependencies.make_counter(definition.context.token_counter)
     tools = dependencies.tools.specs(definition.tools)
     tools_tokens = count_tool_specs(tools, counter.count)

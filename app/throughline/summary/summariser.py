@@ -296,6 +296,8 @@ async def _summariser(
     A window set for the agent applies to its own model only; a learned calibration applies to every agent of a model.
     """
     is_own = model.calibration_key == agent.model.calibration_key
+    if not is_own:
+        await model.ask_window()
     calibration = None if is_own else await dependencies.calibrations.load(calibration_key(model, agent.counter))
     learned = agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer)
     return Summariser(

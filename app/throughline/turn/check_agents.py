@@ -13,6 +13,7 @@ from throughline.context.measure import count_system
 from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
 from throughline.ports.models import Models
 from throughline.ports.tools import Tools
+from throughline.prompting.agent_windows import ask_windows, configured_window
 from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.state import TurnDependencies
 
@@ -43,7 +44,11 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
 
 
 async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]:
-    """Check every agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid."""
+    """Check every agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid.
+
+    Servers of models are asked for their windows first. One that does not answer in seconds stops nothing.
+    """
+    await ask_windows(dependencies.agents.all(), dependencies.models)
     ready = []
     for definition in dependencies.agents.all():
         with _locating_errors(f"agent {definition.name}"):
@@ -64,7 +69,7 @@ async def check_agent(dependencies: TurnDependencies, definition: AgentDefinitio
         dependencies.models.get(summary.model, summary.base_url, summary.api_key_env)
     if definition.context.pre_compact:
         dependencies.hooks.get(definition.context.pre_compact)
-    configured = make_budget(definition.context, definition.context.window or agent.model.context_limit)
+    configured = make_budget(definition.context, configured_window(definition, agent.model).tokens)
     check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
     return agent
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from throughline.domain.model_window import WindowOrigin
 from throughline.wire.json_shape import Shape, one_of
 
 
@@ -13,6 +14,10 @@ class AgentOut(Shape):
     name: str
     description: str
     model: str = Field(description="empty: the model of the setting `default_llm`")
+    window: int = Field(description="tokens that the agent's next turn may use, prompt and answer together")
+    window_from: Annotated[str, one_of(*WindowOrigin)] = Field(
+        description="where `window` comes from; `learned`: a provider's refusal named it; `unknown`: it is assumed"
+    )
     tools: list[str]
     max_tool_rounds: int
     parameters: dict[str, JsonValue] = Field(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.context_report import ContextReport
 from throughline.context.preview import Preview
@@ -12,6 +13,7 @@ from throughline.domain.clock import Clock
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
+from throughline.domain.model_window import ModelWindow
 from throughline.domain.submission import Submission, Submitted
 from throughline.ports.history import History
 from throughline.recall.memory_service import MemoryService
@@ -49,6 +51,7 @@ class Services:
     - `preview_context` returns the plan for a message; None stands for an empty message.
     - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
     - `count_message` returns a message with its token count, as the named agent counts it.
+    - `agent_window` returns the window of an agent's next turn.
     - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
     - `shutting_down` is set after the grace period for turns; requests that still wait are then cut off.
     """
@@ -67,6 +70,7 @@ class Services:
     render_metrics: Callable[[], tuple[bytes, str]]
     check_ready: Callable[[], Awaitable[Readiness]]
     count_message: Callable[[str, NewMessage], Awaitable[NewMessage]]
+    agent_window: Callable[[AgentDefinition], Awaitable[ModelWindow]]
     clock: Clock
     shutting_down: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -12,6 +12,7 @@ from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Reader
 from throughline.api.http.responses import JsonResponse
 from throughline.domain.json_types import JsonValue
+from throughline.domain.model_window import ModelWindow
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import AgentList, AgentOut
 
@@ -22,14 +23,16 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"])
 async def list_agents(call: Reader) -> Response:
     """List the agents by name."""
     agents = sorted(call.services.agents.all(), key=lambda agent: agent.name)
-    return JsonResponse({"data": [_agent_json(agent) for agent in agents]})
+    return JsonResponse({"data": [_agent_json(agent, await call.services.agent_window(agent)) for agent in agents]})
 
 
-def _agent_json(agent: AgentDefinition) -> JsonDict:
+def _agent_json(agent: AgentDefinition, window: ModelWindow) -> JsonDict:
     return AgentOut.model_construct(
         name=agent.name,
         description=agent.description,
         model=agent.model,
+        window=window.tokens,
+        window_from=window.origin.value,
         tools=list(agent.tools),
         max_tool_rounds=agent.max_tool_rounds,
         parameters=_parameters(agent),
