@@ -19,6 +19,7 @@ from throughline.cli.dependencies import (
     WorkerOptions,
 )
 from throughline.cli.root import throughline
+from throughline.domain.model_check import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 
 
@@ -38,6 +39,7 @@ def main() -> None:
             upgrade_database=_upgrade_database,
             database_status=_database_status,
             database_address=_database_address,
+            check_model=_check_model,
             service_status=_service_status,
         )
     )
@@ -113,6 +115,12 @@ def _database_address(options: LocalOptions) -> Awaitable[str]:
     from throughline.assembly.database import database_address
 
     return database_address(options)
+
+
+def _check_model(agent: str) -> Awaitable[ModelCheck]:
+    from throughline.assembly.check_model import check_model_of
+
+    return check_model_of(agent)
 
 
 def _service_status(options: LocalOptions) -> Awaitable[ServiceStatus]:

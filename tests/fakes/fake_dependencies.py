@@ -21,6 +21,7 @@ from throughline.cli.dependencies import (
 )
 from throughline.cli.lines import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.model_check import ModelCheck
 from throughline.domain.service_status import Line, ServiceStatus
 
 IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
@@ -42,6 +43,7 @@ class FakeWorld:
     unlinked: list[SlackUnlink] = field(default_factory=list)
     opened: list[LocalOptions] = field(default_factory=list)
     status: ServiceStatus = IDLE_SERVICE
+    check: ModelCheck | None = None
 
     def run(self, *arguments: str, typed: str = "") -> Result:
         """Run the command line with these arguments and this standard input."""
@@ -63,6 +65,7 @@ class FakeWorld:
             upgrade_database=self._upgrade,
             database_status=self._status,
             database_address=self._address,
+            check_model=self._check_model,
             service_status=self._service_status,
         )
 
@@ -98,6 +101,10 @@ class FakeWorld:
 
     async def _status(self, _options: LocalOptions) -> DatabaseStatus:
         return DatabaseStatus(self.revision, "0001", is_current=self.revision == "0001")
+
+    async def _check_model(self, _agent: str) -> ModelCheck:
+        assert self.check is not None, "this test checks no model"
+        return self.check
 
     async def _service_status(self, options: LocalOptions) -> ServiceStatus:
         self.opened.append(options)

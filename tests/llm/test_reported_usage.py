@@ -87,7 +87,7 @@ async def test_openais_cached_tokens_are_part_of_the_prompt() -> None:
 
     heard = await hear(openai_stream({"choices": [finish]}, {"choices": [], "usage": usage}))
 
-    assert heard.answer.usage == Usage(input_tokens=9500, output_tokens=4)
+    assert heard.answer.usage == Usage(input_tokens=9500, output_tokens=4, cached_tokens=9000)
 
 
 async def test_a_count_of_a_prompt_that_was_silently_shortened_is_not_learned_from() -> None:
@@ -121,3 +121,23 @@ def test_only_counts_that_no_tokenizer_could_reach_are_left_out(text: str, token
     checked = checked_usage(Usage(tokens, 1), prompt, "model")
 
     assert (checked.input_tokens == tokens) is is_kept
+
+
+@pytest.mark.parametrize(("details", "cached"), [({"cached_tokens": 0}, 0), (None, None)])
+async def test_the_cached_tokens_that_openai_reports_are_kept(
+    details: dict[str, int] | None, cached: int | None
+) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 4, "total_tokens": 104, "prompt_tokens_details": details}
+    said = {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
+
+    heard = await hear(openai_stream(said, {"choices": [], "usage": usage}))
+
+    assert heard.answer.usage == Usage(100, 4, cached)
+
+
+async def test_the_cached_tokens_that_anthropic_reports_are_kept() -> None:
+    usage: dict[str, object] = {"input_tokens": 100, "cache_read_input_tokens": 9000, "output_tokens": 4}
+
+    heard = await hear(anthropic_answer(usage), ANTHROPIC)
+
+    assert heard.answer.usage == Usage(9100, 4, 9000)

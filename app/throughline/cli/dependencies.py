@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from throughline.domain.keys import CreatedKey, NewKey, StoredKey
+from throughline.domain.model_check import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 
 
@@ -98,6 +99,7 @@ class CliDependencies:
     - `slack_manifest` takes the app's name and its URL ('' for Socket Mode).
     - `slack_link_code` takes the name of a user.
     - `slack_unlink` returns the unlinked Slack users as TEAM:USER.
+    - `check_model` takes the name of an agent and calls its model.
     - `standard_input_lines` returns the reader for a chat.
     """
 
@@ -113,4 +115,5 @@ class CliDependencies:
     upgrade_database: Callable[[LocalOptions], Awaitable[None]]
     database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]
     database_address: Callable[[LocalOptions], Awaitable[str]]
+    check_model: Callable[[str], Awaitable[ModelCheck]]
     service_status: Callable[[LocalOptions], Awaitable[ServiceStatus]]

@@ -26,6 +26,12 @@ class UnexpectedReply(PermanentError):
     code = "unexpected_reply"
 
 
+class ModelCheckFailed(PermanentError):
+    """Error for an agent whose model cannot be used."""
+
+    code = "model_check_failed"
+
+
 class AnswerFailed(PermanentError):
     """Error for a turn that ended without an answer."""
 

@@ -7,6 +7,7 @@ import click
 from throughline.cli.commands_chat import agents_command, chat_command
 from throughline.cli.commands_keys import keys
 from throughline.cli.commands_memories import memories
+from throughline.cli.commands_models import models
 from throughline.cli.commands_service import db, serve, slack, worker
 from throughline.cli.commands_sessions import sessions
 from throughline.cli.commands_status import status
@@ -39,7 +40,7 @@ class _ShownError(click.ClickException):
 throughline = click.version_option(package_name="throughline", prog_name="throughline")(
     ThroughlineCli(
         "throughline",
-        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, keys, status, db],
+        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, models, keys, status, db],
         help="An agent service whose conversations can run for ever.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )

@@ -39,10 +39,14 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token usage as the provider reported it; None if it reported none."""
+    """Token usage as the provider reported it; None if it reported none.
+
+    `cached_tokens` are those of `input_tokens` that the provider read from its cache. They are not stored.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

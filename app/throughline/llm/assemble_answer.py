@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import AIMessageChunk
+from langchain_core.messages.ai import UsageMetadata
 
 from throughline.domain.arguments import is_json_object
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
@@ -89,7 +90,7 @@ class AnswerAssembly:
         self.finish_reason = _finish_reason(metadata) or self.finish_reason
         self.refused = self.refused or _is_refusal(chunk)
         if chunk.usage_metadata is not None:
-            self._add_usage(chunk.usage_metadata["input_tokens"], chunk.usage_metadata["output_tokens"])
+            self._add_usage(chunk.usage_metadata)
         for piece in chunk.tool_call_chunks:
             self._take_call(piece["index"], piece["id"], piece["name"] or "", piece["args"] or "")
         return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
@@ -133,11 +134,12 @@ class AnswerAssembly:
             prompt_tokens=prompt,
         )
 
-    def _add_usage(self, input_tokens: object, output_tokens: object) -> None:
-        known_input, known_output = self.usage.input_tokens, self.usage.output_tokens
+    def _add_usage(self, reported: UsageMetadata) -> None:
+        known, details = self.usage, reported.get("input_token_details") or {}
         self.usage = Usage(
-            self._next_usage(known_input, input_tokens) or None,  # a reported prompt of 0 tokens is ignored
-            self._next_usage(known_output, output_tokens),
+            self._next_usage(known.input_tokens, reported["input_tokens"]) or None,  # a prompt of 0 tokens is ignored
+            self._next_usage(known.output_tokens, reported["output_tokens"]),
+            self._next_usage(known.cached_tokens, details.get("cache_read")),
         )
 
     def _next_usage(self, known: int | None, reported: object) -> int | None:

@@ -1,0 +1,69 @@
+"""What one real call of an agent's model showed, for the operator who connects a model."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from throughline.domain.model_window import ModelWindow
+from throughline.domain.prompt import Usage
+
+
+class ToolUse(StrEnum):
+    """What the model did with the tool that it was asked to call."""
+
+    CALLED = "called"
+    NOT_CALLED = "not called"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """The model of an agent and how its prompts are counted. `address` is '' for the provider's default.
+
+    `has_tools`: the agent's turns need tools.
+
+    `window` is that of the agent, `model_window` that of the model: they differ if the agent's file sets one.
+    """
+
+    agent: str
+    model: str
+    address: str
+    window: ModelWindow
+    model_window: ModelWindow
+    counter: str
+    has_tools: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """One call, with what it took and what the provider reported.
+
+    - `counted_tokens`: the prompt by our count.
+    - `first_text_seconds`: until the first text; None if the answer had none.
+    - `text_seconds`, `text_tokens`, `pieces`: the time from the first piece of text to the last, the tokens of the text
+      by our count, and the number of its pieces.
+    - `refusal`: why the provider refused the tool; '' if it did not.
+    """
+
+    counted_tokens: int
+    usage: Usage
+    first_text_seconds: float | None
+    text_seconds: float
+    text_tokens: int
+    pieces: int
+    finish_reason: str
+    tools: ToolUse
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """The check of an agent's model. Either the call was answered, or `failure` says why not and what to do."""
+
+    checked: CheckedModel
+    call: CheckedCall | None
+    failure: str = ""
+
+    @property
+    def lacks_tools(self) -> bool:
+        """Whether the agent has tools that its model refuses."""
+        return self.checked.has_tools and self.call is not None and self.call.tools is ToolUse.REFUSED
