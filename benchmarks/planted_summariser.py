@@ -62,6 +62,7 @@ class LossySummariser:
     tokens: int = 0
     name: str = "double"
     calibration_key: str = "double"
+    address: str = ""
     context_limit: int = WINDOW_TOKENS
     has_known_tokenizer: bool = True
 

@@ -100,6 +100,10 @@ class _TracedModel:
         return self._model.calibration_key
 
     @property
+    def address(self) -> str:
+        return self._model.address
+
+    @property
     def context_limit(self) -> int:
         return self._model.context_limit
 

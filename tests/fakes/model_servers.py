@@ -19,7 +19,17 @@ VLLM = {
                 "parent": None,
                 "max_model_len": 40_960,
                 "permission": [{"id": "modelperm-cb01ad02", "object": "model_permission", "organization": "*"}],
-            }
+            },
+            {
+                "id": "support-adapter",
+                "object": "model",
+                "created": 1756885796,
+                "owned_by": "vllm",
+                "root": "/adapters/support",
+                "parent": "Qwen/Qwen3-32B",
+                "max_model_len": None,
+                "permission": [{"id": "modelperm-cb01ad03", "object": "model_permission", "organization": "*"}],
+            },
         ],
     }
 }

@@ -62,6 +62,7 @@ class ScriptedModel:
 
     name = "scripted"
     calibration_key = "scripted"
+    address = ""
     has_known_tokenizer = True
 
     def __init__(self, *steps: Step, context_limit: int = 8192) -> None:

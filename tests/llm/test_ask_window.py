@@ -38,6 +38,7 @@ def shown(**changes: object) -> Routes:
     [
         (VLLM, "Qwen/Qwen3-32B", "/v1", ServerWindow(40_960, "vLLM")),
         (VLLM, "Qwen/Qwen3-32B", "/v1/", ServerWindow(40_960, "vLLM")),
+        (VLLM, "support-adapter", "/v1", ServerWindow(40_960, "vLLM")),
         (LLAMA_CPP, "gpt-oss-20b", "/v1", ServerWindow(12_288, "llama.cpp")),
         (LLAMA_CPP, "any-name", "", ServerWindow(12_288, "llama.cpp")),
         (LM_STUDIO, "meta-llama-3.1-8b-instruct", "/v1", ServerWindow(20_000, "LM Studio")),

@@ -150,3 +150,16 @@ async def test_ollama_behind_the_openai_wire_is_known_once_the_model_is_loaded()
         await models.close()
 
     assert model.window == ModelWindow(16_384, WindowOrigin.SERVER, "Ollama")
+
+
+async def test_an_address_is_shown_without_credentials() -> None:
+    models = registry()
+    shown = {
+        address: models.get("some-model", address).address
+        for address in ("http://anna:s3cret@127.0.0.1:8000/v1/?key=s3cret", "http://[::1]:8000/v1")
+    }
+    own = models.get("gpt-4o").address
+    await models.close()
+
+    assert list(shown.values()) == ["http://127.0.0.1:8000/v1", "http://[::1]:8000/v1"]
+    assert not own

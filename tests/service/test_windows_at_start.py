@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.model_servers import VLLM, RouteAnswer, serve_model_server
+from fakes.model_servers import OLLAMA, VLLM, RouteAnswer, serve_model_server
 from fakes.pooler import environment_of
 from fakes.service_process import ServiceProcess, run_service
 
@@ -53,3 +53,14 @@ async def test_a_server_without_an_answer_stops_no_start_and_is_warned_of(
     assert told == {(8192, "unknown")}
     assert log.count("context window unknown") == 1
     assert "set context.window in the agent file" in log
+
+
+async def test_every_shipped_agent_fits_the_lowest_window_of_ollama(folder: Path, database_url: str) -> None:
+    async with (
+        serve_model_server(OLLAMA) as server,
+        run_service(folder, settings(database_url, server.url, "qwen2.5:7b")) as service,
+    ):
+        told = await windows(service)
+
+    assert told == {(4096, "unknown")}
+    assert "Ollama has not loaded the model" in service.log.read_text()

@@ -18,11 +18,11 @@ from throughline.turn.check_agents import check_agents
 
 @dataclass
 class NamedModel(ScriptedModel):
-    """A scripted model with a key of its own."""
+    """A scripted model with a name of its own."""
 
-    def __init__(self, key: str, origin: WindowOrigin = WindowOrigin.TABLE) -> None:
+    def __init__(self, name: str, origin: WindowOrigin = WindowOrigin.TABLE) -> None:
         super().__init__()
-        self.calibration_key = key
+        self.name = name
         self.window_origin = origin
 
 

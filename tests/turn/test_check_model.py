@@ -82,7 +82,7 @@ async def test_the_window_of_the_file_is_shown_beside_the_models() -> None:
 
 async def test_an_address_is_shown() -> None:
     model = SlowModel(CALLED)
-    model.calibration_key = "scripted@http://127.0.0.1:8080/v1"
+    model.address = "http://127.0.0.1:8080/v1"
 
     assert (await checked(model)).checked.address == "http://127.0.0.1:8080/v1"
     assert (await checked(SlowModel(CALLED))).checked.address == ""

@@ -61,6 +61,7 @@ class ModelTraits:
     - `may_share_messages`: the class is known not to change the messages it is given.
     - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
     - `parameters`: those that an agent may set, each with its name in the LangChain class.
+    - `address`: that of the calls as operators are shown it; '' for the provider's own.
     - `max_chunks`: the most chunks of an answer, empty ones included.
     """
 
@@ -74,6 +75,7 @@ class ModelTraits:
     may_share_messages: bool = False
     has_openai_limits: bool = False
     base_url: str | None = None
+    address: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     max_chunks: int = MOST_CHUNKS
 
@@ -96,6 +98,11 @@ class LangChainChatModel:
     def calibration_key(self) -> str:
         """The name, with its server's address if it has one: two servers may count and limit differently."""
         return f"{self.name}@{self._traits.base_url}" if self._traits.base_url else self.name
+
+    @property
+    def address(self) -> str:
+        """The address of the calls without credentials, '' for the provider's own."""
+        return self._traits.address
 
     @property
     def context_limit(self) -> int:

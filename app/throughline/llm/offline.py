@@ -40,6 +40,7 @@ class OfflineModel:
     """Implementation of ChatModel without any provider."""
 
     name = calibration_key = "offline"
+    address = ""
     context_limit = OFFLINE_WINDOW
     window = ModelWindow(OFFLINE_WINDOW, WindowOrigin.TABLE)
     has_known_tokenizer = True

@@ -89,6 +89,12 @@ def _origin(address: str) -> tuple[str, str, int | None]:
         return "", "", None
 
 
+def display_address(base_url: str) -> str:
+    """Return the address with its path, without credentials and query, for logs and the command line."""
+    parts = urlsplit(base_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/") if parts.netloc else ""
+
+
 def _shown(base_url: str | None) -> str:
     """Return the address without any credentials in it."""
     scheme, host, port = _origin(base_url or "")

@@ -8,7 +8,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.ask_window import ask_window
+from throughline.llm.ask_window import ModelServer, ask_window
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
 from throughline.llm.context_windows import find_window
@@ -16,7 +16,7 @@ from throughline.llm.known_window import KnownWindow
 from throughline.llm.model_server import find_server
 from throughline.llm.offline import OfflineModel
 from throughline.llm.package_errors import as_setting, raised_as
-from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
+from throughline.llm.provider_keys import Access, ReadVariable, choose_key, display_address, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
 from throughline.llm.streamed_arguments import parse_in_linear_time
 from throughline.ports.models import ChatModel
@@ -109,6 +109,7 @@ class ModelRegistry:
         model = _construct(parsed, Access(base_url, api_key), self._config)
         self._opened.append(model)
         bound_responses(model, self._config.bounds)
+        server = find_server(parsed, model)
         traits = ModelTraits(
             name=parsed.full,
             idle_timeout_seconds=self._config.idle_timeout_seconds,
@@ -120,13 +121,13 @@ class ModelRegistry:
             may_share_messages=parsed.provider.may_share_messages,
             has_openai_limits=parsed.provider.has_openai_limits,
             base_url=base_url,
+            address=display_address(server.base_url if server else base_url or ""),
             parameters=parsed.provider.parameters,
             max_chunks=self._config.max_chunks,
         )
-        return LangChainChatModel(model, traits, self._window_of(parsed, model))
+        return LangChainChatModel(model, traits, self._window_of(parsed, model, server))
 
-    def _window_of(self, name: ModelName, model: BaseChatModel) -> KnownWindow:
-        server = find_server(name, model)
+    def _window_of(self, name: ModelName, model: BaseChatModel, server: ModelServer | None) -> KnownWindow:
         ask = None if server is None else partial(ask_window, server)
         self._windows.append(known := KnownWindow(name.full, find_window(name.full, model.profile), ask))
         return known

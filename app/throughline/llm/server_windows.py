@@ -39,19 +39,23 @@ def listed_window(answer: JsonValue, model: str) -> ServerWindow | None:
     """Return the window in a list of models (`GET /v1/models`).
 
     OpenRouter's `top_provider` may take less than the model does. Its names may carry a variant (`:nitro`) that the
-    list omits.
+    list omits. vLLM lists an adapter with the name of its model (`parent`).
     """
     entries = {str(entry.get("id")): entry for entry in _entries(answer)}
     entry = entries.get(model) or entries.get(model.rpartition(":")[0])
     if entry is None:
         return None
-    listed = [tokens for name in LISTED_AS if (tokens := _plausible(entry.get(name))) is not None]
+    listed = _listed(entry) or _listed(entries.get(str(entry.get("parent")), {}))
     if not listed:
         return None
     top = entry.get("top_provider")
     if isinstance(top, Mapping):
         return ServerWindow(min(listed[0], _plausible(top.get("context_length")) or listed[0]), "OpenRouter")
     return ServerWindow(listed[0], OWNERS.get(str(entry.get("owned_by")), "the server"))
+
+
+def _listed(entry: Mapping[str, JsonValue]) -> list[int]:
+    return [tokens for name in LISTED_AS if (tokens := _plausible(entry.get(name))) is not None]
 
 
 def ollama_window(shown: JsonValue, running: JsonValue, model: str) -> ServerWindow | None:

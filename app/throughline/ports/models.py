@@ -31,6 +31,10 @@ class ChatModel(Protocol):
         """Key of the model's calibration: its name, with the server's address if one is configured."""
 
     @property
+    def address(self) -> str:
+        """The address of the model's calls for display, without credentials; '' for the provider's own."""
+
+    @property
     def context_limit(self) -> int:
         """The tokens of `window`."""
 

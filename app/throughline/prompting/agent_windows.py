@@ -27,6 +27,8 @@ def configured_window(definition: AgentDefinition, model: ChatModel) -> ModelWin
 async def agent_window(dependencies: PromptDependencies, definition: AgentDefinition) -> ModelWindow:
     """Return the window that the agent's next turn uses: a smaller one that a refusal has named comes first."""
     model = dependencies.models.get(definition.model, definition.base_url, definition.api_key_env)
+    if definition.context.window is None:
+        await model.ask_window()
     counter = dependencies.make_counter(definition.context.token_counter)
     configured = configured_window(definition, model)
     calibration = await dependencies.calibrations.load(calibration_key(model, counter))
@@ -53,13 +55,14 @@ async def ask_windows(agents: Iterable[AgentDefinition], models: Models) -> None
 
 def log_windows(agents: Sequence[ReadyAgent]) -> None:
     """Log each model with its window once, and warn once of each whose window is assumed."""
-    found: dict[tuple[str, ModelWindow], list[str]] = {}
+    found: dict[tuple[str, str, ModelWindow], list[str]] = {}
     for agent in agents:
         window = configured_window(agent.definition, agent.model)
-        found.setdefault((agent.model.calibration_key, window), []).append(agent.definition.name)
-    for (model, window), names in sorted(found.items(), key=lambda item: item[1]):
+        found.setdefault((agent.model.name, agent.model.address, window), []).append(agent.definition.name)
+    for (model, address, window), names in sorted(found.items(), key=lambda item: item[1]):
         fields = {
             "model": model,
+            "address": address,
             "window": window.tokens,
             "window_from": window.origin.value,
             "server": window.server,

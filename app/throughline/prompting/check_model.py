@@ -43,7 +43,7 @@ async def check_model(model: ChatModel, counter: TokenCounter, definition: Agent
     checked = CheckedModel(
         agent=definition.name,
         model=model.name,
-        address=model.calibration_key.removeprefix(model.name).removeprefix("@"),
+        address=model.address,
         window=configured_window(definition, model),
         model_window=model.window,
         counter=counter.name,
