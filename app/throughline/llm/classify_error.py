@@ -1,7 +1,7 @@
 """Classification of provider errors: turns any exception of a provider's package into one of ours.
 
-The first rule that matches decides. The texts are ours: they may name the model, the status and the provider's code,
-but never the user's text, a key, or the provider's own message.
+A known refusal decides first, else the first rule that matches. The texts are ours: they may name the model, the status
+and the provider's code, but never the user's text, a key, or the provider's own message.
 """
 
 import re
@@ -21,6 +21,7 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.llm.bounded_http import ResponseRefused
+from throughline.llm.known_refusals import find_refusal
 from throughline.llm.overflow import recognise_overflow
 from throughline.llm.provider_error import Failure, error_chain, read_failure
 
@@ -79,7 +80,8 @@ def classify(error: BaseException, call: Call | None = None) -> ThroughlineError
         if isinstance(link, ResponseRefused):
             return link.kind(f"{(call or Call()).model}: {link.detail}")
     failure = read_failure(error)
-    return _overflow(failure, call or Call()) or _by_rule(failure, (call or Call()).model)
+    model = (call or Call()).model
+    return _overflow(failure, call or Call()) or _known(failure, model) or _by_rule(failure, model)
 
 
 def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
@@ -94,6 +96,16 @@ def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
     if is_silent and call.window_tokens and call.prompt_tokens > SUSPECT_FILL * call.window_tokens:
         return ContextOverflow(f"{call.model}: a nearly full prompt was refused without a reason{_label(failure)}")
     return None
+
+
+def _known(failure: Failure, model: str) -> ThroughlineError | None:
+    known = find_refusal(failure)
+    if known is None:
+        return None
+    detail = f"{model}: {known.cause}. {known.remedy}{_label(failure)}"
+    if issubclass(known.kind, ModelUnavailable):
+        return known.kind(detail, delay_seconds=failure.retry_after_seconds)
+    return known.kind(detail)
 
 
 def _by_rule(failure: Failure, model: str) -> ThroughlineError:

@@ -6,13 +6,15 @@ here: providers are optional, and a gateway behind one SDK may use another's for
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from throughline.execution.outcome import Returned, outcome_of
 from throughline.llm.retry_after import read_retry_after
 
 MAX_MESSAGE = 2000
+CONNECT_ERROR = "ConnectError"
+"""Name of the class with which httpx and its twins report a connection that could not be opened."""
 _OK = 200
 _FIRST_ERROR = 400
 _LAST_STATUS = 599
@@ -49,7 +51,8 @@ class Failure:
 
     `status` is the HTTP status, or the status that the error's type stands for if a stream failed after `200 OK`.
     `kinds` are the class names of the error and its causes. `body` is the innermost error object. `has_echo`: a part of
-    `message` was removed because it may repeat the user's text.
+    `message` was removed because it may repeat the user's text. `connection` is what the HTTP client says of a
+    connection that could not be opened.
     """
 
     status: int | None
@@ -61,6 +64,7 @@ class Failure:
     in_stream: bool
     retry_after_seconds: float | None
     kinds: frozenset[str]
+    connection: str = ""
 
 
 def read_failure(error: BaseException) -> Failure:
@@ -84,6 +88,7 @@ def read_failure(error: BaseException) -> Failure:
         in_stream=in_stream and raw is not None,
         retry_after_seconds=read_retry_after(_headers_of(carrier), body),
         kinds=frozenset(cls.__name__ for link in chain for cls in type(link).__mro__),
+        connection=_connection_text(chain),
     )
 
 
@@ -95,6 +100,13 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _connection_text(chain: Sequence[BaseException]) -> str:
+    """Return the texts of the HTTP client and the sockets, '' if the connection was opened."""
+    if not any(type(link).__name__ == CONNECT_ERROR for link in chain):
+        return ""
+    return " ".join(str(link) for link in chain if isinstance(link, OSError) or type(link).__name__ == CONNECT_ERROR)
 
 
 def _says_something(error: BaseException) -> bool:

@@ -140,8 +140,7 @@ class ProviderDouble:
         except LookupError as error:
             self._record(replace(record, verdict=Verdict.FAILED, refusal=str(error)))
             return Exchange(refusal_reply(Refused(str(error), status=400, code="script_exhausted")))
-        verdict = Verdict.ANSWERED if step.failure in _FAILURES_THAT_ANSWER else Verdict.FAILED
-        self._record(replace(record, verdict=verdict, refusal=step.failure.value if step.failure else ""))
+        self._record(replace(record, verdict=_verdict_of(step), refusal=step.failure.value if step.failure else ""))
         self._busy[record.conversation] = self._busy.get(record.conversation, 0) + 1
         wait = self.config.summary_seconds if record.is_summary else self.config.answer_seconds
         return Exchange(step_reply(step, request, self._number), record.conversation, wait, self._number)
@@ -175,6 +174,11 @@ class ProviderDouble:
     def _record(self, record: RequestRecord) -> None:
         self._number += 1
         self.requests.append(replace(record, number=self._number))
+
+
+def _verdict_of(step: ScriptStep) -> Verdict:
+    is_answered = step.refused is None and step.failure in _FAILURES_THAT_ANSWER
+    return Verdict.ANSWERED if is_answered else Verdict.FAILED
 
 
 def _system_text(messages: Sequence[Json]) -> str:

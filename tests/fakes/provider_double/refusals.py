@@ -7,16 +7,22 @@ from fakes.provider_double.json_types import Json
 
 @dataclass(slots=True)
 class Refused(Exception):
-    """The request is refused; raised by the checks, rendered by the server."""
+    """The request is refused; raised by the checks, rendered by the server.
+
+    `raw` is the body that a server other than OpenAI's sends in its own shape: JSON, or text.
+    """
 
     message: str
     status: int = 400
     type: str = "invalid_request_error"
     param: str | None = None
     code: str | None = None
+    raw: Json | str | None = None
 
     def body(self) -> Json:
-        """Return OpenAI's error body."""
+        """Return OpenAI's error body, or the other server's."""
+        if isinstance(self.raw, dict):
+            return self.raw
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 

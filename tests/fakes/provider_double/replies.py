@@ -31,7 +31,9 @@ _REFUSALS = {
 
 
 def refusal_reply(refused: Refused) -> Reply:
-    """Return a refusal as OpenAI sends it."""
+    """Return a refusal as OpenAI sends it, or as the server does whose body it carries."""
+    if isinstance(refused.raw, str):
+        return Reply((refused.raw.encode(),), status=refused.status, content_type="text/plain; charset=utf-8")
     return json_reply(refused.body(), refused.status)
 
 
@@ -49,6 +51,8 @@ def step_reply(step: ScriptStep, request: ChatRequest, number: int) -> Reply:
 
 def _failed_at_once(step: ScriptStep, request: ChatRequest) -> Reply | None:
     """Return the reply of a request that fails before any answer, None for all other steps."""
+    if step.refused is not None:
+        return refusal_reply(step.refused)
     match step.failure:
         case Failure.RATE_LIMITED:
             return _rate_limited(step, request)

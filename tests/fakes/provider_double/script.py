@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from fakes.provider_double.json_types import Json
+from fakes.provider_double.refusals import Refused
 
 ANY_TURN = ""
 """The line of turns whose conversation has no line of its own."""
@@ -49,7 +50,8 @@ class ScriptStep:
     """One answer.
 
     `pieces` is how many chunks the text is streamed in, `delay_seconds` the pause before each (a trickle).
-    `retry_after` is sent with RATE_LIMITED. A failure inside an answer shows the first half of `text`.
+    `retry_after` is sent with RATE_LIMITED. A failure inside an answer shows the first half of `text`. `refused` is a
+    refusal to send in place of an answer.
     """
 
     text: str = ""
@@ -59,6 +61,7 @@ class ScriptStep:
     delay_seconds: float = 0.0
     retry_after: str = "1"
     finish_reason: str = ""
+    refused: Refused | None = None
 
 
 @dataclass(slots=True)
@@ -115,4 +118,5 @@ def step_from_json(value: Json) -> ScriptStep:
         raise ValueError(f"a step has no {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}")
     calls = tuple(ScriptedCall(**call) for call in value.get("calls", ()))
     failure = Failure(value["failure"]) if value.get("failure") else None
-    return ScriptStep(**{**value, "calls": calls, "failure": failure})
+    refused = Refused(**value["refused"]) if value.get("refused") else None
+    return ScriptStep(**{**value, "calls": calls, "failure": failure, "refused": refused})
