@@ -29,6 +29,8 @@ class ThroughlineError(Exception):
     """Base class of every error that this service raises on purpose."""
 
     code: ClassVar[str] = "internal_error"
+    provider_message: str = ""
+    """What the model's provider itself said, cleaned, for operators only; '' if it said nothing. Never in `detail`."""
 
     def __init__(self, detail: str) -> None:
         """Keep `detail`, the sentence that is shown to users."""

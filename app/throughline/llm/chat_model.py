@@ -20,7 +20,7 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.domain.json_types import JsonObject
-from throughline.domain.message import text_of
+from throughline.domain.message import ImageBlock, text_of
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
@@ -29,6 +29,7 @@ from throughline.llm.bounded_http import too_much
 from throughline.llm.cache_markers import with_cache_markers
 from throughline.llm.chunks import stream_chunks
 from throughline.llm.classify_error import Call, classify
+from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.known_window import KnownWindow
 from throughline.llm.openai_limits import within_openai_limits
 from throughline.llm.package_errors import raised_as
@@ -213,7 +214,18 @@ class LangChainChatModel:
     def _classified(self, error: Exception, request: ModelRequest) -> ThroughlineError:
         shown = sum(len(text_of(message.content)) for message in request.prompt.messages)
         tokens = (shown + len(request.prompt.system)) // CHARACTERS_PER_TOKEN
-        return classify(error, Call(self.name, prompt_tokens=tokens, window_tokens=self.context_limit))
+        sent = Sent(_texts_of(request), secrets_of(self._model))
+        return classify(error, Call(self.name, tokens, self.context_limit, sent))
+
+
+def _texts_of(request: ModelRequest) -> tuple[str, ...]:
+    """Return all texts of the request that an error message may repeat."""
+    messages = request.prompt.messages
+    said = (text_of(message.content) for message in messages)
+    images = (block.url for message in messages for block in message.content if isinstance(block, ImageBlock))
+    arguments = (call.arguments for message in messages for call in message.tool_calls)
+    tools = (text for tool in request.tools for text in (tool.description, json.dumps(dict(tool.parameters))))
+    return (request.prompt.system, *said, *images, *arguments, *tools)
 
 
 def _as_chunk(message: AIMessage) -> AIMessageChunk:

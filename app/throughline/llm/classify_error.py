@@ -1,12 +1,12 @@
 """Classification of provider errors: turns any exception of a provider's package into one of ours.
 
 A known refusal decides first, else the first rule that matches. The texts are ours: they may name the model, the status
-and the provider's code, but never the user's text, a key, or the provider's own message.
+and the provider's code, but never the user's text, a key, or the provider's own message, which the error carries apart.
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from throughline.domain.errors import (
@@ -21,6 +21,7 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.llm.bounded_http import ResponseRefused
+from throughline.llm.clean_message import Sent, clean_message
 from throughline.llm.known_refusals import find_refusal
 from throughline.llm.overflow import recognise_overflow
 from throughline.llm.provider_error import Failure, error_chain, read_failure
@@ -65,23 +66,26 @@ _SERVER_ERRORS = range(500, 600)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call that failed. Token counts are our own estimates, 0 if unknown."""
+    """The call that failed. Token counts are our own estimates, 0 if unknown. `sent` is not shown again."""
 
     model: str = "the model"
     prompt_tokens: int = 0
     window_tokens: int = 0
+    sent: Sent = field(default_factory=Sent, repr=False)
 
 
 def classify(error: BaseException, call: Call | None = None) -> ThroughlineError:
-    """Return our exception for `error`; one of ours is returned unchanged."""
+    """Return our exception for `error`, with the provider's cleaned message; one of ours is returned unchanged."""
+    call = call or Call()
     if isinstance(error, ThroughlineError):
         return error
     for link in error_chain(error):
         if isinstance(link, ResponseRefused):
-            return link.kind(f"{(call or Call()).model}: {link.detail}")
+            return link.kind(f"{call.model}: {link.detail}")
     failure = read_failure(error)
-    model = (call or Call()).model
-    return _overflow(failure, call or Call()) or _known(failure, model) or _by_rule(failure, model)
+    ours = _overflow(failure, call) or _known(failure, call.model) or _by_rule(failure, call.model)
+    ours.provider_message = clean_message(failure.message, call.sent)
+    return ours
 
 
 def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:

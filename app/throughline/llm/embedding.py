@@ -14,6 +14,7 @@ from throughline.domain.embedding import MAX_DIMENSIONS, Vector
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify_error import Call, classify
+from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
@@ -78,7 +79,8 @@ class LangChainEmbedder:
             await close()
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
-        with raised_as(partial(classify, call=Call(self._model))):
+        sent = Sent(tuple(texts), secrets_of(self._embeddings))
+        with raised_as(partial(classify, call=Call(self._model, sent=sent))):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._embeddings.aembed_documents(list(texts))
         return self._read(answer, len(texts))
