@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
@@ -269,3 +270,14 @@ async def test_random_searches_by_meaning_show_no_foreign_memory(stage: MemorySt
             found = await stage.keeper.search(owner, query, 50)
             assert found.by == "vector"
             assert {memory.user_id for memory in found.memories} == {owner}
+
+
+async def test_the_log_says_what_the_embedding_models_provider_said(stage: MemoryStage) -> None:
+    stage.provider.failure = "quota"
+
+    with capture_logs() as logs:
+        await stage.keep(CAT)
+
+    failed = next(entry for entry in logs if entry["event"].startswith("embedding request"))
+    assert "quota" in failed["provider_message"]
+    assert "Miso" not in str(logs)

@@ -1,6 +1,7 @@
 """A summariser that is down, slow, over its own window or talks nonsense: what was achieved stays, no more moves."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
@@ -241,3 +242,17 @@ async def test_what_was_achieved_before_the_time_was_up_is_adopted(database: Dat
     assert (done.outcome, done.session.summary_through_position) == ("adopted", 4)
     assert done.detail == "It reaches #4; up to #8 is left for the next one. The time for it, 3 seconds, was up."
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["timeout"]
+
+
+async def test_the_log_says_what_the_summarisers_provider_said(database: Database) -> None:
+    stage = await open_summarising(database)
+    refused = ModelUnavailable("away")
+    refused.provider_message = "the pool has no worker left"
+    stage.model.by_request = lambda _: Fail(refused)
+    await fill(stage, 6)
+
+    with capture_logs() as logs:
+        await compact_now(stage)
+
+    told = {entry["event"] for entry in logs if entry.get("provider_message") == refused.provider_message}
+    assert {"summary call retried", "summary call given up", "summary failed"} <= told

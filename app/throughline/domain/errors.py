@@ -282,6 +282,12 @@ class TurnTimeout(PermanentError):
     code = "turn_timeout"
 
 
+def provider_words(error: BaseException) -> dict[str, str]:
+    """Return the log field `provider_message` of an error; no field if the provider said nothing."""
+    said = error.provider_message if isinstance(error, ThroughlineError) else ""
+    return {"provider_message": said} if said else {}
+
+
 def traceback_lines(error: BaseException) -> str:
     """Return the functions and lines of the error's traceback, innermost first, for the log.
 

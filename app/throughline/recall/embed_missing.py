@@ -19,6 +19,7 @@ from throughline.domain.errors import (
     ModelRateLimited,
     ModelRejected,
     ModelUnavailable,
+    provider_words,
 )
 from throughline.recall.embedding_model import PROBE, EmbeddingModel
 
@@ -190,7 +191,7 @@ async def _embed_each(model: EmbeddingModel, pace: Pace, texts: Sequence[str]) -
         await pace.take()
         await model.embed([PROBE])  # raises if the model fails at every text, which ends the job
         if len(texts) == 1:
-            log.warning("text not embedded", model=model.name, error=error.code)
+            log.warning("text not embedded", model=model.name, error=error.code, **provider_words(error))
             return [None]
     half = len(texts) // 2
     return [*await _embed_each(model, pace, texts[:half]), *await _embed_each(model, pace, texts[half:])]

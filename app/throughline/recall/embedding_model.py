@@ -9,7 +9,7 @@ import structlog
 from throughline.db.jobs.queue import Job, JobQueue
 from throughline.domain.clock import Clock
 from throughline.domain.embedding import Embedder, Vector
-from throughline.domain.errors import ModelRejected, ModelTimeout, ThroughlineError
+from throughline.domain.errors import ModelRejected, ModelTimeout, ThroughlineError, provider_words
 from throughline.execution.breaker import Breakers
 
 TIMEOUT_SECONDS = 5.0
@@ -72,12 +72,12 @@ class EmbeddingModel:
             async with asyncio.timeout(self._dependencies.timeout_seconds if seconds is None else seconds):
                 (vector,) = await self.embed([text])
         except TimeoutError:
-            self._missed(ModelTimeout.code)
+            self._missed(ModelTimeout("The model did not answer in time."))
         except ModelRejected as error:
-            log.warning("embedding request rejected", model=self.name, error=error.code)
+            log.warning("embedding request rejected", model=self.name, error=error.code, **provider_words(error))
             self._breakers.released(self.name)
         except ThroughlineError as error:
-            self._missed(error.code)
+            self._missed(error)
         except BaseException:
             self._breakers.released(self.name)
             raise
@@ -94,6 +94,6 @@ class EmbeddingModel:
             except ThroughlineError as error:
                 log.warning("embedding job not enqueued", kind=kind, error=error.code)
 
-    def _missed(self, error: str) -> None:
+    def _missed(self, error: ThroughlineError) -> None:
         self._breakers.failed(self.name)
-        log.warning("embedding request failed", model=self.name, error=error)
+        log.warning("embedding request failed", model=self.name, error=error.code, **provider_words(error))

@@ -6,7 +6,7 @@ from functools import partial
 import structlog
 
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
-from throughline.domain.errors import ModelRejected
+from throughline.domain.errors import ModelRejected, provider_words
 from throughline.domain.kept_facts import KeptFact
 from throughline.summary.summariser import Ask, Summariser, SummaryRejected
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
@@ -31,10 +31,10 @@ async def choose_facts(
     try:
         return await calls.first_success(summarisers, partial(_choose, facts, room_tokens, due.answer_tokens, asking))
     except (ModelRejected, SummaryRejected) as error:
-        log.info("kept facts choice failed", error=error.code)
+        log.info("kept facts choice failed", error=error.code, **provider_words(error))
         return counted(facts, due, "")
     except SUMMARISER_ERRORS as error:
-        log.info("kept facts choice postponed", error=error.code)
+        log.info("kept facts choice postponed", error=error.code, **provider_words(error))
         return facts
 
 

@@ -12,7 +12,7 @@ from throughline.context.explain_context import NEXT_MESSAGE, next_plan
 from throughline.context.next_view import waiting_for_growth
 from throughline.context.plan_context import ContextPlan
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
-from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
+from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError, provider_words
 from throughline.domain.session import Session
 from throughline.prompting.conversation import at_rest, with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, compute_context, make_context_input, plan_call
@@ -51,7 +51,7 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
     except SummaryConflict:
         return CompactionResult(CompactionOutcome.SKIPPED, session, is_stale=True)
     except ThroughlineError as error:
-        log.warning("summary preparation failed", session_id=str(session.id), error=error.code)
+        log.warning("summary preparation failed", session_id=str(session.id), error=error.code, **provider_words(error))
         delay = error.delay_seconds if isinstance(error, TemporaryError) else None
         return CompactionResult(CompactionOutcome.FAILED, session, delay_seconds=delay or 0.0)
 

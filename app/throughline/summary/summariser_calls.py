@@ -21,6 +21,7 @@ from throughline.domain.errors import (
     ModelRejected,
     ModelUnavailable,
     ThroughlineError,
+    provider_words,
 )
 from throughline.domain.message import text_of
 from throughline.execution.breaker import Breakers, BreakerState
@@ -211,7 +212,7 @@ class SummariserCalls:
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
         if error is not None and not isinstance(error, NotWorthIt):
             self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
-            log.warning("summary call given up", model=summariser.model.name, error=error.code)
+            log.warning("summary call given up", model=summariser.model.name, error=error.code, **provider_words(error))
 
     def _failed(self, model: str, pace: str, error: ThroughlineError) -> None:
         if not isinstance(error, SummaryTimedOut):
@@ -242,7 +243,7 @@ class SummariserCalls:
             pause = pause_seconds(error) if isinstance(error, ModelUnavailable) else 0.0
             if began + took + (pause or took) >= self.until:
                 raise
-            log.info("summary call retried", model=summariser.model.name, error=error.code)
+            log.info("summary call retried", model=summariser.model.name, error=error.code, **provider_words(error))
         if pause:
             await self.clock.sleep(pause)
         return await self._write_and_check(summariser, replace(ask, may_be_unchanged=not pause))

@@ -34,7 +34,7 @@ from throughline.context.summaries.summary_prompt import (
     segment_request,
     summary_request,
 )
-from throughline.domain.errors import ContextOverflow, ModelUnavailable, SummaryConflict
+from throughline.domain.errors import ContextOverflow, ModelUnavailable, SummaryConflict, provider_words
 from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
@@ -136,7 +136,7 @@ class SegmentWriter:
             try:
                 merged = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-                log.info("segment merge postponed", error=error.code, level=task.level)
+                log.info("segment merge postponed", error=error.code, level=task.level, **provider_words(error))
                 self.unmerged = () if isinstance(error, ModelUnavailable) else parts
                 return
             self.draft = replace(self.draft, segments=(*segments[: task.start], merged, *segments[task.stop :]))

@@ -12,7 +12,7 @@ from throughline.context.plan_context import ContextPlan
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
-from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError
+from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError, provider_words
 from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
@@ -124,7 +124,7 @@ class SummaryWriting:
         except SummaryConflict:
             return changed_meanwhile(self.task, self.plan)
         except (*SUMMARISER_ERRORS, SettingInvalid) as error:
-            log.warning("summary failed", session_id=self._session_id, error=error.code)
+            log.warning("summary failed", session_id=self._session_id, error=error.code, **provider_words(error))
             return self._ended(CompactionOutcome.FAILED, error.detail)
 
     async def _write(self) -> CompactionResult:

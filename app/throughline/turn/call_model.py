@@ -8,7 +8,7 @@ import random
 
 import structlog
 
-from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout
+from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout, provider_words
 from throughline.domain.events import AnswerReset
 from throughline.domain.prompt import AnswerComplete, ModelRequest, TextDelta
 from throughline.execution.backoff import doubled_backoff
@@ -42,7 +42,8 @@ async def call_model(
             pause = _pause(error, tries)
             if tries >= most_tries or turn.dependencies.clock.monotonic() + pause >= turn.deadline:
                 raise
-            log.info("model call retried", model=model.name, error=error.code, tries=tries, pause=pause)
+            fields = {"error": error.code, "tries": tries, "pause": pause, **provider_words(error)}
+            log.info("model call retried", model=model.name, **fields)
         except ModelRejected as error:
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             raise

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError
+from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, provider_words
 from throughline.domain.lease import RowLease
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
@@ -102,7 +102,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
         await _give_back(start, counts=isinstance(error, DatabaseBusy))
         return None
     except ThroughlineError as error:
-        log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
+        log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code, **provider_words(error))
         return failed(error.code, error.detail)
     return failed(ThroughlineError.code, "An unexpected error occurred. Your message is kept; send it again.")
 

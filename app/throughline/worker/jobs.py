@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, TakenJob, Waiting
-from throughline.domain.errors import ThroughlineError
+from throughline.domain.errors import ThroughlineError, provider_words
 from throughline.domain.ids import UserId
 from throughline.domain.lease import RowLease
 from throughline.execution.backoff import doubled_backoff
@@ -200,17 +200,20 @@ class SideJobs:
             return "let_go", None
         outcome: Outcome[NotDone | None] = await outcome_of_awaiting(self._handlers[taken.job.kind](taken.job.subject))
         if isinstance(outcome, Raised):
-            return self._after_failure(taken, AT_ONCE, error=type(outcome.error).__name__)
+            failure = {"error": type(outcome.error).__name__, **provider_words(outcome.error)}
+            return self._after_failure(taken, AT_ONCE, failure)
         match outcome.value:
             case None:
                 return "done", None
             case NotDone(has_failed=True, delay=delay):
-                return self._after_failure(taken, delay, error="nothing achieved")
+                return self._after_failure(taken, delay, {"error": "nothing achieved"})
             case NotDone(delay=delay):
                 return "continued", PutBack(delay, is_continued=True)
 
-    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> tuple[str, PutBack | None]:
-        fields = {"kind": taken.job.kind, "subject": taken.job.subject, "error": error}
+    def _after_failure(
+        self, taken: TakenJob, least: timedelta, failure: Mapping[str, str]
+    ) -> tuple[str, PutBack | None]:
+        fields = {"kind": taken.job.kind, "subject": taken.job.subject, **failure}
         failures = taken.failures + 1
         if failures >= MOST_TRIES:
             log.error("job given up after failures", **fields)
