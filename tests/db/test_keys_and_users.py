@@ -34,6 +34,15 @@ async def test_an_unknown_secret_opens_nothing(database: Database, secret: str) 
     assert await database.keys.authenticate(secret) is None
 
 
+async def test_a_key_may_have_every_scope(database: Database) -> None:
+    created = await database.keys.create(NewKey("anna", "", frozenset(Scope)))
+
+    key = await database.keys.authenticate(created.secret)
+
+    assert key is not None
+    assert key.scopes == frozenset(Scope)
+
+
 async def test_a_revoked_key_opens_nothing_and_stays_listed(database: Database) -> None:
     first = await database.keys.create(NewKey("anna", "", READ_WRITE))
     second = await database.keys.create(NewKey("anna", "", READ_WRITE))

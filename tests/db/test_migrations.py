@@ -194,3 +194,20 @@ async def test_migrating_leaves_logging_as_it_was(empty_database_url: str) -> No
 
 def log_state() -> list[bool]:
     return [logging.getLogger(name).disabled for name in ("throughline", "uvicorn", "asyncio")]
+
+
+async def test_keys_lose_the_scope_of_operators_with_the_revision_that_knows_it(empty_database_url: str) -> None:
+    await upgrade(empty_database_url)
+    await run_sql(empty_database_url, "insert into users (id, name) values (gen_random_uuid(), 'anna')")
+    await run_sql(
+        empty_database_url,
+        "insert into api_keys (id, user_id, prefix, secret_hash, scopes) select gen_random_uuid(), id, 'p', "
+        "decode(repeat('00', 32), 'hex'), array['read', 'operate'] from users",
+    )
+
+    await downgrade(empty_database_url, "0032")
+    scopes = await run_sql(empty_database_url, "select scopes from api_keys")
+    await upgrade(empty_database_url)
+
+    assert scopes == [(["read"],)]
+    assert (await status(empty_database_url)).is_current

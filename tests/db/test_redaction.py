@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from fakes.conversations import (
+    BEHIND_ALL,
     Conversation,
     adoption_of,
     answer_message,
@@ -22,7 +23,7 @@ from throughline.domain.events import MessageDelta, NewEvent
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.recall import HistoryQuery
-from throughline.domain.run import RunStatus
+from throughline.domain.run import Outcome, RunError, RunStatus
 
 SECRET = "tangelo42"  # the word that has to go
 
@@ -206,3 +207,19 @@ async def test_a_page_of_the_history_shows_the_marker(scene: Scene) -> None:
         scene.conversation.owner_id, scene.conversation.session.id, MessageQuery()
     )
     assert [message.content for message in page.items] == ["one", "two", "three", MARKER, "five", "six"]
+
+
+async def test_what_providers_said_in_the_session_goes_with_a_message(scene: Scene) -> None:
+    conversation = scene.conversation
+    claimed = await conversation.start()
+    error = RunError("model_invalid_request", "Refused.", f"{SECRET} is odd")
+    failed = await conversation.database.runs.finish(
+        claimed.lease, Outcome(RunStatus.FAILED, error=error), (), BEHIND_ALL
+    )
+
+    await scene.redact()
+
+    run = await conversation.database.runs.get_run(conversation.owner_id, failed.id)
+    assert failed.error == error
+    assert run.error == RunError(error.type, error.detail)
+    assert await scene.tables_with(SECRET) == []

@@ -286,15 +286,25 @@ async def test_a_finish_that_breaks_halfway_stores_nothing(conversation: Convers
     assert await is_held(conversation.database, claimed.lease)
 
 
+async def test_a_run_that_could_only_be_failed_keeps_what_the_provider_said(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    error = RunError("internal_error", "Not stored.", "blocked by policy 7")
+
+    await conversation.database.runs.fail(claimed.lease, error)
+
+    assert (await conversation.database.runs.get_run(conversation.owner_id, claimed.run.id)).error == error
+
+
 async def test_a_failed_run_keeps_its_error_and_frees_the_session(conversation: Conversation) -> None:
     claimed = await conversation.start()
     queued = await conversation.submit("next")
-    outcome = Outcome(RunStatus.FAILED, error=RunError("model_refused", "No."))
+    error = RunError("model_refused", "No.", "blocked by policy 7")
+    outcome = Outcome(RunStatus.FAILED, error=error)
 
     run = await conversation.database.runs.finish(claimed.lease, outcome, (), BEHIND_ALL)
     following = await conversation.database.runs.claim_next(CLAIMER)
 
-    assert (run.status, run.error, run.message_id) == (RunStatus.FAILED, RunError("model_refused", "No."), None)
+    assert (run.status, run.error, run.message_id) == (RunStatus.FAILED, error, None)
     assert following is not None
     assert following.run.id == queued.run.id
 

@@ -53,7 +53,7 @@ async def test_a_known_refusal_ends_the_turn_with_cause_and_remedy(refused: Refu
     assert run.error.detail.startswith(f"{MODEL}: {known.cause}. {known.remedy} ({status_of(known)}")
     failed = next(entry for entry in logs if entry["event"] == "turn failed")
     assert failed["error"] == known.kind.code
-    assert failed["provider_message"]
+    assert failed["provider_message"] == run.error.provider_message != ""
     retries = [entry for entry in logs if entry["event"] == "model call retried"]
     assert [entry["provider_message"] for entry in retries] == [failed["provider_message"]] * (calls - 1)
 

@@ -7,11 +7,12 @@ from throughline.domain.ids import UserId
 
 
 class Scope(StrEnum):
-    """The permissions of an API key."""
+    """The permissions of an API key. `OPERATE` shows what providers of models said about failed calls."""
 
     READ = "read"
     WRITE = "write"
     ACT_AS = "act_as"
+    OPERATE = "operate"
 
 
 @dataclass(frozen=True, slots=True)

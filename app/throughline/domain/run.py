@@ -38,10 +38,14 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True)
 class RunError:
-    """The reason why a run failed: a stable `type`, and a sentence for the user that reveals no internals."""
+    """The reason why a run failed: a stable `type`, and a sentence for the user that reveals no internals.
+
+    `provider_message` is what the model's provider itself said, for operators only; '' if it said nothing.
+    """
 
     type: str
     detail: str
+    provider_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

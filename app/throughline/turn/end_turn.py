@@ -24,9 +24,9 @@ ESTIMATING = "chars"
 log = structlog.get_logger(__name__)
 
 
-def failed(code: str, detail: str) -> Outcome:
+def failed(code: str, detail: str, provider_message: str = "") -> Outcome:
     """Return the outcome of a run that ends with an error."""
-    return Outcome(status=RunStatus.FAILED, error=RunError(type=code, detail=detail))
+    return Outcome(status=RunStatus.FAILED, error=RunError(code, detail, provider_message))
 
 
 async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:

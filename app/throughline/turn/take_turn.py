@@ -103,7 +103,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code, **provider_words(error))
-        return failed(error.code, error.detail)
+        return failed(error.code, error.detail, error.provider_message)
     return failed(ThroughlineError.code, "An unexpected error occurred. Your message is kept; send it again.")
 
 

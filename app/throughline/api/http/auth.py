@@ -116,7 +116,7 @@ class Authenticator:
             )
         if self._local is None:
             user_id = await self._services.database.users.get_or_create(LOCAL_USER)
-            self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE}))
+            self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE, Scope.OPERATE}))
         return self._local
 
     async def _look_up(self, secret: str, user: str) -> Principal:

@@ -43,7 +43,8 @@ _FINISH = sql(
     ), ended as (
         update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
             input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
-            error_detail = :error_detail, context = cast(:context as json)
+            error_detail = :error_detail, provider_message = :provider_message,
+            context = cast(:context as json)
         from locked where r.id = :run_id and (locked.skipped_run_count = 0 or not :is_unlocked)
         returning {run_columns}
     ), seat as (
@@ -85,7 +86,7 @@ _ENDED = sql(
 )
 _FAIL = sql("""
     update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
-        error_type = :error_type, error_detail = :error_detail
+        error_type = :error_type, error_detail = :error_detail, provider_message = :provider_message
     where r.id = :run_id and r.fence = :fence and r.status = 'running'
     returning r.id
 """)
@@ -181,9 +182,7 @@ async def _ended_before(tx: Statements, lease: Lease) -> Finished:
 
 async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
     """End the run as failed by changing its own row only, since any other row may block `finish`. Raises LeaseLost."""
-    rows = await tx.fetch(
-        _FAIL, run_id=lease.run_id, fence=lease.fence, error_type=error.type, error_detail=error.detail
-    )
+    rows = await tx.fetch(_FAIL, run_id=lease.run_id, fence=lease.fence, **_error_parameters(error))
     if not rows:
         raise lease_lost(lease)
 
@@ -232,8 +231,7 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         "status": outcome.status.value,
         "input_tokens": outcome.usage.input_tokens,
         "output_tokens": outcome.usage.output_tokens,
-        "error_type": None if outcome.error is None else outcome.error.type,
-        "error_detail": None if outcome.error is None else outcome.error.detail,
+        **_error_parameters(outcome.error),
         "context": None if outcome.context is None else to_json(outcome.context),
         # After a failed or cancelled turn the job itself checks whether a summary is due.
         "is_summary_due": outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED,
@@ -241,6 +239,13 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         "step": ANSWER_STEP,
         **message_parameters(outcome.answer or _NO_ANSWER),
     }
+
+
+def _error_parameters(error: RunError | None) -> dict[str, str | None]:
+    if error is None:
+        return {"error_type": None, "error_detail": None, "provider_message": None}
+    said = error.provider_message or None
+    return {"error_type": error.type, "error_detail": error.detail, "provider_message": said}
 
 
 def _answer(row: Row) -> Message | None:

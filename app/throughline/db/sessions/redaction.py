@@ -1,7 +1,7 @@
 """Redaction of a message: a marker replaces its text, and all data derived from the text is deleted.
 
 Derived data are segments and versions of the summary, the search index, the embedding (by a trigger), the run's input
-and events, and the title.
+and events, the title, and what providers said about failed calls of the session.
 Results of recall tools that quoted the message, directly or through another result, are redacted too.
 
 The summary returns to the newest version that does not cover the message. Messages after that version's cursor are
@@ -66,6 +66,7 @@ _CLEAN = (
         update runs set input = cast(:input as json) where id in (
             select m.run_id from messages m where m.id = any(:ids) and m.role = 'user')
     """),
+    sql("update runs set provider_message = null where session_id = :session_id and provider_message is not null"),
     sql("""
         delete from search_terms t using search_blocks b where b.session_id = :session_id
             and b.through_position >= :first and t.session_id = b.session_id and t.from_position = b.from_position
@@ -80,7 +81,8 @@ _CLEAN = (
 )
 """Statements that delete derived data.
 
-Versions that reach the message may contain its words anywhere, segments only if they cover its position.
+Versions that reach the message may contain its words anywhere, segments only if they cover its position. A prompt of
+any later turn may have shown the message, and a provider may have repeated words of it.
 """
 
 _KEPT = sql("""

@@ -36,8 +36,8 @@ PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = 
 
 RUN_COLUMNS = """
     r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.actor,
-    r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail, r.context,
-    r.started_at, r.finished_at, r.fence"""
+    r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail,
+    r.provider_message, r.context, r.started_at, r.finished_at, r.fence"""
 
 ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
 
@@ -145,7 +145,6 @@ def run_from(row: Row, prefix: str = "") -> Run:
     """Return the run in a row with RUN_COLUMNS and `message_id`, each column name preceded by `prefix`."""
     stored = row[f"{prefix}input"]
     context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
-    error_type, error_detail = row[f"{prefix}error_type"], row[f"{prefix}error_detail"] or ""
     return Run(
         id=RunId(row[f"{prefix}id"]),
         session_id=SessionId(row[f"{prefix}session_id"]),
@@ -161,12 +160,19 @@ def run_from(row: Row, prefix: str = "") -> Run:
         attempt=row[f"{prefix}attempt"],
         cancel_requested=row[f"{prefix}cancel_requested"],
         usage=Usage(input_tokens=row[f"{prefix}input_tokens"], output_tokens=row[f"{prefix}output_tokens"]),
-        error=None if error_type is None else RunError(type=error_type, detail=error_detail),
+        error=_error_from(row, prefix),
         message_id=None if message_id is None else MessageId(message_id),
         context=context,
         started_at=row[f"{prefix}started_at"],
         finished_at=row[f"{prefix}finished_at"],
     )
+
+
+def _error_from(row: Row, prefix: str) -> RunError | None:
+    kind = row[f"{prefix}error_type"]
+    if kind is None:
+        return None
+    return RunError(kind, row[f"{prefix}error_detail"] or "", row[f"{prefix}provider_message"] or "")
 
 
 def input_json(run_input: RunInput) -> str:

@@ -74,6 +74,7 @@ class RunRow(Base):
     output_tokens: Mapped[int | None]
     error_type: Mapped[str | None] = mapped_column(Text)
     error_detail: Mapped[str | None] = mapped_column(Text)
+    provider_message: Mapped[str | None] = mapped_column(Text)
     context: Mapped[Json | None]
     created_at: Mapped[Now]
     started_at: Mapped[Time | None]
