@@ -233,6 +233,15 @@ async def test_a_failed_turn_is_an_error_with_the_services_own_words(service: Co
     assert await service.said() == ["x"]
 
 
+async def test_the_error_of_a_failed_turn_ends_with_what_the_provider_said(service: CommandStage) -> None:
+    service.api.turns.error = RunError("model_invalid_request", "Refused (400).", "set --enable-this\x1b")
+
+    result = await service.run("chat", typed="x\n")
+
+    assert "Error: Refused (400). The provider said: set --enable-this" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
 async def test_an_unknown_agent_is_told_before_anything_is_typed(service: CommandStage) -> None:
     result = await service.run("chat", "nobody")
 

@@ -5,10 +5,11 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 
-from throughline.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerStream
+from throughline.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerEvent, AnswerStream
 from throughline.cli.answer_view import AnswerView
 from throughline.cli.chat_citations import remark_on_answer
 from throughline.cli.chat_state import ChatState
+from throughline.cli.failures import AnswerFailed, with_provider_message
 from throughline.domain.errors import ThroughlineError
 from throughline.wire.sessions import SessionOut
 
@@ -53,9 +54,23 @@ class Answering:
         view = AnswerView(self._state.screen)
         async with aclosing(self._stream.events()) as events:
             async for event in events:
-                view.show(event)
+                await self._show(view, event)
         if view.answer is not None:
             await remark_on_answer(self._state, view.answer)
+
+    async def _show(self, view: AnswerView, event: AnswerEvent) -> None:
+        try:
+            view.show(event)
+        except AnswerFailed as failed:
+            raise AnswerFailed(with_provider_message(failed.detail, await self._provider_message())) from failed
+
+    async def _provider_message(self) -> str:
+        """Return what the model's provider said about the failed turn; '' if the caller may not read it."""
+        try:
+            run = await self._state.client.get_run(self._stream.run_id)
+        except ThroughlineError:
+            return ""
+        return run.error.provider_message if run.error is not None else ""
 
     def _interrupted(self) -> None:
         if self._cancelling is None:

@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 import httpx
 
-from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
+from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply, with_provider_message
 from throughline.cli.replies import Exported, ExportedPage, Item, Page, Reply, read_json
 from throughline.domain.json_types import JsonObject
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
+from throughline.wire.runs import RunForOperators
 from throughline.wire.service import AgentList, AgentOut, Problem
 from throughline.wire.sessions import (
     SessionOut,
@@ -200,6 +201,10 @@ class ServiceClient:
     async def delete_memory(self, memory_id: str) -> None:
         await self._send("DELETE", f"/v1/memories/{memory_id}")
 
+    async def get_run(self, run_id: str) -> RunForOperators:
+        """Return a run; what its provider said is empty if the caller may not read it."""
+        return read_json(RunForOperators, await self._get(f"/v1/runs/{run_id}"))
+
     async def cancel_run(self, run_id: str) -> None:
         """Request that a run is cancelled."""
         await self._send("POST", f"/v1/runs/{run_id}/cancel")
@@ -305,6 +310,7 @@ class ServiceClient:
             return f"{self._place} answered with status {status}, but not in Throughline's format. Check --url."
         problem = read_json(Problem, response.content)
         text = problem.detail or problem.title or f"The service answered {status}."
+        text = with_provider_message(text, problem.provider_message or "")
         if response.status_code == httpx.codes.UNAUTHORIZED:
             return f"{text} Give a key with --api-key or THROUGHLINE_API_KEY."
         return text

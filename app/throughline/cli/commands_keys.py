@@ -34,7 +34,8 @@ keys = click.Group("keys", help="Create, list and revoke API keys in the databas
     type=click.Choice([scope.value for scope in Scope]),
     default=DEFAULT_SCOPES,
     show_default=True,
-    help="May be given several times; act_as lets a back end act for its end users.",
+    help="May be given several times; act_as lets a back end act for its end users, operate shows what model providers "
+    "said about failed calls.",
 )
 @data_dir_option
 @click.pass_obj

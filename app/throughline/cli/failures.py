@@ -32,6 +32,11 @@ class ModelCheckFailed(PermanentError):
     code = "model_check_failed"
 
 
+def with_provider_message(text: str, said: str) -> str:
+    """Return an error's text with what the model's provider said, if the service told it."""
+    return f"{text.rstrip('.')}. The provider said: {said}" if said else text
+
+
 class AnswerFailed(PermanentError):
     """Error for a turn that ended without an answer."""
 

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from throughline.domain.message import Source
-from throughline.domain.run import RunStatus
+from throughline.domain.run import Run, RunStatus
 from throughline.wire.context import ContextOut
-from throughline.wire.json_shape import Id, Shape, Time, one_of
+from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 from throughline.wire.messages import MessageOut
 
 
@@ -23,6 +23,12 @@ class ErrorOut(Shape):
 
     type: str
     detail: str
+
+
+class ErrorForOperators(ErrorOut):
+    """Why a run failed, as keys with the scope `operate` read it."""
+
+    provider_message: str = Field("", description="what the model's provider itself said; empty if it said nothing")
 
 
 class RunOut(Shape):
@@ -42,6 +48,17 @@ class RunOut(Shape):
     usage: UsageOut
     error: ErrorOut | None
     message_id: Id | None = Field(description="the answer")
+
+
+class RunForOperators(RunOut):
+    """A run, as keys with the scope `operate` read it."""
+
+    error: ErrorForOperators | None
+
+
+def run_json(run: Run, *, for_operator: bool) -> JsonDict:
+    """Return the run as JSON, with what the provider said only for operators."""
+    return (RunForOperators if for_operator else RunOut).render(run)
 
 
 class Accepted(Shape):

@@ -61,3 +61,6 @@ class Problem(Shape):
     detail: str
     errors: list[FieldProblem] = Field(default_factory=list, description="for /problems/invalid_input")
     run_id: str | None = Field(None, description="the run that the problem is about, if any")
+    provider_message: str | None = Field(
+        None, description="what the model's provider itself said, for keys with the scope `operate`"
+    )

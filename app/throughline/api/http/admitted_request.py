@@ -61,6 +61,11 @@ class Call:
         """The user whose data the request may reach: the caller, or the owner of a session the caller takes part in."""
         return self.shared_by or self.principal.user_id
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may read what providers of models said about failed calls."""
+        return Scope.OPERATE in self.principal.scopes
+
 
 def dependencies_of(request: Request) -> ApiDependencies:
     """Return the objects that `create_app` stored for the routes."""

@@ -9,7 +9,7 @@ from throughline.domain.json_types import JsonValue
 from throughline.domain.run import RunStatus
 from throughline.wire.events import UNKNOWN_ERROR, event_json
 from throughline.wire.messages import MessageOut
-from throughline.wire.runs import RunOut
+from throughline.wire.runs import run_json
 
 # Legal inside JSON strings, but many readers of event streams treat them as line ends.
 LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
@@ -23,11 +23,17 @@ def render_event(event: RunEvent) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.value.encode(), data)
 
 
-def turn_problem(ended: RunEnded) -> Response:
-    """Return the problem document of a run that failed or was cancelled."""
-    more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": RunOut.render(ended.run)}
+def turn_problem(ended: RunEnded, *, for_operator: bool) -> Response:
+    """Return the problem document of a run that failed or was cancelled.
+
+    Only an operator's has the provider's own message, if the provider said anything.
+    """
+    run = run_json(ended.run, for_operator=for_operator)
+    more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": run}
     if ended.run.status is RunStatus.CANCELLED:
         more["message"] = None if ended.answer is None else MessageOut.render(ended.answer)
         return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
     error = ended.run.error or UNKNOWN_ERROR
+    if for_operator and error.provider_message:
+        more["provider_message"] = error.provider_message
     return problem(error.type, error.detail, more=more)

@@ -32,7 +32,7 @@ from throughline.domain.submission import OnBusy, Submission, Submitted
 from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import ending_json
 from throughline.wire.messages import CitedMessageOut, MessageOut, MessagePage
-from throughline.wire.runs import Accepted, RunOut, TurnOut
+from throughline.wire.runs import Accepted, TurnOut, run_json
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are ignored")
@@ -62,8 +62,9 @@ async def send_message(request: Request, session_id: str, call: Writer) -> Respo
     submitted = await call.services.submit(await _read_submission(request, session_id, call))
     run = submitted.run
     if _prefers_async(request):
+        shown = run_json(run, for_operator=call.is_operator)
         headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
-        response: Response = JsonResponse({"run": RunOut.render(run)}, HTTPStatus.ACCEPTED, headers)
+        response: Response = JsonResponse({"run": shown}, HTTPStatus.ACCEPTED, headers)
     elif prefers_stream(request.headers.getlist("accept")):
         response = await _stream(request, call, submitted)
     else:
@@ -126,7 +127,7 @@ async def _answer(request: Request, call: Call, submitted: Submitted) -> Respons
         except TemporaryError as error:
             return error_problem(error, run_id=str(run.id))
     if ended.run.status is not RunStatus.SUCCEEDED:
-        return turn_problem(ended)
+        return turn_problem(ended, for_operator=call.is_operator)
     return JsonResponse(ending_json(ended), headers={"Content-Location": f"/v1/runs/{run.id}"})
 
 

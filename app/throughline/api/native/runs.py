@@ -12,18 +12,18 @@ from throughline.api.native.documented import header
 from throughline.api.native.events import render_event
 from throughline.domain.errors import InvalidInput
 from throughline.turn.follow_run import reset_event
-from throughline.wire.runs import RunOut
+from throughline.wire.runs import RunForOperators, RunOut, run_json
 
 LAST_EVENT_ID = "Last-Event-ID"
 MAX_SEQ = 2**31 - 2
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
-@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunOut}})
+@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunOut | RunForOperators}})
 async def get_run(run_id: str, call: Reader) -> Response:
     """Return a run."""
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
-    return JsonResponse(RunOut.render(run))
+    return JsonResponse(run_json(run, for_operator=call.is_operator))
 
 
 @router.get(
@@ -50,11 +50,11 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
     return await stream_or_refuse(request, call, RunStream(run, followed, render_event, first))
 
 
-@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})
+@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut | RunForOperators}})
 async def cancel_run(run_id: str, call: Writer) -> Response:
     """Ask a run to stop. A run that has ended is returned unchanged."""
     run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
-    return JsonResponse(RunOut.render(run))
+    return JsonResponse(run_json(run, for_operator=call.is_operator))
 
 
 def _last_seen(request: Request) -> int:
