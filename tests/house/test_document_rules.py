@@ -8,6 +8,7 @@ import pytest
 
 from house.tree import ROOT, name_of, own_files
 from throughline.api.http.problem_documents import PROBLEM_KINDS
+from throughline.llm.known_refusals import KNOWN_REFUSALS
 from throughline.settings import Settings
 
 DOCS = ROOT / "docs"
@@ -93,6 +94,16 @@ def test_the_errors_page_has_every_code_with_its_status() -> None:
     listed = ERROR_ROW.findall((DOCS / "reference" / "errors.md").read_text(encoding="utf-8"))
 
     assert sorted(listed) == sorted((code, str(kind.status)) for code, kind in PROBLEM_KINDS.items())
+
+
+def test_the_page_of_refusals_has_every_known_refusal() -> None:
+    page = (DOCS / "operations" / "model-refusals.md").read_text(encoding="utf-8")
+    listed = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if "|" in line}
+
+    missing = [
+        known.name for known in KNOWN_REFUSALS if (known.server, known.says, known.cause, known.remedy) not in listed
+    ]
+    assert missing == []
 
 
 def test_files_named_in_the_architecture_exist() -> None:

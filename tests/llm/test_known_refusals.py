@@ -20,7 +20,7 @@ from fakes.model_calls import refusal_of, simple_request
 from fakes.provider_double.double import ProviderDouble
 from fakes.provider_double.refusals import Refused
 from fakes.provider_double.script import ScriptStep
-from fakes.raw_http_server import error_answer, openai_stream
+from fakes.raw_http_server import Answer, error_answer, openai_stream
 from throughline.domain.errors import (
     ContextOverflow,
     ModelInvalidRequest,
@@ -193,6 +193,12 @@ async def test_the_status_and_the_window_decide_before_the_words(
 
     assert type(error) is expected
     assert not any(known.cause in error.detail for known in KNOWN_REFUSALS)
+
+
+async def test_an_answer_without_events_is_told_with_a_hint_at_the_address() -> None:
+    error = await refusal_of(Answer(['{"error":"Unexpected endpoint or method. (POST /chat/completions)"}']))
+
+    assert error.detail.endswith("cannot be read; try again, and check base_url, which usually ends with /v1")
 
 
 async def test_a_users_quoted_words_are_no_known_refusal() -> None:

@@ -161,7 +161,9 @@ class LangChainChatModel:
                     await asyncio.sleep(0)
                 yield chunk
         if not count:
-            raise ModelUnavailable(f"{self.name}: the provider sent an answer that cannot be read; try again")
+            # LM Studio answers a wrong path so, with status 200.
+            hint = ", and check base_url, which usually ends with /v1" if self._traits.base_url else ""
+            raise ModelUnavailable(f"{self.name}: the provider sent an answer that cannot be read; try again{hint}")
 
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
         options = {self._traits.output_parameter: request.max_output_tokens, **self._options(request.parameters)}
