@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.known_refusals import ON_OPENAI_WIRE
-from fakes.model_calls import refusal_of
-from fakes.raw_http_server import Answer, error_answer
+from fakes.model_calls import refusal_of, simple_request
+from fakes.raw_http_server import Answer, error_answer, serve_raw
+from throughline.domain.errors import ModelInvalidRequest
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, ToolSpec
 from throughline.llm.clean_message import MOST_CHARACTERS, Sent, clean_message
 from throughline.llm.known_refusal import KnownRefusal
+from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüéßñ"
 WORDS = st.lists(st.text(LETTERS, min_size=1, max_size=9), min_size=1, max_size=12)
@@ -187,13 +189,15 @@ async def test_no_text_of_a_request_comes_back() -> None:
     assert error.provider_message == "Cannot read … here"
 
 
-async def test_the_models_own_key_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "plain words as key")
-    answer = error_answer(401, {"type": "error", "error": {"type": "x", "message": "bad no-key-needed given"}})
+async def test_the_models_own_key_does_not_come_back_whatever_its_form() -> None:
+    registry = ModelRegistry(ModelsConfig(read_variable={"GATEWAY_KEY": "plainwords"}.__getitem__))
+    async with serve_raw(body("the key plainwords is not known")) as server:
+        model = registry.get("openai:gpt-4o", f"{server.url}/v1", "GATEWAY_KEY")
+        with pytest.raises(ModelInvalidRequest) as caught:
+            await anext(model.stream(simple_request()))
+    await registry.close()
 
-    error = await refusal_of(answer, "anthropic:claude-test")
-
-    assert error.provider_message == "bad … given"
+    assert caught.value.provider_message == "the key … is not known"
 
 
 async def test_a_page_of_html_and_an_answer_of_ours_leave_no_message() -> None:

@@ -224,7 +224,8 @@ def _texts_of(request: ModelRequest) -> tuple[str, ...]:
     """Return all texts of the request that an error message may repeat."""
     messages = request.prompt.messages
     said = (text_of(message.content) for message in messages)
-    images = (block.url for message in messages for block in message.content if isinstance(block, ImageBlock))
+    blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
+    images = (block.url for block in blocks if isinstance(block, ImageBlock))
     arguments = (call.arguments for message in messages for call in message.tool_calls)
     tools = (text for tool in request.tools for text in (tool.description, json.dumps(dict(tool.parameters))))
     return (request.prompt.system, *said, *images, *arguments, *tools)

@@ -157,14 +157,14 @@ def _common(spelled: Sequence[str], sent: Sequence[str]) -> tuple[set[tuple[str,
     """Return the runs and short texts of the request that the message repeats, and all words of those texts."""
     runs = set(_runs(spelled))
     common: set[tuple[str, ...]] = set()
-    vocabulary: list[str] = []
+    vocabulary: set[str] = set()
     for text in sent:
         words = _WORD.findall(_unescaped(text))
         is_short = 0 < len(words) < RUN_WORDS and (len(words) > 1 or len(words[0]) >= SHORTEST_WORD)
         found = {tuple(words)} if is_short else runs.intersection(_runs(words))
         if not is_short or set(spelled).issuperset(words):
             common |= found
-            vocabulary += words if found else ()
+            vocabulary.update(words if found else ())
     return common, f" {' '.join(vocabulary)} "
 
 
