@@ -1,7 +1,7 @@
-# ruff: noqa: INP001  # a file of the operator's own, found through PYTHONPATH
+# ruff: noqa: INP001  # a file of the operator's own, found beside its agent file
 """An example of a `pre_compact` hook; `careful.yaml` beside it names it as `careful_hooks:before_compaction`.
 
-    AGENTS_DIR=docs/examples PYTHONPATH=docs/examples make run
+    AGENTS_DIR=docs/examples make run
 
 It may be `async` too. If it raises, answers something else, or takes too long, the compaction goes on without it, and
 while a call of it hangs it is not asked again. A summary of its own, `Decision(summary=…)`, is to stand for the

@@ -1,7 +1,7 @@
-# ruff: noqa: INP001  # a file of the operator's own, found through PYTHONPATH
+# ruff: noqa: INP001  # a file of the operator's own, found beside its agent file
 """Examples of tools of your own; `tickets.yaml` beside it names them as `ticket_tools:read_ticket` and so on.
 
-    AGENTS_DIR=docs/examples PYTHONPATH=docs/examples make run
+    AGENTS_DIR=docs/examples make run
 
 Annotations become the JSON schema, the docstring the description: it is what the model knows of a tool.
 """

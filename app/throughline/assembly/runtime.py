@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import structlog
 
-from throughline.agents.registry import load_agents
+from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.assembly.database import open_configured_database
 from throughline.assembly.models import agent_defaults, models_config
 from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
@@ -21,6 +21,7 @@ from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
+from throughline.execution.import_plugin import add_plugin_folder
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.prompting.agent_windows import log_windows
@@ -76,7 +77,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     _ignore_tracing()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
-    agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
+    agents = _load_agents(settings, defaults)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
         compute_threads(settings.compute_threads),
@@ -119,6 +120,14 @@ async def _check_agents(dependencies: TurnDependencies) -> None:
     log_windows(agents)
     for agent in agents:
         await warm_counter(agent.counter)
+
+
+def _load_agents(settings: Settings, defaults: AgentDefaults) -> AgentRegistry:
+    """Return the shipped agents and those of the operator, whose folder may hold their tools, too."""
+    if settings.agents_dir is None:
+        return load_agents([], defaults)
+    add_plugin_folder(settings.agents_dir)
+    return load_agents([settings.agents_dir], defaults)
 
 
 def _ignore_tracing() -> None:

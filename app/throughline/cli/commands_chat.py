@@ -11,6 +11,7 @@ from throughline.cli.chat import chat
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import ServiceClient
 from throughline.cli.connection import Target, asynchronous, open_client, target_options
+from throughline.cli.new_agent import new_agent
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import InvalidInput
@@ -41,11 +42,19 @@ async def chat_command(agent: str | None, session_id: UUID | None, target: Targe
             screen.note("continue with:", command=f"throughline chat --session {state.session.id}{target.options}")
 
 
-@click.command("agents")
+class _AgentsGroup(click.Group):
+    """Command group in which any other word than a command's name is the name of an agent to show."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_command = bool(args) and (args[0] in self.commands or args[0] in {"-h", "--help"})
+        return super().parse_args(ctx, args if is_command else ["show", *args])
+
+
+@click.command("show", hidden=True)
 @click.argument("name", required=False)
 @target_options
 @asynchronous
-async def agents_command(name: str | None, target: Target) -> None:
+async def show_agents(name: str | None, target: Target) -> None:
     """List the agents available for chats, or show the agent NAME with its parameters and its context policy."""
     async with open_client(target) as client:
         agents = await client.agents()
@@ -56,6 +65,13 @@ async def agents_command(name: str | None, target: Target) -> None:
     if found is None:
         raise _no_agent(name, agents)
     Screen().draw(draw_agent(found))
+
+
+agents_command = _AgentsGroup(
+    "agents",
+    commands=[show_agents, new_agent],
+    help="List the agents available for chats; `agents NAME` shows one, `agents new NAME` writes one.",
+)
 
 
 async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:

@@ -1,10 +1,19 @@
 """Import of plugins by their name `module:attribute`."""
 
 import importlib
+import sys
+from pathlib import Path
 from types import ModuleType
 
 from throughline.domain.errors import SettingInvalid
 from throughline.execution.outcome import Raised, Returned, outcome_of
+
+
+def add_plugin_folder(folder: Path) -> None:
+    """Let plugins be imported from the folder. It comes last, so that no file in it can replace an installed module."""
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.append(place)
 
 
 def import_plugin(path: str, *, kind: str) -> object:
@@ -27,8 +36,8 @@ def _import_module(origin: str, module_name: str) -> ModuleType:
             return module
         case Raised(ModuleNotFoundError() as error):
             raise SettingInvalid(
-                f"{origin}: there is no module {error.name!r}; install it beside this service or put its folder "
-                "into PYTHONPATH"
+                f"{origin}: there is no module {error.name!r}; put its file beside the agent files (AGENTS_DIR), "
+                "install it beside this service, or put its folder into PYTHONPATH"
             ) from error
         case Raised(error):
             raise SettingInvalid(

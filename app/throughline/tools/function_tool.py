@@ -6,19 +6,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from throughline.domain.errors import traceback_lines
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached, call_plugin
+from throughline.execution.call_plugin import PluginTimedOut, call_plugin
 from throughline.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
+from throughline.tools.call_failure import failure_for_model
 from throughline.tools.result import result_text
 from throughline.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
-
-log = structlog.get_logger(__name__)
 
 CONTEXT = "context"
 """The parameter through which a function receives its ToolContext; the model never sees it."""
@@ -71,7 +68,7 @@ class FunctionTool:
         outcome = await self._outcome(parsed, limits)
         if isinstance(outcome, Returned):
             return ToolOutcome(outcome.value)
-        return self._failure(outcome.error, context, limits)
+        return failure_for_model(outcome.error, self.spec.name, context, limits)
 
     async def _outcome(self, parsed: Mapping[str, object], limits: CallLimits) -> Outcome[str]:
         """Call the service's own coroutines on its event loop, where the database is; call all others in a thread."""
@@ -80,27 +77,6 @@ class FunctionTool:
         if self.is_ours and inspect.iscoroutinefunction(self.function):
             return await _call_own(function, read, limits.timeout_seconds)
         return await call_plugin(function, read, limits.timeout_seconds)
-
-    def _failure(self, error: BaseException, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        """Return the error for the model: a ToolFailed's text, but only the class of other exceptions.
-
-        The log also gets the location where it was raised.
-        """
-        name, run_id = self.spec.name, str(context.run_id)
-        if isinstance(error, ToolFailed):
-            return failed(result_text(str(error), limits.max_result_bytes))
-        if isinstance(error, ThreadLimitReached):
-            log.warning("tool call skipped", tool=name, run_id=run_id, reason=str(error))
-            return failed(f"{name} was not called: {error}. Try again later.")
-        if isinstance(error, PluginTimedOut):
-            log.warning("tool timed out", tool=name, run_id=run_id)
-            return failed(
-                f"{name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
-                "Whether it took effect is unknown."
-            )
-        kind = type(error).__name__
-        log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=traceback_lines(error))
-        return failed(f"{name} failed with {kind}.")
 
     def parse(self, text: str) -> dict[str, object]:
         """Return the keyword arguments in `text`, the model's JSON. Raises ToolFailed with the reason.

@@ -24,7 +24,9 @@ UNKNOWABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, i
 def make_function_tool(function: object, *, origin: str) -> FunctionTool:
     """Return the tool made from `function`. Raises SettingInvalid, naming `origin`, if it cannot be one."""
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        raise SettingInvalid(f"tool {origin!r} is a {type(function).__name__}; it must be a plain function")
+        raise SettingInvalid(
+            f"tool {origin!r} is a {type(function).__name__}; it must be a plain function, or a tool of LangChain"
+        )
     if TOOL_NAME.fullmatch(function.__name__) is None:
         raise SettingInvalid(f"tool {origin!r}: the name {function.__name__!r} must match {TOOL_NAME.pattern}")
     description, notes = _read_docstring(function, origin)

@@ -1,0 +1,135 @@
+"""LangChain's tools and toolkits as tools of an agent, without a change and without importing LangChain here.
+
+They are recognised by their class. The arguments that LangChain injects itself (state, store, call id) are unknown
+outside of its own agents; a tool that has some is refused.
+"""
+
+import functools
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from throughline.domain.arguments import is_json_object
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.json_types import JsonObject
+from throughline.domain.prompt import ToolSpec
+from throughline.domain.text import clean_text
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.execution.call_plugin import call_plugin
+from throughline.execution.outcome import Returned
+from throughline.tools.call_failure import failure_for_model
+from throughline.tools.make_function_tool import TOOL_NAME
+from throughline.tools.result import result_text
+from throughline.tools.tool import CallLimits, failed
+
+LANGCHAIN = "langchain_core.tools"
+OWN_ERRORS = frozenset({"ToolException"})
+"""LangChain's exceptions whose text is meant for the model."""
+
+
+class _LangChainTool(Protocol):
+    """What is used of LangChain's BaseTool."""
+
+    name: str
+    description: str
+    metadata: dict[str, Any] | None  # Any: LangChain's own
+    tool_call_schema: type[BaseModel] | dict[str, Any]  # Any: a JSON schema
+
+    def invoke(self, arguments: dict[str, object]) -> object: ...
+
+    def ainvoke(self, arguments: dict[str, object]) -> Awaitable[object]: ...
+
+    def get_input_schema(self) -> type[BaseModel]: ...
+
+
+def langchain_tools(found: object) -> "tuple[_LangChainTool, ...] | None":
+    """Return the tools if `found` is a LangChain tool, a toolkit, or a list of tools; None for anything else."""
+    if _is_a(found, "BaseTool"):
+        return (found,)  # type: ignore[return-value]  # its class says so
+    if _is_a(found, "BaseToolkit"):
+        found = found.get_tools()  # type: ignore[attr-defined]  # its class says so
+    if isinstance(found, list | tuple) and found and all(_is_a(item, "BaseTool") for item in found):
+        return tuple(found)
+    return None
+
+
+def _is_a(found: object, name: str) -> bool:
+    return any(cls.__name__ == name and cls.__module__.startswith("langchain_core") for cls in type(found).__mro__)
+
+
+@dataclass(frozen=True, slots=True)
+class LangChainTool:
+    """A LangChain tool with the description that the model gets; `origin` is `module:attribute`."""
+
+    spec: ToolSpec
+    tool: _LangChainTool
+    origin: str
+
+    @property
+    def source(self) -> object:
+        """The LangChain tool itself."""
+        return self.tool
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it may be called again if the outcome of its first call is unknown: see `metadata`."""
+        return bool((self.tool.metadata or {}).get("repeatable", True))
+
+    async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        """Call the tool in a thread and return its result, or an error that the model can read."""
+        text = clean_text(arguments).strip() or "{}"
+        if not is_json_object(text):
+            return failed(f"The arguments of {self.spec.name} are not valid: send one JSON object.")
+        read = functools.partial(result_text, max_bytes=limits.max_result_bytes)
+        outcome = await call_plugin(self._bound(json.loads(text)), read, limits.timeout_seconds)
+        if isinstance(outcome, Returned):
+            return ToolOutcome(outcome.value)
+        error = outcome.error
+        if isinstance(error, ValidationError):
+            problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            return failed(f"The arguments of {self.spec.name} are not valid: {problems}.")
+        if type(error).__name__ in OWN_ERRORS:
+            return failed(result_text(str(error), limits.max_result_bytes))
+        return failure_for_model(error, self.spec.name, context, limits)
+
+    def _bound(self, arguments: dict[str, object]) -> Callable[[], object]:
+        is_async = getattr(self.tool, "func", self) is None or _overrides(self.tool, "_arun")
+        return functools.partial(self.tool.ainvoke if is_async else self.tool.invoke, arguments)
+
+
+def make_langchain_tools(tools: Iterable[_LangChainTool], *, origin: str) -> tuple[LangChainTool, ...]:
+    """Return the tools as those of an agent. Raises SettingInvalid, naming `origin`, for one that cannot be one."""
+    return tuple(LangChainTool(_spec(tool, origin), tool, origin) for tool in tools)
+
+
+def _spec(tool: _LangChainTool, origin: str) -> ToolSpec:
+    if TOOL_NAME.fullmatch(tool.name) is None:
+        raise SettingInvalid(f"tool {origin!r}: the name {tool.name!r} must match {TOOL_NAME.pattern}")
+    if not tool.description:
+        raise SettingInvalid(f"tool {origin!r} has no description; write one: it is what the model knows of the tool")
+    schema = _schema(tool.tool_call_schema)
+    injected = sorted(_names(_schema(tool.get_input_schema())) - _names(schema))
+    if injected:
+        raise SettingInvalid(
+            f"tool {origin!r} takes {', '.join(injected)} from LangGraph's own agents, which do not run here: remove it"
+        )
+    return ToolSpec(tool.name, tool.description, schema)
+
+
+def _schema(schema: type[BaseModel] | dict[str, Any]) -> JsonObject:  # Any: a JSON schema
+    read = dict(schema) if isinstance(schema, dict) else schema.model_json_schema()
+    return {name: value for name, value in read.items() if name not in {"title", "description"}}
+
+
+def _names(schema: JsonObject) -> set[str]:
+    properties = schema.get("properties", {})
+    return set(properties) if isinstance(properties, dict) else set()
+
+
+def _overrides(tool: object, name: str) -> bool:
+    """Return whether the tool's own class, not LangChain's, defines the method."""
+    owner = next(cls for cls in type(tool).__mro__ if name in vars(cls))
+    return not owner.__module__.startswith(LANGCHAIN)
