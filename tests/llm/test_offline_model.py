@@ -181,9 +181,11 @@ async def test_it_calls_the_tool_a_question_asks_for(question: str, name: str, a
     ("question", "expression"),
     [
         ("12*7", "12*7"), ("(3+4)/2", "(3+4)/2"), ("What is 3 - 2?", "3 - 2"), ("what's 10/4", "10/4"),
-        ("3 - 2", "3 - 2"), ("(see 12*7)", "12*7"), ("Was ist 9-4?", "9-4"), ("What is 1,200 * 1.5?", "1200 * 1.5"),
-        ("2^10 please", "2^10"),
-        ("On 2026-11-25 we pay 3*40 euros.", "3*40"), ("-3 + 5", "-3 + 5"), ("100 / (3 - 1)", "100 / (3 - 1)"),
+        ("3 - 2", "3 - 2"), ("(12*7)", "(12*7)"), ("Was ist 9-4?", "9-4"), ("What is 1,200 * 1.5?", "1200 * 1.5"),
+        ("2^10 please", "2^10"), ("17+4", "17+4"), ("2^10 =", "2^10"), ("Ok, 12*7", "12*7"), ("Tell me 3*4.", "3*4"),
+        ("On 2026-11-25 we pay 3*40 euros, how much is that?", "3*40"), ("Add 3 + 4 for me.", "3 + 4"),
+        ("We are on v1.2.3. What is the result of 12*7?", "12*7"), ("Right. 12*7", "12*7"),
+        ("-3 + 5", "-3 + 5"), ("100 / (3 - 1)", "100 / (3 - 1)"),
     ],
 )  # fmt: skip
 async def test_it_calculates_what_is_a_sum(question: str, expression: str) -> None:
@@ -205,6 +207,30 @@ async def test_it_calculates_what_is_a_sum(question: str, expression: str) -> No
 )  # fmt: skip
 async def test_it_takes_no_date_range_or_phone_number_for_a_sum_or_a_wish_to_know_the_time(said: str) -> None:
     assert (await ask(user(said), tools=(CALCULATOR, CLOCK))).tool_calls == ()
+
+
+NOTES = (
+    "2026-03-14", "The release is on 2026-03-14.", "2026-03-14 + 7", "2026-03-14T10:00+02:00", "14/3/2026",
+    "Meeting 2026-03-14 10:00-11:00 in room 4", "The trip is 2026-03-14 - 2026-03-20.", "v1.2.3",
+    "Upgrade 1.2.3 -> 1.2.4",
+    "3-5 people", "10/12 done", "10.0.0.1", "The subnet is 10.0.0.0/8.", "192.168.0.1:8080", "+1 (555) 010-9999",
+    "Our number is +49 30 1234567.", "We open 24/7.", "Ratio 3:4", "5 - 10 % more", "The score is 3 - 2.",
+    "Room 4 + 5 are booked.", "1+1 seats", "Size: 10 × 20 cm", "The bed measures 200 × 160.", "2^10 rows on 2026-03-14",
+    "On 2026-11-25 we pay 3*40 euros.", "Python 3.11 + 3.12 are supported.", "Call 0800 123 + 45.", "12*7 = 84",
+    "The proof (see 12*7) is short.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("note", NOTES)
+async def test_it_acknowledges_a_note_with_numbers_and_does_not_calculate(note: str) -> None:
+    offered = (CALCULATOR, CLOCK, SEARCH)
+
+    first = await ask(user(note), tools=offered)
+    later = await ask(user("Hi"), said("Hello."), user(note), tools=offered)
+
+    assert (first.tool_calls, later.tool_calls) == ((), ())
+    assert first.text.startswith("Noted. I am Throughline's offline model: ")
+    assert later.text.startswith("Noted. I am Throughline's offline model. I see 2 earlier messages.")
 
 
 @pytest.mark.parametrize("question", ["what time is it in Tokyo?", "What's the time", "Which day is it today?"])

@@ -88,13 +88,18 @@ def _answer(prompt: Prompt, asked: int, *, may_search: bool) -> str:
     if is_about and may_search:
         return ""
     if not is_about and (question or not asked):
-        return f"{'' if question else 'Hello! '}{ABOUT} {ADVICE}"
+        return f"{'' if question else _greeting(message)}{ABOUT} {ADVICE}"
     if not is_about:
         return f"Noted. {_seen(prompt, asked)}"
     has_searched = len(prompt.messages) > asked + 1
     where = f"what I see{', and nothing was found in the history that gives one' if has_searched else ''}"
     closest = f" What comes closest:\n- {quote.who}: {quote.sentence}\n\n" if quote else " "
     return f"I find no answer in {where}.{closest}{_seen(prompt, asked)} {ADVICE}"
+
+
+def _greeting(message: str) -> str:
+    """Return the beginning of the answer to a first message that asks for nothing: a greeting, or a note."""
+    return "Noted. " if words_of(message[:QUESTION_CHARACTERS]) else "Hello! "
 
 
 def _query(message: str) -> str:

@@ -1,9 +1,13 @@
 """Search for the sum that a message asks for, for the offline model.
 
-Dates, ranges, phone numbers, fractions and versions are no sums.
+Dates, ranges, phone numbers, fractions and versions are no sums. A sum in a statement (`Room 4 + 5 are booked`) is not
+asked for.
 """
 
 import re
+
+from throughline.context.questions import begins_asking
+from throughline.llm.offline_sentences import is_filler, is_question
 
 HEAD_CHARACTERS = 2000
 """Number of characters of a message that are read; a longer message is a paste."""
@@ -26,10 +30,15 @@ _ASKED_BEFORE = re.compile(
     r"|\bcu[aá]nto es|\bcalcula|等于|计算|算)[\s:]*+\Z",
     re.IGNORECASE,
 )
+_CALCULATE = re.compile(
+    r"\b(?:calculate|compute|add|multiply|divide|subtract|solve|evaluate|(?:be)?rechne|addiere|calcula)\b|等于|计算|算",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?;。？！](?=\s|\Z)|[。？！]|\n")
 _GOES_ON_BEFORE, _GOES_ON_BEHIND = re.compile(r"[\w.,/:#)-]"), re.compile(r"[\w/:%-]")
 """Characters next to an expression that make it a part of a word, a number or an address."""
 
-_NOTHING_BEHIND = re.compile(r"[\s=?？!.]*+(?:please|bitte|por favor|等于多少)?[\s?？!.]*+", re.IGNORECASE)
+_NOTHING_BEHIND = re.compile(r"[\s=?？!.,)]*+(?:please|bitte|por favor|等于多少)?[\s?？!.]*+", re.IGNORECASE)
 _SIGNS = str.maketrans({"×": "*", "÷": "/", ",": None})
 
 
@@ -50,7 +59,17 @@ def _asked(head: str, start: int, stop: int) -> str:
     if is_part or _DATE.fullmatch(text) or not is_plain:
         return ""
     is_whole = bool(_NOTHING_BEHIND.fullmatch(behind)) and _is_asking(before, text)
-    return _balanced(text).translate(_SIGNS) if _CERTAIN.search(text.lstrip("-+( ")) or is_whole else ""
+    is_certain = bool(_CERTAIN.search(text.lstrip("-+( "))) and _is_in_request(before, behind)
+    return _balanced(text).translate(_SIGNS) if is_certain or is_whole else ""
+
+
+def _is_in_request(before: str, behind: str) -> bool:
+    """Return whether the sentence around a sum asks for something, or consists of the sum."""
+    end = _SENTENCE_END.search(behind)
+    start, rest = _SENTENCE_END.split(before)[-1], behind[: end.end() if end else None]
+    is_alone = is_filler(start) and bool(_NOTHING_BEHIND.fullmatch(rest))
+    asks = is_question(rest) or begins_asking(start) or bool(_CALCULATE.search(start))
+    return is_alone or asks
 
 
 def _is_asking(before: str, text: str) -> bool:
