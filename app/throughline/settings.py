@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -15,6 +16,9 @@ from throughline.api.http.config import ANY_ORIGIN
 from throughline.context.policy import ContextPolicy
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.submission import Caps
+
+ENV_FILE = ".env"
+"""File of settings in the folder where a program is started."""
 
 SHORTEST_KEY = 24
 LEAST_KEY_HOURS = 24
@@ -45,7 +49,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_file=".env",
+        env_file=ENV_FILE,
         env_file_encoding="utf-8",
         env_ignore_empty=True,
         extra="ignore",
@@ -273,7 +277,31 @@ def read_variable(name: str) -> str:
     """Return a variable that is no setting, such as a provider's key, from the environment or `.env`; '' if not set."""
     if value := os.environ.get(name):
         return value
-    return DotEnvSettingsSource(Settings, env_file=".env", case_sensitive=True).env_vars.get(name) or ""
+    return read_env_file().get(name) or ""
+
+
+def read_env_file() -> Mapping[str, str | None]:
+    """Return the variables in `.env` that are not empty. The value is None for a line without `=`.
+
+    Raises SettingInvalid if the file cannot be read.
+    """
+    try:
+        return DotEnvSettingsSource(Settings, env_file=ENV_FILE, case_sensitive=True).env_vars
+    except UnicodeDecodeError:
+        raise SettingInvalid(f"`{ENV_FILE}` is not UTF-8: save the file as UTF-8.") from None
+    except OSError as error:
+        raise SettingInvalid(f"`{ENV_FILE}` cannot be read: {error.strerror or type(error).__name__}.") from None
+
+
+def read_environment() -> Mapping[str, str]:
+    """Return a copy of this process's environment."""
+    return dict(os.environ)
+
+
+def add_to_environment(variables: Mapping[str, str]) -> None:
+    """Put variables into this process's environment. Those that it has already are kept, except empty ones."""
+    for name, value in variables.items():
+        os.environ[name] = os.environ.get(name) or value
 
 
 class ClientSettings(BaseSettings):

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
+from throughline.assembly.env_file import read_program_settings
 from throughline.cli.dependencies import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
 from throughline.db.connection.migrations import status, upgrade
 from throughline.db.database import Database, DatabaseConfig
@@ -13,7 +14,7 @@ from throughline.db.service_status import read_service_status
 from throughline.domain.process import ProcessKind
 from throughline.domain.service_status import ServiceStatus
 from throughline.logs import set_up_logging
-from throughline.settings import Settings, read_settings
+from throughline.settings import Settings
 
 
 def database_location(settings: Settings) -> DatabaseLocation:
@@ -49,7 +50,7 @@ def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractA
 
 def read_quiet_settings(options: LocalOptions) -> Settings:
     """Return the settings for a command at a terminal, and limit its logs to errors, on standard error."""
-    settings = read_settings(options.data_dir)
+    settings = read_program_settings(options.data_dir)
     set_up_logging("ERROR", settings.log_format)
     return settings
 

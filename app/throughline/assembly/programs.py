@@ -13,6 +13,7 @@ from throughline.api.http.auth import LOCAL_USER
 from throughline.api.http.config import ApiConfig, check_access
 from throughline.api.http.server import TcpAddress, bind_tcp, bind_unix, bound_url
 from throughline.assembly.database import is_guest, read_quiet_settings
+from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.garbage_collector import tune_collector
 from throughline.assembly.health import health_served
 from throughline.assembly.process_heartbeats import noted
@@ -24,7 +25,7 @@ from throughline.domain.ids import UserId
 from throughline.domain.principal import Scope
 from throughline.domain.process import ProcessKind
 from throughline.logs import set_up_logging
-from throughline.settings import Settings, read_settings
+from throughline.settings import Settings
 from throughline.slack.health import SlackHealth
 from throughline.stopping import Stopping, first_of
 from throughline.system_clock import SystemClock
@@ -53,7 +54,7 @@ def _run_until_stopped(program: Coroutine[None, None, None]) -> None:
 
 
 async def _serve(options: ServeOptions) -> None:
-    settings = read_settings(options.data_dir)
+    settings = read_program_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
     stopping = Stopping()
@@ -108,7 +109,7 @@ async def _serve_slack(options: SlackOptions) -> None:
 def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settings:
     """Return the settings, replaced by the values from the command line that are not None."""
     changes = {name: value for name, value in given.items() if value is not None}
-    return read_settings(data_dir).model_copy(update=changes)
+    return read_program_settings(data_dir).model_copy(update=changes)
 
 
 def _start_line(what: str, health: str | None) -> str:

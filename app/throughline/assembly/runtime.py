@@ -12,6 +12,7 @@ import structlog
 
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.assembly.database import open_configured_database
+from throughline.assembly.env_file import add_provider_variables, ineffective_names, misspelt_variables
 from throughline.assembly.models import agent_defaults, models_config
 from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
 from throughline.db.database import Database
@@ -74,7 +75,7 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
     """Yield the parts of a process. Raises if an agent, its model or one of its tools cannot be used."""
-    _ignore_tracing()
+    _prepare_environment()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
     agents = _load_agents(settings, defaults)
@@ -130,13 +131,19 @@ def _load_agents(settings: Settings, defaults: AgentDefaults) -> AgentRegistry:
     return load_agents([settings.agents_dir], defaults)
 
 
-def _ignore_tracing() -> None:
-    """Keep libraries from tracing, whatever the environment says.
+def _prepare_environment() -> None:
+    """Put providers' variables from `.env` into the environment, and keep libraries from tracing.
 
-    Users' texts are sent only to services that a setting names.
+    Users' texts are sent only to services that a setting names. Variables without effect are logged.
     """
+    add_provider_variables()
     if ignored := remove_tracing_variables():
         log.warning("tracing variables ignored", variables=ignored)
+    if names := ineffective_names():
+        hint = "libraries read them from the environment itself"
+        log.warning("variables in .env without effect", variables=names, hint=hint)
+    for name, meant in misspelt_variables().items():
+        log.warning("environment variable ignored", variable=name, hint=f"did you mean {meant}?")
 
 
 def _tools(settings: Settings, history: HistorySearch) -> ToolBox:

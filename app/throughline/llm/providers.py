@@ -29,7 +29,8 @@ class Provider:
     `own_host` is the provider's own server; `address_variables` name environment variables with an address in its
     place. The key in `key_variable` is only for these addresses (`provider_keys.py`). `key_field` names the LangChain
     model's field with the key, if its class accepts an empty one. `parameters` are those that an agent may set, each
-    with its name in LangChain's class. `ModelTraits` explains the other fields.
+    with its name in LangChain's class. `further_variables` name other environment variables that its package reads.
+    `ModelTraits` explains the other fields.
     """
 
     name: str
@@ -45,10 +46,25 @@ class Provider:
     own_host: str = ""
     address_variables: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
+    further_variables: tuple[str, ...] = ()
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of all environment variables that the provider's package reads."""
+        named = {self.key_variable, *self.address_variables, *self.further_variables}
+        return frozenset(named - {""})
 
 
-def _plain(name: str, package: str, key_variable: str = "") -> Provider:
-    return Provider(name, package, key_variable)
+def _plain(name: str, package: str, key_variable: str = "", further: str = "") -> Provider:
+    return Provider(name, package, key_variable, further_variables=tuple(further.split()))
+
+
+_AWS = (
+    "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION AWS_PROFILE "
+    "AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_BEARER_TOKEN_BEDROCK AWS_BEDROCK_BASE_URL"
+)
+_GOOGLE_CLOUD = "GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_PROJECT GOOGLE_CLOUD_LOCATION"
+_AZURE_ACCOUNT = "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_CLIENT_SECRET"
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -64,6 +80,7 @@ PROVIDERS: Mapping[str, Provider] = {
             has_openai_limits=True,
             own_host="api.openai.com",
             address_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
+            further_variables=("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "OPENAI_PROXY"),
             parameters=OPENAI_PARAMETERS,
         ),
         Provider(
@@ -76,6 +93,7 @@ PROVIDERS: Mapping[str, Provider] = {
             takes_cache_markers=True,
             own_host="api.anthropic.com",
             address_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
+            further_variables=("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROXY"),
             parameters=ANTHROPIC_PARAMETERS,
         ),
         Provider(
@@ -85,46 +103,68 @@ PROVIDERS: Mapping[str, Provider] = {
             output_parameter="max_output_tokens",
             own_host="generativelanguage.googleapis.com",
             address_variables=("GOOGLE_GEMINI_BASE_URL",),
+            further_variables=("GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", *_GOOGLE_CLOUD.split()),
             parameters=GOOGLE_PARAMETERS,
         ),
-        Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),
+        Provider(
+            "google_vertexai",
+            "langchain-google-vertexai",
+            output_parameter="max_output_tokens",
+            further_variables=tuple(_GOOGLE_CLOUD.split()),
+        ),
         Provider(
             "azure_openai",
             "'throughline[openai]'",
             "AZURE_OPENAI_API_KEY",
             address_variables=("AZURE_OPENAI_ENDPOINT",),
+            further_variables=(
+                *("OPENAI_API_VERSION", "OPENAI_API_TYPE", "AZURE_OPENAI_AD_TOKEN"),
+                *_AZURE_ACCOUNT.split(),
+            ),
             parameters=OPENAI_PARAMETERS,
             adds_usage=False,
             forbidden_tools="none",
             has_openai_limits=True,
         ),
         Provider("langsmith", "'throughline[openai]'", "LANGSMITH_API_KEY", adds_usage=False, has_openai_limits=True),
-        Provider("ollama", "langchain-ollama", output_parameter="num_predict"),
-        _plain("anthropic_bedrock", "langchain-aws"),
-        _plain("azure_ai", "langchain-azure-ai"),
+        Provider(
+            "ollama",
+            "langchain-ollama",
+            output_parameter="num_predict",
+            further_variables=("OLLAMA_HOST", "OLLAMA_API_KEY"),
+        ),
+        _plain("anthropic_bedrock", "langchain-aws", further=_AWS),
+        _plain(
+            "azure_ai",
+            "langchain-azure-ai",
+            further=f"AZURE_AI_ENDPOINT AZURE_AI_CREDENTIAL AZURE_AI_PROJECT_ENDPOINT {_AZURE_ACCOUNT}",
+        ),
         _plain("baseten", "langchain-baseten", "BASETEN_API_KEY"),
-        _plain("bedrock", "langchain-aws"),
-        _plain("bedrock_converse", "langchain-aws"),
-        _plain("bedrock_mantle_anthropic", "langchain-aws"),
-        _plain("bedrock_mantle_openai", "langchain-aws"),
-        _plain("cohere", "langchain-cohere", "COHERE_API_KEY"),
-        _plain("deepseek", "langchain-deepseek", "DEEPSEEK_API_KEY"),
-        _plain("fireworks", "langchain-fireworks", "FIREWORKS_API_KEY"),
-        _plain("google_anthropic_vertex", "langchain-google-vertexai"),
-        _plain("groq", "langchain-groq", "GROQ_API_KEY"),
-        _plain("huggingface", "langchain-huggingface", "HUGGINGFACEHUB_API_TOKEN"),
-        _plain("ibm", "langchain-ibm", "WATSONX_APIKEY"),
+        _plain("bedrock", "langchain-aws", further=_AWS),
+        _plain("bedrock_converse", "langchain-aws", further=_AWS),
+        _plain("bedrock_mantle_anthropic", "langchain-aws", further=_AWS),
+        _plain("bedrock_mantle_openai", "langchain-aws", further=_AWS),
+        _plain("cohere", "langchain-cohere", "COHERE_API_KEY", "CO_API_KEY"),
+        _plain("deepseek", "langchain-deepseek", "DEEPSEEK_API_KEY", "DEEPSEEK_API_BASE"),
+        _plain("fireworks", "langchain-fireworks", "FIREWORKS_API_KEY", "FIREWORKS_API_BASE"),
+        _plain("google_anthropic_vertex", "langchain-google-vertexai", further=_GOOGLE_CLOUD),
+        _plain("groq", "langchain-groq", "GROQ_API_KEY", "GROQ_API_BASE GROQ_PROXY"),
+        _plain("huggingface", "langchain-huggingface", "HUGGINGFACEHUB_API_TOKEN", "HF_TOKEN"),
+        _plain("ibm", "langchain-ibm", "WATSONX_APIKEY", "WATSONX_URL WATSONX_TOKEN WATSONX_PROJECT_ID"),
         _plain("litellm", "langchain-litellm"),
         _plain("meta", "langchain-meta"),
-        _plain("mistralai", "langchain-mistralai", "MISTRAL_API_KEY"),
-        _plain("nvidia", "langchain-nvidia-ai-endpoints", "NVIDIA_API_KEY"),
-        _plain("openrouter", "langchain-openrouter", "OPENROUTER_API_KEY"),
-        _plain("perplexity", "langchain-perplexity", "PPLX_API_KEY"),
-        _plain("together", "langchain-together", "TOGETHER_API_KEY"),
-        _plain("upstage", "langchain-upstage", "UPSTAGE_API_KEY"),
+        _plain("mistralai", "langchain-mistralai", "MISTRAL_API_KEY", "MISTRAL_BASE_URL"),
+        _plain("nvidia", "langchain-nvidia-ai-endpoints", "NVIDIA_API_KEY", "NVIDIA_BASE_URL"),
+        _plain("openrouter", "langchain-openrouter", "OPENROUTER_API_KEY", "OPENROUTER_API_BASE"),
+        _plain("perplexity", "langchain-perplexity", "PPLX_API_KEY", "PERPLEXITY_API_KEY"),
+        _plain("together", "langchain-together", "TOGETHER_API_KEY", "TOGETHER_API_BASE"),
+        _plain("upstage", "langchain-upstage", "UPSTAGE_API_KEY", "UPSTAGE_API_BASE"),
         _plain("xai", "langchain-xai", "XAI_API_KEY"),
     )
 }
+
+PROVIDER_VARIABLES: frozenset[str] = frozenset().union(*(provider.variables for provider in PROVIDERS.values()))
+"""Names of all environment variables with a provider's key, address or account."""
 
 # As init_chat_model infers them, except Gemini, which it sends to Vertex AI with a deprecation warning.
 INFERRED: tuple[tuple[tuple[str, ...], str], ...] = (
