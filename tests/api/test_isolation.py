@@ -13,6 +13,7 @@ from throughline.db.database import Database
 
 UNKNOWN = str(UUID(int=7))
 OPEN_TO_ALL = {
+    ("GET", "/"),
     ("GET", "/health/live"),
     ("GET", "/health/ready"),
     ("GET", "/metrics"),

@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from throughline.api.http import reference_page
+from throughline.api.http import reference_page, start_page
 from throughline.api.http.admitted_request import ApiDependencies
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.body_cap import BodyCap, Cap
@@ -51,6 +51,7 @@ ROOMS = (
     agents,
     health,
     reference_page,
+    start_page,
 )
 CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 CORS_ASKED = (
@@ -107,8 +108,7 @@ def create_app(
     add_error_handlers(app)
     for room in ROOMS:
         app.include_router(room.router)
-    is_key_needed = not (config.is_local_mode or config.trusted_socket)
-    app.openapi = lambda: document(app, is_key_needed=is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it
+    app.openapi = lambda: document(app, is_key_needed=config.is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it
     return app
 
 

@@ -36,6 +36,11 @@ class ApiConfig:
     send_timeout_seconds: float = 60.0
     key_cache_seconds: float = 5.0
 
+    @property
+    def is_key_needed(self) -> bool:
+        """Whether every request needs an API key."""
+        return not (self.is_local_mode or self.trusted_socket)
+
 
 def check_access(host: str, cors_origins: tuple[str, ...] = (), *, has_keys: bool) -> None:
     """Raise SettingInvalid if everybody could use the service without a key.

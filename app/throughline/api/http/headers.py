@@ -1,7 +1,7 @@
 """Request headers that decide how a request is answered: `Idempotency-Key` and `Accept`.
 
 A request repeated with its idempotency key gets the same answer and is not executed again. `Accept` decides between an
-event stream and JSON.
+event stream, a page and JSON.
 """
 
 import hashlib
@@ -21,8 +21,9 @@ REPLAYED = "Idempotency-Replayed"
 MAX_KEY_LENGTH = 255
 
 STREAM = ("text/event-stream", "text/*", "*/*")
+HTML = ("text/html", "text/*", "*/*")
 JSON = ("application/json", "application/*", "*/*")
-"""Media ranges that match JSON, the most specific first; `STREAM` has those that match an event stream."""
+"""Media ranges that match JSON, the most specific first; `STREAM` and `HTML` match an event stream and a page."""
 
 Qualities: TypeAlias = dict[str, float]
 NOT_WANTED = (0.0, 0)
@@ -65,6 +66,12 @@ def prefers_stream(accept: Sequence[str]) -> bool:
     """Return whether the client prefers an event stream to JSON. At equal quality, the more specific range wins."""
     qualities = _read(",".join(accept))
     return _rank(qualities, STREAM) > _rank(qualities, JSON)
+
+
+def prefers_html(accept: Sequence[str]) -> bool:
+    """Return whether the client prefers a page to JSON, as browsers do; at equal quality and range it does not."""
+    qualities = _read(",".join(accept))
+    return _rank(qualities, HTML) > _rank(qualities, JSON)
 
 
 def _rank(qualities: Qualities, ranges: Sequence[str]) -> tuple[float, int]:

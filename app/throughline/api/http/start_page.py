@@ -1,0 +1,72 @@
+"""The address `/`: links to the documentation and to health, as a page for browsers and as JSON for programs.
+
+It needs no key, because it tells nothing beyond what `/openapi.json` and `/health/live` tell.
+"""
+
+from html import escape
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import HTMLResponse
+
+from throughline.api.http.admitted_request import dependencies_of
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.headers import prefers_html
+from throughline.api.http.responses import JsonResponse
+
+NAME = "Throughline"
+LINKS = {
+    "reference": ("docs", "The REST interface, to read and to try out"),
+    "openapi": ("openapi.json", "The same as an OpenAPI document"),
+    "live": ("health/live", "Whether the process answers"),
+    "ready": ("health/ready", "Whether it can accept messages"),
+    "metrics": ("metrics", "Metrics for Prometheus"),
+}
+"""Each link's name, address and description. They are relative, as a proxy may add a prefix."""
+
+KEY_NEEDED = "Requests need an API key, sent as <code>Authorization: Bearer KEY</code>."
+NO_KEY_NEEDED = "Requests need no API key."
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{name}</title>
+<link rel="icon" href="data:,">
+</head>
+<body>
+<h1>{name} {version}</h1>
+<p>{key}</p>
+<ul>
+{links}
+</ul>
+</body>
+</html>
+"""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Vary": "Accept",
+}
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def start(request: Request) -> Response:
+    """Return the links in the form that the client prefers."""
+    config = dependencies_of(request).config
+    if prefers_html(request.headers.getlist("accept")):
+        return HTMLResponse(_page(config), headers=HEADERS)
+    links: dict[str, str] = {name: address for name, (address, _) in LINKS.items()}
+    found = {"name": NAME, "version": config.version, "is_key_needed": config.is_key_needed, "links": {**links}}
+    return JsonResponse(found, headers=HEADERS)
+
+
+def _page(config: ApiConfig) -> str:
+    items = (f'<li><a href="{address}">/{address}</a> {text}</li>' for address, text in LINKS.values())
+    return PAGE.format(
+        name=NAME,
+        version=escape(config.version),
+        key=KEY_NEEDED if config.is_key_needed else NO_KEY_NEEDED,
+        links="\n".join(items),
+    )
