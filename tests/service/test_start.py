@@ -30,7 +30,10 @@ async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: s
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"DATABASE_URL": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "database"),
+        (
+            {"DATABASE_URL": "postgresql://nobody:hunter2@127.0.0.1:1/none"},
+            "127.0.0.1:1 (DATABASE_URL): the connection was refused",
+        ),
         ({"DATABASE_URL": "mysql://localhost/x"}, "PostgreSQL"),
         ({"DEFAULT_LLM": "openai:gpt-4o"}, "OPENAI_API_KEY"),
         ({"DEFAULT_LLM": "nonsense:model"}, "nonsense"),

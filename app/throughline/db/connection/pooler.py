@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from throughline.db.connection.address import DATABASE_URL, Address, DatabaseUrls
+from throughline.db.connection.address import Address, DatabaseUrls
+from throughline.db.connection.connect_failures import explain_connect, located
 from throughline.db.connection.failures import DRIVER_ERRORS, explain
 from throughline.db.connection.limits import POOLED_SETTINGS
 from throughline.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
@@ -98,24 +99,25 @@ async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusa
 @asynccontextmanager
 async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
     """Yield a connection that needs nothing from a pooler; errors name the setting with the URL."""
-    connection = None
+    connection = await _connect(address)
     try:
-        connection = await asyncpg.connect(
+        yield connection
+    except DRIVER_ERRORS as error:
+        raise located(explain(error).error, address) from None
+    finally:
+        connection.terminate()
+
+
+async def _connect(address: Address) -> asyncpg.Connection:
+    """Return a new connection. Raises the errors of explain_connect."""
+    try:
+        return await asyncpg.connect(
             **address.arguments(),
             server_settings=dict(POOLED_SETTINGS),
             timeout=CONNECT_TIMEOUT_SECONDS,
             command_timeout=ANSWER_TIMEOUT_SECONDS,
             statement_cache_size=0,
         )
-        yield connection
     except DRIVER_ERRORS as error:
-        failure = explain(error).error
-        if isinstance(failure, DatabaseUnavailable):
-            detail = f"PostgreSQL at {address.place} ({address.setting}): {failure.detail}"
-            raise DatabaseUnavailable(detail, delay_seconds=failure.delay_seconds) from None
-        if isinstance(failure, DatabaseUnusable):
-            raise DatabaseUnusable(failure.detail.replace(DATABASE_URL, address.setting)) from None
-        raise failure from None
-    finally:
-        if connection is not None:
-            connection.terminate()
+        failure = error
+    raise await explain_connect(failure, address)
