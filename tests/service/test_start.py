@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fakes.pooler import environment_of
@@ -74,6 +75,27 @@ async def test_a_start_that_cannot_work_ends_with_a_sentence_and_no_traceback(
     assert said in output
     assert "Traceback" not in output
     assert "hunter2" not in output
+
+
+async def test_a_misspelt_name_in_the_file_ends_the_start_without_its_value(folder: Path, database_url: str) -> None:
+    (folder / ".env").write_text("OPENAI_API_KYE=hunter2\n")
+
+    code, output = await outcome_of(folder, environment_of(database_url), "serve", "--port", "0")
+
+    assert code == 1
+    assert "OPENAI_API_KYE (line 1, did you mean OPENAI_API_KEY?)" in output
+    assert "Traceback" not in output
+    assert "hunter2" not in output
+
+
+async def test_a_providers_key_in_the_file_is_enough_to_start(folder: Path, database_url: str) -> None:
+    (folder / ".env").write_text("OPENAI_API_KEY=hunter2\n")
+    port, environment = free_port(), {**environment_of(database_url), "DEFAULT_LLM": "openai:gpt-4o"}
+
+    async with run_service(folder, environment, port=port), httpx.AsyncClient() as client:
+        found = await client.get(f"http://127.0.0.1:{port}/")
+
+    assert found.json()["links"]["reference"] == "docs"
 
 
 async def test_a_taken_port_is_named(folder: Path, database_url: str) -> None:
