@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
 from fakes.side_jobs import side_jobs
@@ -11,7 +12,13 @@ from fakes.stage import LEARNED_KEY, Stage, open_stage, with_context
 from fakes.waiting import until
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database
-from throughline.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
+from throughline.domain.errors import (
+    AnswerIncomplete,
+    ModelInvalidRequest,
+    ModelQuotaExhausted,
+    ModelRateLimited,
+    PromptCannotFit,
+)
 from throughline.domain.events import EventType, MessageDelta
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Usage
@@ -312,3 +319,18 @@ async def test_what_is_learned_of_a_provider_never_stops_a_session_that_worked(d
     stage.model.script(Say("still here"))
 
     assert (await stage.turn("hello")).status is RunStatus.SUCCEEDED
+
+
+async def test_one_line_says_how_a_turn_ended_what_it_took_and_how_long_it_waited(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Say("good day", usage=Usage(120, 7)), Fail(ModelInvalidRequest("no")))
+
+    with capture_logs() as logs:
+        run = await stage.turn("hi")
+        await stage.turn("and now")
+
+    good, bad = [entry for entry in logs if entry["event"] == "turn finished"]
+    assert good["queued_seconds"] >= 0
+    assert (good["run_id"], good["agent"], good["status"]) == (str(run.id), "assistant", "succeeded")
+    assert (good["error"], good["input_tokens"], good["output_tokens"]) == (None, 120, 7)
+    assert (bad["status"], bad["error"], bad["input_tokens"]) == ("failed", "model_invalid_request", None)

@@ -61,7 +61,30 @@ async def take_turn(start: TurnStart) -> None:
         return
     seconds = start.dependencies.clock.monotonic() - started
     start.dependencies.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
-    log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
+    _log_end(start, ended, status, seconds)
+
+
+def _log_end(start: TurnStart, ended: Outcome, status: RunStatus, seconds: float) -> None:
+    """Write the line that says how the turn ended: its waits, its tokens, and the agent and its session.
+
+    `queued_seconds` is the time until the first attempt, by the database's clock. Tokens are those that the provider
+    reported, None if it reported none.
+    """
+    run = start.claimed.run
+    queued = None if run.started_at is None else round((run.started_at - run.created_at).total_seconds(), 3)
+    log.info(
+        "turn finished",
+        run_id=str(run.id),
+        session_id=str(run.session_id),
+        agent=run.agent,
+        status=status.value,
+        error=None if ended.error is None else ended.error.type,
+        attempt=run.attempt,
+        queued_seconds=queued,
+        seconds=round(seconds, 3),
+        input_tokens=ended.usage.input_tokens,
+        output_tokens=ended.usage.output_tokens,
+    )
 
 
 @asynccontextmanager
