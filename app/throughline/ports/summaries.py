@@ -31,7 +31,8 @@ class SummaryStore(Protocol):
     async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
         """Store a segment; if one with the same `read_hash` exists, return it and write nothing.
 
-        The cursor stays unchanged. Raises LeaseLost, NotFound.
+        The cursor stays unchanged. Raises SummaryConflict if a message was redacted since it was read, LeaseLost,
+        NotFound.
         """
 
     async def save_failure(self, session: Session, reason: str) -> Session:

@@ -18,7 +18,7 @@ def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
     try:
         return models.get(policy.model, policy.base_url, policy.api_key_env)
     except SettingInvalid as error:
-        log.warning("summary model unavailable", model=policy.model, error=error.code)
+        log.warning("summary model unusable, agent's own model used", model=policy.model, error=error.code)
         return None
 
 

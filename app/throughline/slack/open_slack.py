@@ -137,10 +137,10 @@ def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClie
 
 
 async def _respond(url: str, shown: CommandReply) -> None:
-    """Send a reply to a command's `response_url`. A failure is only logged, because a later reply is of no use."""
+    """Send the late reply of a command that is over to its `response_url`. A failure is only logged."""
     try:
         async with bounded_session() as session:
             client = AsyncWebhookClient(url, session=session, logger=silent_logger(), retry_handlers=[])
             await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        log.warning("slack command reply failed", error=type(error).__name__)
+        log.warning("late slack command reply not delivered", error=type(error).__name__)

@@ -65,7 +65,10 @@ class SegmentSource:
         return found.text
 
     async def save(self, new: NewSegment) -> Segment:
-        """Store a segment. Raises LeaseLost, SummaryConflict, DatabaseUnavailable."""
+        """Store a segment, or return the stored one that was made from the same input.
+
+        Raises SummaryConflict if a message was redacted since it was read, LeaseLost, NotFound, DatabaseUnavailable.
+        """
         session = self.assignment.session
         known = replace(new, redaction_count=session.redaction_count)
         segment = await self.summaries.save_segment(session.id, known, self.assignment.lease)

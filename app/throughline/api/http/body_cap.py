@@ -46,7 +46,10 @@ class BodyCap:
         self._budget = BodyMemory(total_bytes, max(each.max_bytes for each in (cap, *own_caps.values())))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request if its headers suffice for that, else pass it on and count its body as it arrives."""
+        """Refuse the request if its headers show a body that is compressed or too large, else pass it on.
+
+        The body of a request that is passed on is counted as it arrives.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
