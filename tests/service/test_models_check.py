@@ -51,4 +51,4 @@ async def test_a_server_that_is_not_there_is_named(folder: Path) -> None:
 
     assert code == 1
     assert "http://127.0.0.1:1/v1" in told
-    assert "the connection to the provider failed" in complained
+    assert "nothing answers at the server's address" in complained
