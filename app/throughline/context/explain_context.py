@@ -140,7 +140,7 @@ def _next_step(plan: ContextPlan) -> tuple[NextAction, FiringGauge | None]:
 
 
 def _gauge(trigger: CompactionTrigger | None) -> FiringGauge:
-    """Return the limit that belongs to `trigger`; WINDOW if neither messages nor tokens were counted."""
+    """Return the limit that the report names as the cause: MESSAGES or TOKENS for these triggers, else WINDOW."""
     if trigger is CompactionTrigger.MESSAGES:
         return FiringGauge.MESSAGES
     return FiringGauge.TOKENS if trigger is CompactionTrigger.TOKENS else FiringGauge.WINDOW

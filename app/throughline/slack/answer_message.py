@@ -177,11 +177,11 @@ class AnswerWriter:
                 ts = await self._calls.start_stream(thread, part.removesuffix(closing(text, end)))
                 return written.opened(ts, since, streams=True).grown(text, end)
             except SlackLimited:
-                log.info("slack stream rate limited, answer posted instead")
+                log.info("slack stream rate limited, answer shown by editing a message")
             except SlackRefused as error:
                 if error.error in TOKEN_ERRORS - {"missing_scope"}:
                     raise
-                log.info("slack stream refused, answer posted instead", error=error.error)
+                log.info("slack stream refused, answer shown by editing a message", error=error.error)
         ts = await self._calls.post(thread, part, metadata_of(self._delivery, written.number))
         return written.opened(ts, self._now()).rewritten(text, end, self._now())
 

@@ -1,4 +1,7 @@
-"""Calls to Slack's Web API. This module alone handles rate limits and interprets Slack's errors."""
+"""Calls to Slack's Web API for threads and people: they wait for rate limits and raise Slack's errors as ours.
+
+The calls that check the settings and open Socket Mode are made in setup_check.py and socket_client.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -43,7 +43,10 @@ class ResultByteBudget:
     left_bytes: int
 
     def admit(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Return the outcome, or an error in its place if earlier results of the step have used up the byte budget."""
+        """Return the outcome, or an error in its place if its text is larger than what is left of the byte budget.
+
+        A text of up to ALWAYS_ADMITTED_BYTES is always admitted.
+        """
         size = len(outcome.text.encode())
         if size <= max(self.left_bytes, ALWAYS_ADMITTED_BYTES):
             self.left_bytes -= size

@@ -229,7 +229,7 @@ class SideJobs:
             else:
                 await self._queue.put_back(taken.lease, put_back)
         except ThroughlineError as error:
-            log.warning("job result not stored", kind=taken.job.kind, error=error.code)
+            log.warning("job result not stored yet", kind=taken.job.kind, subject=taken.job.subject, error=error.code)
             return False
         return True
 

@@ -49,7 +49,7 @@ _SPACED = "\u0530"
 
 @dataclass(frozen=True, slots=True)
 class KeepLine:
-    """One line as the model wrote it."""
+    """A well-formed line, split into its parts. Whether its quote stands in the message is not checked yet."""
 
     kind: FactKind
     subject: str
