@@ -25,7 +25,7 @@ def test_what_is_written_is_taken_as_it_is(
     specs = ToolBox((), CallLimits(5, 1000)).specs(agent.tools[1:])
 
     assert result.exit_code == 0, result.output
-    assert [spec.name for spec in specs] == ["word_count"]
+    assert [spec.name for spec in specs] == ["my_writer_word_count"]
     assert f"AGENTS_DIR={tmp_path / 'mine'} throughline chat my-writer" in result.stderr
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from fakes.stage import AGENT
 from fakes.tool_box import make_tool_box
-from throughline.agents.definition import AgentDefinition
+from throughline.agents.definition import AgentDefinition, FallbackModel
 from throughline.agents.registry import AgentDefaults
 from throughline.context.policy import ContextPolicy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, SettingInvalid
@@ -64,3 +65,20 @@ def test_a_model_of_the_settings_is_told_with_the_setting_and_no_agent(models: O
         check_names(agents, AgentDefaults(0.8, "openai:small", "http://local"), models, make_tool_box((), 1, 1_000))
 
     assert refused.value.detail == told
+
+
+def test_a_fallback_model_may_not_take_texts_from_an_own_server_to_the_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+    own = replace(AGENT, model="openai:mine", base_url="http://127.0.0.1:9/v1", tools=())
+    leaves = replace(own, fallback_models=(FallbackModel("openai:gpt-4o"),))
+    stays = replace(own, fallback_models=(FallbackModel("openai:gpt-4o", "http://127.0.0.1:8/v1"),))
+    defaults = AgentDefaults(usage_threshold=0.8, summary_model="")
+    tools = make_tool_box(timeout_seconds=1, max_result_bytes=1000)
+
+    check_names([stays], defaults, ModelRegistry(), tools)
+    with pytest.raises(AgentInvalid) as caught:
+        check_names([leaves], defaults, ModelRegistry(), tools)
+
+    assert "fallback_models: openai:gpt-4o: has no base_url" in caught.value.detail

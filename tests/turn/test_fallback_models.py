@@ -14,6 +14,7 @@ from throughline.domain.errors import (
     ModelQuotaExhausted,
     ModelUnavailable,
     ThroughlineError,
+    TurnTimeout,
 )
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.model_parameters import ModelParameters
@@ -143,3 +144,38 @@ async def test_the_prompt_fits_the_smaller_window_of_a_fallback_model(database: 
     assert (await answer(stage)).content == "short"
     shown = sum(len(str(message.content)) for message in second.requests[0].prompt.messages)
     assert shown < sum(len(str(message.content)) for message in stage.model.requests[-1].prompt.messages)
+
+
+async def test_a_long_pause_that_the_provider_asks_for_is_not_waited_for(database: Database) -> None:
+    stage, second, _ = await open_with_fallbacks(database)
+    stage.model.script(Fail(ModelUnavailable("busy", delay_seconds=40.0)))
+    second.script(Say("at once"))
+
+    await stage.turn("hi")
+
+    assert (await answer(stage)).content == "at once"
+    assert sum(stage.clock.slept) < 40.0
+
+
+async def test_a_model_that_lets_turns_run_out_of_time_is_passed_over_too(database: Database) -> None:
+    stage, second, _ = await open_with_fallbacks(database)
+    stage.model.script(*[Fail(TurnTimeout("too late"))] * FAILURES_TO_OPEN)
+    second.script(Say("instead"))
+    for number in range(FAILURES_TO_OPEN + 1):
+        await stage.turn(f"message {number}")
+
+    assert (await answer(stage)).content == "instead"
+
+
+async def test_while_the_first_model_is_passed_over_its_absence_is_the_runs_error(database: Database) -> None:
+    stage, second, third = await open_with_fallbacks(database)
+    stage.model.script(*AGAIN * FAILURES_TO_OPEN)
+    second.script(*[Fail(ModelAuthenticationFailed("no key"))] * (FAILURES_TO_OPEN + 1))
+    third.script(*[Fail(ModelAuthenticationFailed("no key"))] * (FAILURES_TO_OPEN + 1))
+    for number in range(FAILURES_TO_OPEN):
+        await stage.turn(f"message {number}")
+    run = await stage.turn("and now")
+
+    assert run.error is not None
+    assert run.error.type == "model_unavailable"
+    assert "is not called for a minute" in run.error.detail

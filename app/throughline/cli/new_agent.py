@@ -12,12 +12,12 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 AGENT_FILE = """\
 # Every other field, with its default: docs/reference/agent-file.md
-name: {name}
+name: "{name}"
 description: Says what it is for, in one line.
 model:                      # empty: the setting DEFAULT_LLM
 system_prompt: |-
   You are {name}. Answer clearly and briefly.
-tools: [current_time, "{module}:word_count"]
+tools: [current_time, "{module}:{prefix}_word_count"]
 """
 TOOL_FILE = '''\
 """Tools of the agent {name}. Annotations become the schema, the docstring is what the model knows of a tool.
@@ -26,7 +26,7 @@ LangChain's tools and toolkits work as well: name the object in the agent file a
 """
 
 
-def word_count(text: str) -> int:
+def {prefix}_word_count(text: str) -> int:
     """Return how many words a text has.
 
     Args:
@@ -53,7 +53,8 @@ def new_agent(name: str, folder: Path | None) -> None:
             f"{name[:70]!r} cannot be an agent's name: write a small letter, then small letters, digits, '_' or '-'."
         )
     target = folder or Path("agents")
-    module = f"{name.replace('-', '_')}_tools"
+    prefix = name.replace("-", "_")
+    module = f"{prefix}_tools"
     files = {target / f"{name}.yaml": AGENT_FILE, target / f"{module}.py": TOOL_FILE}
     present = [str(path) for path in files if path.exists()]
     if present:
@@ -61,7 +62,7 @@ def new_agent(name: str, folder: Path | None) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
-            path.write_text(text.format(name=name, module=module), encoding="utf-8")
+            path.write_text(text.format(name=name, module=module, prefix=prefix), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"{target}: cannot be written ({error.strerror or type(error).__name__}).") from error
     screen = Screen()

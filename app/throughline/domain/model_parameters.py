@@ -34,3 +34,19 @@ class ModelParameters:
 
 
 NO_PARAMETERS = ModelParameters()
+
+
+def strings_in(parameters: ModelParameters) -> Iterator[str]:
+    """Yield the values of headers and all texts in the body: an operator may have put secrets there."""
+    yield from parameters.headers.values()
+    waiting: list[object] = [*parameters.body.values()]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case list() as items:
+                waiting += items
+            case dict() as members:
+                waiting += members.values()
+            case _:
+                pass

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -21,7 +23,7 @@ from throughline.domain.errors import (
 )
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ImageBlock, text_of
-from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.model_parameters import ModelParameters, strings_in
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
 from throughline.llm.assemble_answer import AnswerAssembly
@@ -216,8 +218,17 @@ class LangChainChatModel:
     def _classified(self, error: Exception, request: ModelRequest) -> ThroughlineError:
         shown = sum(len(text_of(message.content)) for message in request.prompt.messages)
         tokens = (shown + len(request.prompt.system)) // CHARACTERS_PER_TOKEN
-        sent = Sent(_texts_of(request), secrets_of(self._model))
+        secrets = (*secrets_of(self._model), *_secrets_in(self._traits.base_url), *strings_in(request.parameters))
+        sent = Sent(_texts_of(request), secrets)
         return classify(error, Call(self.name, tokens, self.context_limit, sent))
+
+
+def _secrets_in(base_url: str | None) -> tuple[str, ...]:
+    """Return the password in an address, and the form in which it is sent."""
+    parts = urlsplit(base_url or "")
+    if not parts.password:
+        return ()
+    return parts.password, b64encode(f"{parts.username or ''}:{parts.password}".encode()).decode()
 
 
 def _texts_of(request: ModelRequest) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def ollama_window(shown: JsonValue, running: JsonValue, model: str) -> ServerWin
 
 def _loaded_by_ollama(running: JsonValue, model: str) -> int | None:
     names = {model, f"{model}:latest"}
-    loaded = (entry for entry in _entries(running, "models") if entry.get("model", entry.get("name")) in names)
+    loaded = (entry for entry in _entries(running, "models") if str(entry.get("model", entry.get("name"))) in names)
     return next((_plausible(entry.get("context_length")) for entry in loaded), None)
 
 

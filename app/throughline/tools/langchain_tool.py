@@ -8,7 +8,7 @@ import functools
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,13 +19,14 @@ from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.call_plugin import call_plugin
-from throughline.execution.outcome import Returned
+from throughline.execution.outcome import Raised, Returned, outcome_of
 from throughline.tools.call_failure import failure_for_model
 from throughline.tools.make_function_tool import TOOL_NAME
 from throughline.tools.result import result_text
 from throughline.tools.tool import CallLimits, failed
 
 LANGCHAIN = "langchain_core.tools"
+T = TypeVar("T")
 OWN_ERRORS = frozenset({"ToolException"})
 """LangChain's exceptions whose text is meant for the model."""
 
@@ -45,12 +46,15 @@ class _LangChainTool(Protocol):
     def get_input_schema(self) -> type[BaseModel]: ...
 
 
-def langchain_tools(found: object) -> "tuple[_LangChainTool, ...] | None":
-    """Return the tools if `found` is a LangChain tool, a toolkit, or a list of tools; None for anything else."""
+def langchain_tools(found: object, *, origin: str) -> "tuple[_LangChainTool, ...] | None":
+    """Return the tools if `found` is a LangChain tool, a toolkit, or a list of tools; None for anything else.
+
+    Raises SettingInvalid, naming `origin`, for a toolkit whose tools cannot be made.
+    """
     if _is_a(found, "BaseTool"):
         return (found,)  # type: ignore[return-value]  # its class says so
     if _is_a(found, "BaseToolkit"):
-        found = found.get_tools()  # type: ignore[attr-defined]  # its class says so
+        found = _read(found.get_tools, origin)  # type: ignore[attr-defined]  # its class says so
     if isinstance(found, list | tuple) and found and all(_is_a(item, "BaseTool") for item in found):
         return tuple(found)
     return None
@@ -83,7 +87,7 @@ class LangChainTool:
         text = clean_text(arguments).strip() or "{}"
         if not is_json_object(text):
             return failed(f"The arguments of {self.spec.name} are not valid: send one JSON object.")
-        read = functools.partial(result_text, max_bytes=limits.max_result_bytes)
+        read = functools.partial(_content_text, max_bytes=limits.max_result_bytes)
         outcome = await call_plugin(self._bound(json.loads(text)), read, limits.timeout_seconds)
         if isinstance(outcome, Returned):
             return ToolOutcome(outcome.value)
@@ -96,8 +100,13 @@ class LangChainTool:
         return failure_for_model(error, self.spec.name, context, limits)
 
     def _bound(self, arguments: dict[str, object]) -> Callable[[], object]:
-        is_async = getattr(self.tool, "func", self) is None or _overrides(self.tool, "_arun")
-        return functools.partial(self.tool.ainvoke if is_async else self.tool.invoke, arguments)
+        """Return the call. A tool with a synchronous way is called so: some have an asynchronous one that only raises.
+
+        The arguments are wrapped, because LangChain would take some that a model may write for a call of its own.
+        """
+        is_sync = getattr(self.tool, "func", None) is not None or _overrides(self.tool, "_run")
+        asked: dict[str, object] = {"type": "tool_call", "id": "call", "name": self.tool.name, "args": arguments}
+        return functools.partial(self.tool.invoke if is_sync else self.tool.ainvoke, asked)
 
 
 def make_langchain_tools(tools: Iterable[_LangChainTool], *, origin: str) -> tuple[LangChainTool, ...]:
@@ -110,8 +119,9 @@ def _spec(tool: _LangChainTool, origin: str) -> ToolSpec:
         raise SettingInvalid(f"tool {origin!r}: the name {tool.name!r} must match {TOOL_NAME.pattern}")
     if not tool.description:
         raise SettingInvalid(f"tool {origin!r} has no description; write one: it is what the model knows of the tool")
-    schema = _schema(tool.tool_call_schema)
-    injected = sorted(_names(_schema(tool.get_input_schema())) - _names(schema))
+    schema = _read(lambda: _schema(tool.tool_call_schema), origin)
+    whole = _read(lambda: _schema(tool.get_input_schema()), origin)
+    injected = sorted(_names(whole) - _names(schema))
     if injected:
         raise SettingInvalid(
             f"tool {origin!r} takes {', '.join(injected)} from LangGraph's own agents, which do not run here: remove it"
@@ -120,13 +130,30 @@ def _spec(tool: _LangChainTool, origin: str) -> ToolSpec:
 
 
 def _schema(schema: type[BaseModel] | dict[str, Any]) -> JsonObject:  # Any: a JSON schema
-    read = dict(schema) if isinstance(schema, dict) else schema.model_json_schema()
+    if isinstance(schema, dict):
+        read = dict(schema)
+    else:  # a model of pydantic, or of its first version
+        read = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema.schema()
     return {name: value for name, value in read.items() if name not in {"title", "description"}}
+
+
+def _read(function: Callable[[], T], origin: str) -> T:
+    """Return what the tool's own code returns. Raises SettingInvalid, whatever it raises."""
+    match outcome_of(function):
+        case Returned(value):
+            return value
+        case Raised(error):
+            raise SettingInvalid(f"tool {origin!r} cannot be described: {type(error).__name__}: {error}") from error
 
 
 def _names(schema: JsonObject) -> set[str]:
     properties = schema.get("properties", {})
     return set(properties) if isinstance(properties, dict) else set()
+
+
+def _content_text(message: object, max_bytes: int) -> str:
+    """Return the content of LangChain's tool message, without the artifact that is not meant for the model."""
+    return result_text(getattr(message, "content", message), max_bytes)
 
 
 def _overrides(tool: object, name: str) -> bool:

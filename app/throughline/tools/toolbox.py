@@ -31,7 +31,8 @@ class ToolBox:
 
         Raises SettingInvalid for an unknown name, one that cannot be imported, and two tools of one name.
         """
-        return tuple(tool.spec for name in names for tool in self._find(name))
+        found = {tool.spec.name: tool.spec for name in names for tool in self._find(name)}
+        return tuple(found.values())
 
     def is_repeatable(self, name: str) -> bool:
         """Return whether the tool may be called again if its first outcome is unknown (True for unknown tools)."""
@@ -69,7 +70,7 @@ class ToolBox:
 
 def _make_tools(found: object, *, origin: str) -> tuple[Tool, ...]:
     """Return the tools made of an imported function, LangChain tool or toolkit. Raises SettingInvalid."""
-    of_langchain = langchain_tools(found)
+    of_langchain = langchain_tools(found, origin=origin)
     if of_langchain is None:
         return (make_function_tool(found, origin=origin),)
     return make_langchain_tools(of_langchain, origin=origin)

@@ -17,6 +17,8 @@ from throughline.domain.errors import (
     PromptCannotFit,
     SettingInvalid,
     ThroughlineError,
+    TurnTimeout,
+    provider_words,
 )
 from throughline.prompting.conversation import reload_conversation
 from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
@@ -37,7 +39,9 @@ async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conv
     """
     if not agent.definition.fallback_models:
         return await call(agent, conversation)
-    first: ThroughlineError | None = None
+    first: ThroughlineError = ModelUnavailable(
+        f"{agent.model.name}: the model failed several times in a row and is not called for a minute; try again later"
+    )
     if turn.dependencies.breakers.acquire(_breaker(agent)):
         try:
             return await _guarded(turn, agent, conversation, call)
@@ -50,9 +54,13 @@ async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conv
         try:
             return await _call_fallback(turn, definition, conversation, call)
         except _CANNOT_STAND_IN as error:
-            log.warning("fallback model failed", fallback=definition.model, error=error.code)
-            first = first or error
-    assert first is not None  # there was at least one fallback model
+            log.warning(
+                "fallback model failed",
+                run_id=str(turn.lease.run_id),
+                fallback=definition.model,
+                error=error.code,
+                **provider_words(error),
+            )
     raise first
 
 
@@ -68,7 +76,7 @@ async def _guarded(turn: Turn, agent: ReadyAgent, conversation: Conversation, ca
     breakers, name = turn.dependencies.breakers, _breaker(agent)
     try:
         result = await call(agent, conversation)
-    except ModelUnavailable:
+    except (ModelUnavailable, TurnTimeout):
         breakers.failed(name)
         raise
     except BaseException:

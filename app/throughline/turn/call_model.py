@@ -4,6 +4,7 @@ No other module retries a turn's model call.
 """
 
 import asyncio
+import math
 import random
 
 import structlog
@@ -21,16 +22,24 @@ TRIES_BEFORE_FALLBACK = 2
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
+PAUSE_BEFORE_FALLBACK = 3.0
+"""Longest pause that a provider may ask for before a fallback model is called instead, in seconds."""
+
 log = structlog.get_logger(__name__)
 
 
 async def call_model(
-    turn: Turn, model: ChatModel, request: ModelRequest, *, most_tries: int = MAX_TRIES
+    turn: Turn,
+    model: ChatModel,
+    request: ModelRequest,
+    *,
+    most_tries: int = MAX_TRIES,
+    longest_pause: float = math.inf,
 ) -> AnswerComplete:
     """Stream one answer to the readers and return it as a whole.
 
     Raises a ModelRejected error at once. Raises a ModelUnavailable error after `most_tries`, or if the provider asks to
-    wait longer than the turn's deadline allows. Raises TurnTimeout at the deadline.
+    wait longer than `longest_pause` or the turn's deadline allows. Raises TurnTimeout at the deadline.
     """
     tries = 0
     while True:
@@ -40,7 +49,8 @@ async def call_model(
         except ModelUnavailable as error:
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             pause = _pause(error, tries)
-            if tries >= most_tries or turn.dependencies.clock.monotonic() + pause >= turn.deadline:
+            is_late = turn.dependencies.clock.monotonic() + pause >= turn.deadline
+            if tries >= most_tries or is_late or pause > longest_pause:
                 raise
             fields = {"error": error.code, "tries": tries, "pause": pause, **provider_words(error)}
             log.info("model call retried", model=model.name, **fields)

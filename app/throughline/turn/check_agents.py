@@ -6,12 +6,12 @@ Each error names the setting, or the agent and the field of its file.
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from throughline.agents.definition import AgentDefinition
+from throughline.agents.definition import AgentDefinition, FallbackModel
 from throughline.agents.registry import AgentDefaults
 from throughline.context.budget import check_fits, make_budget
 from throughline.context.measure import count_system
 from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
-from throughline.ports.models import Models
+from throughline.ports.models import ChatModel, Models
 from throughline.ports.tools import Tools
 from throughline.prompting.agent_windows import ask_windows, configured_window
 from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
@@ -37,6 +37,7 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             with _locating_errors(f"agent {agent.name}", f"fallback_models: {fallback.model}"):
                 other = models.get(fallback.model, fallback.base_url, fallback.api_key_env)
                 other.check_parameters(fallback.parameters)
+                _check_address(agent, fallback, model, other)
         with _locating_errors(f"agent {agent.name}", "summary.model"):
             models.get(summary.model, summary.base_url, summary.api_key_env)
         with _locating_errors(f"agent {agent.name}", "tools"):
@@ -72,6 +73,19 @@ async def check_agent(dependencies: TurnDependencies, definition: AgentDefinitio
     configured = make_budget(definition.context, configured_window(definition, agent.model).tokens)
     check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
     return agent
+
+
+def _check_address(agent: AgentDefinition, fallback: FallbackModel, model: ChatModel, other: ChatModel) -> None:
+    """Raise SettingInvalid if a model at an operator's own server would be replaced at its provider's address.
+
+    The texts that the operator keeps on that server would leave it unnoticed.
+    """
+    is_same_provider = model.name.partition(":")[0] == other.name.partition(":")[0]
+    if agent.base_url and not fallback.base_url and is_same_provider:
+        raise SettingInvalid(
+            "has no base_url, so that texts would leave the agent's own server for the provider's address: write the "
+            "base_url of one or the other"
+        )
 
 
 @contextmanager

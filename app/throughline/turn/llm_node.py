@@ -20,7 +20,7 @@ from throughline.prompting.calibrate import learn_from_overflow, learn_from_usag
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_fallback import call_first_available
-from throughline.turn.call_model import MAX_TRIES, TRIES_BEFORE_FALLBACK, call_model
+from throughline.turn.call_model import PAUSE_BEFORE_FALLBACK, TRIES_BEFORE_FALLBACK, call_model
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.state import Turn, TurnState, present
@@ -153,9 +153,12 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
     )
-    has_fallback = bool(agent.definition.fallback_models)
-    tries = TRIES_BEFORE_FALLBACK if has_fallback else MAX_TRIES
-    step = await call_model(turn, agent.model, request, most_tries=tries)
+    if agent.definition.fallback_models:
+        step = await call_model(
+            turn, agent.model, request, most_tries=TRIES_BEFORE_FALLBACK, longest_pause=PAUSE_BEFORE_FALLBACK
+        )
+    else:
+        step = await call_model(turn, agent.model, request)
     is_sent_as_counted = request.may_call_tools or not request.tools
     if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)

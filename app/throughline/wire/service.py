@@ -21,7 +21,8 @@ class AgentOut(Shape):
     tools: list[str]
     max_tool_rounds: int
     parameters: dict[str, JsonValue] = Field(
-        default_factory=dict, description="what is sent with every call of the model; of headers only the names"
+        default_factory=dict,
+        description="what is sent with every call of the model; of headers and body only the names",
     )
     context: dict[str, JsonValue]
 
