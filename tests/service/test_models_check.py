@@ -52,3 +52,21 @@ async def test_a_server_that_is_not_there_is_named(folder: Path) -> None:
     assert code == 1
     assert "http://127.0.0.1:1/v1" in told
     assert "nothing answers at the server's address" in complained
+
+
+async def test_keys_in_dotenv_and_files_beside_the_agents_count_as_in_the_service(
+    folder: Path, provider_double: ProviderDouble
+) -> None:
+    agents = folder / "agents"
+    agents.mkdir()
+    (agents / "checked_counter.py").write_text("def count(text: str) -> int:\n    return len(text)\n")
+    (agents / "own.yaml").write_text(
+        f"name: own\nmodel: openai:{MODEL}\ncontext: {{token_counter: 'checked_counter:count'}}\n"
+    )
+    (folder / ".env").write_text(f"OPENAI_API_KEY=key-from-file\nOPENAI_BASE_URL={provider_double.url}\n")
+
+    code, told, complained = await run_command(folder, {"AGENTS_DIR": str(agents)}, "models", "check", "own")
+
+    assert code == 0, complained
+    assert provider_double.requests
+    assert "checked_counter:count" in told

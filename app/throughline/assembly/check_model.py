@@ -1,14 +1,13 @@
 """The check of an agent's model in this process, with the settings and keys of the service and no database."""
 
-from throughline.agents.registry import load_agents
 from throughline.assembly.database import read_quiet_settings
-from throughline.assembly.models import agent_defaults, models_config
+from throughline.assembly.env_file import prepare_environment
+from throughline.assembly.models import load_configured_agents, models_config
 from throughline.cli.dependencies import LocalOptions
 from throughline.domain.model_check import ModelCheck
 from throughline.llm.counters import make_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.prompting import check_model
-from throughline.settings import remove_tracing_variables
 from throughline.system_clock import SystemClock
 
 
@@ -18,9 +17,8 @@ async def check_model_of(agent: str) -> ModelCheck:
     Raises NotFound for an unknown agent, and SettingInvalid or AgentInvalid for one whose model cannot be used.
     """
     settings = read_quiet_settings(LocalOptions())
-    remove_tracing_variables()
-    agents = load_agents([settings.agents_dir] if settings.agents_dir else [], agent_defaults(settings))
-    definition = agents.get(agent)
+    prepare_environment()
+    definition = load_configured_agents(settings).get(agent)
     models = ModelRegistry(models_config(settings))
     try:
         model = models.get(definition.model, definition.base_url, definition.api_key_env)

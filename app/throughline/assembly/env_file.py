@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+import structlog
+
 from throughline.domain.errors import SettingInvalid
 from throughline.llm.providers import PROVIDER_VARIABLES
 from throughline.settings import (
@@ -19,6 +21,7 @@ from throughline.settings import (
     read_env_file,
     read_environment,
     read_settings,
+    remove_tracing_variables,
 )
 
 SETTING_NAMES = frozenset(name.upper() for name in Settings.model_fields)
@@ -48,6 +51,8 @@ _SHOWABLE = re.compile(r"[A-Z][A-Z0-9_]{1,59}|[a-z][a-z0-9_]{1,59}")
 
 _AGENTS_KEY_ENV = re.compile(r"\bapi_key_env[\"']?\s*:\s*[\"']?([A-Z_][A-Z0-9_]*)")
 
+log = structlog.get_logger(__name__)
+
 
 def read_program_settings(data_dir: Path | None = None) -> Settings:
     """Return the settings of a program; `data_dir` from the command line wins.
@@ -66,6 +71,21 @@ def add_provider_variables() -> None:
     """
     found = {name: value for name, value in read_env_file().items() if name in PROVIDER_VARIABLES and value}
     add_to_environment(found)
+
+
+def prepare_environment() -> None:
+    """Put providers' variables from `.env` into the environment, and keep libraries from tracing.
+
+    Users' texts are sent only to services that a setting names. Variables without effect are logged.
+    """
+    add_provider_variables()
+    if ignored := remove_tracing_variables():
+        log.warning("tracing variables ignored", variables=ignored)
+    if names := ineffective_names():
+        hint = "libraries read them from the environment itself"
+        log.warning("variables in .env without effect", variables=names, hint=hint)
+    for name, meant in misspelt_variables().items():
+        log.warning("environment variable ignored", variable=name, hint=f"did you mean {meant}?")
 
 
 def ineffective_names() -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""Conversion of the settings on chat models to the configuration of agents and of the model registry."""
+"""The configured agents, and the settings on chat models as the configuration of agents and of the model registry."""
 
 from functools import partial
 
-from throughline.agents.registry import AgentDefaults
+from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from throughline.execution.import_plugin import add_plugin_folder
 from throughline.llm.counters import counter_of
 from throughline.llm.registry import OFFLINE, ModelsConfig, inherited_base_url
 from throughline.settings import Settings, read_variable
@@ -37,3 +38,15 @@ def models_config(settings: Settings) -> ModelsConfig:
         read_variable=read_variable,
         idle_timeout_seconds=settings.model_idle_timeout_seconds,
     )
+
+
+def load_configured_agents(settings: Settings) -> AgentRegistry:
+    """Return the shipped agents and those of the operator, whose folder may hold their tools, too.
+
+    Raises AgentInvalid, SettingInvalid.
+    """
+    defaults = agent_defaults(settings)
+    if settings.agents_dir is None:
+        return load_agents([], defaults)
+    add_plugin_folder(settings.agents_dir)
+    return load_agents([settings.agents_dir], defaults)

@@ -10,10 +10,9 @@ from importlib.metadata import version
 
 import structlog
 
-from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.assembly.database import open_configured_database
-from throughline.assembly.env_file import add_provider_variables, ineffective_names, misspelt_variables
-from throughline.assembly.models import agent_defaults, models_config
+from throughline.assembly.env_file import prepare_environment
+from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
@@ -22,13 +21,12 @@ from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
-from throughline.execution.import_plugin import add_plugin_folder
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.prompting.agent_windows import log_windows
 from throughline.prompting.calibrate import CalibrationCache
 from throughline.recall.history_search import HistorySearch
-from throughline.settings import Settings, remove_tracing_variables
+from throughline.settings import Settings
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
@@ -75,10 +73,10 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
     """Yield the parts of a process. Raises if an agent, its model or one of its tools cannot be used."""
-    _prepare_environment()
+    prepare_environment()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
-    agents = _load_agents(settings, defaults)
+    agents = load_configured_agents(settings)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
         compute_threads(settings.compute_threads),
@@ -121,29 +119,6 @@ async def _check_agents(dependencies: TurnDependencies) -> None:
     log_windows(agents)
     for agent in agents:
         await warm_counter(agent.counter)
-
-
-def _load_agents(settings: Settings, defaults: AgentDefaults) -> AgentRegistry:
-    """Return the shipped agents and those of the operator, whose folder may hold their tools, too."""
-    if settings.agents_dir is None:
-        return load_agents([], defaults)
-    add_plugin_folder(settings.agents_dir)
-    return load_agents([settings.agents_dir], defaults)
-
-
-def _prepare_environment() -> None:
-    """Put providers' variables from `.env` into the environment, and keep libraries from tracing.
-
-    Users' texts are sent only to services that a setting names. Variables without effect are logged.
-    """
-    add_provider_variables()
-    if ignored := remove_tracing_variables():
-        log.warning("tracing variables ignored", variables=ignored)
-    if names := ineffective_names():
-        hint = "libraries read them from the environment itself"
-        log.warning("variables in .env without effect", variables=names, hint=hint)
-    for name, meant in misspelt_variables().items():
-        log.warning("environment variable ignored", variable=name, hint=f"did you mean {meant}?")
 
 
 def _tools(settings: Settings, history: HistorySearch) -> ToolBox:
