@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from throughline.db.search.analyzer import Analyzer
-from throughline.db.search.query import ReadQuery, read_query
+from throughline.db.search.query import ReadQuery, read_plain, read_query
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter
@@ -21,6 +21,24 @@ def test_words_that_only_ask_count_less_in_a_question_and_as_much_in_other_text(
     assert read("What did Ana say about paint?").terms["paint"] == 1.0
     assert [read("What did Ana say about paint?").terms[word] for word in ("what", "say", "about")] == [0.4] * 3
     assert read("say what").terms["say"] == read("say what").terms["what"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("question", "subject"),
+    [
+        ("What did we say about the printer?", "printer"),
+        ("Was haben wir zum Drucker gesagt?", "drucker"),
+        ("Was hatten wir zu Drucker besprochen?", "drucker"),
+        ("¿Qué hemos dicho de la impresora?", "impresora"),
+        ("Qu'avons-nous dit sur imprimante ?", "imprimante"),
+    ],
+)
+def test_a_question_before_a_turn_is_looked_up_by_its_subject_alone(question: str, subject: str) -> None:
+    stop_words = {"what", "was", "qué", "about"}
+
+    words = read_plain(ANALYZER, question, HistoryFilter(), author_weight=0.5).words
+
+    assert words - stop_words == {ANALYZER.word(subject)}
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,11 @@ _SAYING = """
     say says said saying tells told mention mentions mentioned talk talks talked discuss discussed remember
     know think mean ask asked please earlier before again
     sagen sagt sagte gesagt erzählen erzählt erwähnt besprochen erinnern erinnerst weißt gib
-    nochmal bitte vorher
-    dijo dije dijimos dijiste dicho decir recuerda recuerdas recuerdame dime muestra busca favor antes
-    dit disait dire dites rappelle rappelles rappeler souviens montre cherche donne avant
+    habe hast haben habt hatte hattest hatten hattet nochmal bitte vorher
+    dijo dije dijimos dijiste dicho decir recuerda recuerdas recuerdame dime muestra busca has hemos
+    habíamos favor antes
+    dit disait dire dites rappelle rappelles rappeler souviens montre cherche donne qu'avons-nous avons
+    avez avait avions avant
     说过 我们 们说 过什 什么 关于 记得 告诉 之前 请问"""
 ASKING_WORDS = REQUESTS | REQUESTS_FOR_SOMEBODY | frozenset(_SAYING.split())
 """Words with which people ask for something said before. In a question they tell nothing about its subject."""

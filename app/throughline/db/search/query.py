@@ -78,7 +78,7 @@ def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     """
     text = text[:MAX_QUERY_CHARACTERS]
     words = _words(analyzer, text)
-    asking = {analyzer.word(word) for word in (*ASKING_WORDS, *stop_words_of(text))}
+    asking = {*ASKING_WORDS, *(analyzer.word(word) for word in (*ASKING_WORDS, *stop_words_of(text)))}
     words = {word: weight for word, weight in words.items() if word not in asking} or words
     return ReadQuery(_terms(words, ISO_DAY.findall(text), author_weight) if words else {}, frozenset(words), only, text)
 
