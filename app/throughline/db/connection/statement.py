@@ -14,10 +14,16 @@ _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`text` is the SQL for PostgreSQL, with `$1`, `$2`…; `names` lists the parameter names in that order."""
+    """`text` is the SQL for PostgreSQL, with `$1`, `$2`…; `names` lists the parameter names in that order.
+
+    A connection keeps a statement prepared if `is_cached`. From the sixth execution on, PostgreSQL may then run it by a
+    plan that it made without looking at the parameters. A statement that is not cached is planned for its parameters at
+    each execution.
+    """
 
     text: str
     names: tuple[str, ...]
+    is_cached: bool = True
 
     def arguments(self, parameters: Mapping[str, object]) -> list[object]:
         """Return the parameters' values in the order of `names`. Raises KeyError if one is missing."""

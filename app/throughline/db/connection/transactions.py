@@ -83,7 +83,12 @@ class _OnConnection:
         self._connection = connection
 
     async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        rows: Sequence[Row] = await self._connection.fetch(statement.text, *statement.arguments(parameters))
+        arguments = statement.arguments(parameters)
+        if statement.is_cached:
+            rows: Sequence[Row] = await self._connection.fetch(statement.text, *arguments)
+        else:
+            prepared = await self._connection.prepare(statement.text, name="")
+            rows = await prepared.fetch(*arguments)
         return rows
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Transactions
 from throughline.db.search.rank import conditions_of, is_positional, scope_of
-from throughline.db.search.ranking_statement import BOUNDS, FILTERED
+from throughline.db.search.ranking_statement import BOUNDS, FILTERED, SCOPE
 from throughline.db.statements.sql import sql
 from throughline.domain.embedding import Vector, VectorKind
 from throughline.domain.ids import SessionId, UserId
@@ -83,10 +83,7 @@ _PUT = sql("""
 _NEAREST = """
     with {bounds}, asked as materialized (
         select cast(cast(:signs as text) as bit varying) as signs
-    ), scope as materialized (
-        select s.id from sessions s
-        where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
-    )
+    ), {scope}
     select b.session_id, b.position
     from scope cross join asked cross join lateral (
         select * from message_embeddings e
@@ -97,8 +94,8 @@ _NEAREST = """
         {filtered}
     order by bit_count(b.signs # asked.signs), b.session_id desc, b.position desc limit :limit
 """
-_NEAREST_OF_ANY = sql(_NEAREST, bounds=BOUNDS, filtered="")
-_NEAREST_OF_SOME = sql(_NEAREST, bounds=BOUNDS, filtered=FILTERED)
+_NEAREST_OF_ANY = sql(_NEAREST, bounds=BOUNDS, scope=SCOPE, filtered="")
+_NEAREST_OF_SOME = sql(_NEAREST, bounds=BOUNDS, scope=SCOPE, filtered=FILTERED)
 _DELETE_OTHERS = sql("""
     delete from embedded_sessions where (session_id, model, dimensions) in (
         select e.session_id, e.model, e.dimensions from embedded_sessions e

@@ -13,7 +13,7 @@ that one, and would displace other parts of the conversation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from throughline.db.connection.statement import Row, Statement
@@ -33,6 +33,7 @@ from throughline.db.search.ranking_statement import (
     NEWEST,
     PASSAGES,
     PINNED,
+    SCOPE,
     TERMS,
     WHOLE,
 )
@@ -128,6 +129,7 @@ def _statement(*, is_open: bool, columns: str = f"{MESSAGE_COLUMNS}, {PINNED}") 
     return sql(
         FIND,
         bounds=BOUNDS,
+        scope=SCOPE,
         terms=TERMS,
         episodes=EPISODES,
         passages=PASSAGES,
@@ -152,14 +154,17 @@ async def find(
 ) -> Sequence[Row]:
     """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index.
 
-    If the request is for places, the rows have only the session and the position.
+    If the request is for places, the rows have only the session and the position. A search over all sessions is planned
+    for its parameters, because the plan for any parameters, made for a single session, takes many times as long.
     """
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking) | _cues(asked.cues)
     hidden = {"recall_tools": list(hidden_tools)}
     if is_positional(asked.only):
-        return await tx.fetch(_PLACES_OF_ANY if asked.places_only else _FIND_ANY, **parameters, **hidden)
-    statement = _PLACES_OF_SOME if asked.places_only else _FIND_SOME
-    return await tx.fetch(statement, **parameters, **conditions_of(asked.only), **hidden)
+        statement = _PLACES_OF_ANY if asked.places_only else _FIND_ANY
+    else:
+        statement = _PLACES_OF_SOME if asked.places_only else _FIND_SOME
+        parameters |= conditions_of(asked.only)
+    return await tx.fetch(replace(statement, is_cached=asked.session_id is not None), **parameters, **hidden)
 
 
 async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequence[str]) -> Sequence[Row]:

@@ -24,6 +24,10 @@ BOUNDS = """bounds as materialized (
             limit 1
         ) own on true
     )"""
+SCOPE = """scope as materialized (
+        select s.id from sessions s
+        where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
+    )"""
 TERMS = """
     numbers as materialized (
         select cast(:saturation as float8) as saturation, cast(:length_share as float8) as length_share,
@@ -39,9 +43,6 @@ TERMS = """
         select a.term, a.weight, a.wanted
         from unnest(cast(:terms as text[]), cast(:weights as float8[]), cast(:wanted as float8[]))
             as a (term, weight, wanted)
-    ), scope as materialized (
-        select s.id from sessions s
-        where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
     ), sizes as materialized (
         select greatest(sum(sized.messages), 1) as messages,
             greatest(sum(sized.terms) / greatest(sum(sized.messages), 1), 1) as mean
@@ -210,7 +211,7 @@ WHOLE = """
         where left(a.term, 1) <> all(cast(:beside as text[]))
     )"""
 FIND = """
-    with {bounds}, {terms}, {whole}, {episodes}, {passages}, {neighbours}, weighed as materialized (
+    with {bounds}, {scope}, {terms}, {whole}, {episodes}, {passages}, {neighbours}, weighed as materialized (
         select b.session_id, b.position, b.score * {cues} as score
         from ranked b join messages m on m.session_id = b.session_id and m.position = b.position
         where (m.name is null or m.name <> all(:recall_tools))
