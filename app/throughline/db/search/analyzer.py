@@ -39,7 +39,8 @@ UNSPACED = re.compile(
 class Term:
     """A search term and its character range in the text.
 
-    `is_name`: a code-like token as a whole. `is_part`: a part of such a token.
+    `is_name`: a code-like token, such as a path or `getUserById`, as a whole or after its last slash. `is_part`: a part
+    of such a token.
     """
 
     text: str
@@ -50,7 +51,10 @@ class Term:
 
 
 class Analyzer:
-    """The tokenizer for one language. Text in other languages is found by unstemmed words or pairs of characters."""
+    """The tokenizer for one language: all words are stemmed by its rules, also those of other languages.
+
+    Text in a script without spaces, such as Chinese, gives pairs of characters.
+    """
 
     def __init__(self, language: str) -> None:
         """Stem words by the Snowball rules of `language`. Raises SettingInvalid for an unsupported language."""
@@ -69,7 +73,7 @@ class Analyzer:
             yield from self._of_run(run.group(), run.start())
 
     def is_stop_word(self, word: str) -> bool:
-        """Whether the word is too common to tell anything about a text's subject."""
+        """Whether the folded word is in the language's list of words that are not indexed, such as `the`."""
         return word in self._stop_words
 
     def word(self, text: str) -> str:
@@ -131,7 +135,7 @@ def _forms(run: str) -> dict[str, None]:
 
 
 def _pairs(run: str, start: int) -> Iterator[Term]:
-    """Yield overlapping pairs of characters, the terms of scripts without spaces; a single one if there is only one."""
+    """Yield overlapping pairs of characters, the terms of scripts without spaces; of one character that character."""
     if len(run) == 1:
         yield Term(fold(run), start, start + 1)
     for place in range(len(run) - 1):

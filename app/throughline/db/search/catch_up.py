@@ -1,6 +1,7 @@
-"""Time-limited indexing of unindexed messages: before a search, which reports the rest, and by a job.
+"""Time-limited indexing of unindexed messages: before a search, which reports the rest, and by a side job.
 
-Searches and the job of one owner index one batch at a time, so that no work is done twice and threads stay free.
+In one process the searches and the job of one owner index one batch after the other, so that no work is done twice and
+threads stay free.
 """
 
 import asyncio
@@ -20,7 +21,10 @@ CATCH_UP_SECONDS = 2.0
 """Time a search spends on indexing before it runs without the rest; a started batch is finished."""
 
 MANY_SESSIONS = 100
-"""Incomplete sessions above which a search leaves the indexing to the owner's job, if that is under way."""
+"""Number of incompletely indexed sessions above which a search leaves the indexing to the owner's job.
+
+It does so only while that job is under way.
+"""
 
 ROUND_SECONDS = 5.0
 """Time of one round of the indexing job, after which other jobs may run."""
@@ -39,10 +43,10 @@ class CatchUp:
     async def catch_up(
         self, owner_id: UserId, session_id: SessionId | None
     ) -> tuple[tuple[IndexedMessage, ...], tuple[Waiting, ...]]:
-        """Index until few messages are left or time is up; return live messages and incomplete sessions.
+        """Index the owner's messages, or those of one session, until few are left or CATCH_UP_SECONDS have passed.
 
-        The live messages are unindexed, and the search tokenizes them itself. The incomplete sessions have further
-        unindexed messages, which the search misses.
+        Return live messages and incomplete sessions. The live messages are unindexed, and the search tokenizes them
+        itself. The incomplete sessions have further unindexed messages, which the search misses.
         """
         deadline = self._now() + CATCH_UP_SECONDS
         is_over = False
@@ -57,7 +61,10 @@ class CatchUp:
             is_over = not await self._index_some(owner_id, left, deadline)
 
     async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
-        """Index the owner's due messages, short sessions first; return the number indexed, and whether more is due."""
+        """Index the owner's due messages for up to ROUND_SECONDS, short sessions first.
+
+        Return the number of messages indexed, and whether more are due.
+        """
         deadline, messages = self._now() + ROUND_SECONDS, 0
         while await self._index.unmark_complete(owner_id) and self._now() < deadline:
             pass
@@ -71,7 +78,10 @@ class CatchUp:
         return messages, bool(await self._index.due(owner_id))
 
     async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
-        """Index a block of each session until few messages are left; return whether to continue."""
+        """Index the next block of each session, until few messages are left or the deadline has passed.
+
+        Return whether to continue: False after the deadline, or if nothing was indexed.
+        """
         messages, done = sum(found.messages for found in left), 0
         for batch in _batches(left):
             done += await self._index_batch(owner_id, batch, deadline)
@@ -97,7 +107,7 @@ class CatchUp:
     async def _index_or_skip(self, sessions: Sequence[SessionId], deadline: float) -> int:
         """Index the sessions' next blocks; if the database is busy, one by one, so that one session stops no other.
 
-        A search runs without a block that cannot be stored.
+        A session whose block cannot be stored is skipped. Returns the number of indexed messages.
         """
         try:
             return await self._index.index_blocks(sessions)
@@ -113,7 +123,7 @@ class CatchUp:
 
 
 def _batches(waiting: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
-    """Yield the sessions in groups whose next blocks have up to BATCH_MESSAGES messages."""
+    """Yield the sessions in groups whose next blocks together have up to BATCH_MESSAGES messages."""
     start = messages = 0
     for number, found in enumerate(waiting):
         block = min(found.messages, BLOCK_MESSAGES)
@@ -126,7 +136,7 @@ def _batches(waiting: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
 
 
 def _without(waiting: Sequence[Waiting], live: Sequence[IndexedMessage]) -> tuple[Waiting, ...]:
-    """Return the sessions with waiting messages that are not in `live`, sessions with the most messages first."""
+    """Return the sessions with unindexed messages that are not in `live`, sessions with the most messages first."""
     taken = Counter(message.session_id for message in live)
     left = (found for found in waiting if taken[found.session_id] < found.messages)
     return tuple(sorted(left, key=lambda found: -found.messages))

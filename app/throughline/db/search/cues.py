@@ -43,7 +43,10 @@ LAST = re.compile(rf"\b(?:(?P<day>yesterday)|last (?P<what>week|month|year|{'|'.
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """A range of days; `until` is excluded."""
+    """A range of time in which a named day is talked about: the day itself and MENTIONED_DAYS more.
+
+    `until` is excluded.
+    """
 
     since: datetime
     until: datetime
@@ -77,7 +80,10 @@ def _days(text: str, today: date | None) -> Iterator[Days]:
 
 
 def _of_month(found: re.Match[str], today: date | None) -> Iterator[Days]:
-    """Yield the days that "May", "May 2023" or "8 May, 2023" stands for; lower-case "may" alone is a verb."""
+    """Yield the days that "May", "May 2023" or "8 May, 2023" stands for; lower-case "may" alone is a verb.
+
+    Without a year, these are the days of each of the last YEARS_BACK years.
+    """
     month, day = MONTHS[found["month"].lower()], found["before"] or found["after"]
     if found["month"] == "may" and not (day or found["year"]):
         return

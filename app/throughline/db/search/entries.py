@@ -1,6 +1,7 @@
 """Index entries: one number for each term of a message, and its encoding.
 
-An entry is `offset << 8 | length << 4 | count`. `offset` is the message's distance from the first of its block.
+A block is a row of a session's messages that are indexed together. An entry is `offset << 8 | length << 4 | count`.
+`offset` is the message's distance from the first of its block.
 `length` is the message's length on a logarithmic scale; 0 for code-like names, which are as relevant in a long text.
 `count` is how often the term occurs, at most 15.
 """
@@ -49,7 +50,7 @@ class LiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class LiveEntries:
-    """The wanted entries of unindexed messages, and the total messages and terms of those."""
+    """The wanted entries of unindexed messages, and the numbers of these messages and of all their terms."""
 
     items: tuple[LiveEntry, ...] = ()
     message_count: int = 0
@@ -57,7 +58,7 @@ class LiveEntries:
 
 
 class BlockEntries:
-    """The entries of one block in their stored form, collected message by message.
+    """The index entries of one block of messages in their stored form, collected message by message.
 
     They are kept as strings: a long block has tens of thousands, and the garbage collector would visit lists.
     """
@@ -83,7 +84,7 @@ class BlockEntries:
 
 
 def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
-    """Return the messages' entries for the wanted terms."""
+    """Return the messages' entries for the wanted terms, with the numbers of the messages and of all their terms."""
     items: list[LiveEntry] = []
     term_count = 0
     for message in messages:
@@ -95,7 +96,10 @@ def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], want
 
 
 def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, int], int]:
-    """Return `length << 4 | count` for each term of the message, and the number of terms of its text."""
+    """Return `length << 4 | count` for each term of the message, and the number of terms of its text.
+
+    Terms for author, day and pause are included, each with length 0 and count 1.
+    """
     counts: Counter[str] = Counter()
     names: set[str] = set()
     for term in analyzer.terms(shortened(message.text)):
@@ -109,7 +113,7 @@ def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, i
 
 
 def length_step(terms: int) -> int:
-    """Return the position of a text length, in terms, on the length scale: 1 to 15."""
+    """Return the step from 1 to 15 that a text of this many terms has on the logarithmic length scale."""
     return min(1 + round(math.log2(max(terms, 1)) / LENGTH_STEP), MOST)
 
 

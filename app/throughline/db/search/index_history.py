@@ -1,5 +1,6 @@
-"""Indexing of messages in blocks, independent of turns, which never wait for it.
+"""Indexing of messages for the search. Turns never wait for it.
 
+A block is a row of a session's messages that are indexed together.
 Reading, tokenizing and writing are separate steps, and no connection is held during tokenizing. Each step takes the
 messages of many sessions at once.
 """
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 class HistoryIndex:
-    """Reads unindexed messages and writes them to the search index."""
+    """The writing side of the search index: it finds and reads unindexed messages and stores their terms."""
 
     def __init__(self, transactions: Transactions, analyzer: Analyzer) -> None:
         """Use `transactions`, and tokenize with `analyzer`."""
@@ -49,15 +50,18 @@ class HistoryIndex:
         self.analyzer = analyzer
 
     async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[Waiting, ...]:
-        """Return the owner's sessions, or the one session, that have unindexed messages."""
+        """Return the owner's sessions with unindexed messages; with a `session_id` only this session, if it has any."""
         return await find_waiting(self._transactions, owner_id, session_id, self.analyzer.name)
 
     async def due(self, owner_id: UserId) -> tuple[Waiting, ...]:
-        """Return the owner's sessions with unindexed messages that are due for indexing."""
+        """Return the owner's sessions that are due for indexing, by the rules of `find_due`."""
         return await find_due(self._transactions, owner_id, self.analyzer.name)
 
     async def unmark_complete(self, owner_id: UserId) -> bool:
-        """Clear marks of completely indexed sessions; return whether there may be more."""
+        """Clear `unindexed_since` of the owner's sessions that are indexed completely.
+
+        One call clears a limited number; return whether there may be more.
+        """
         return await unmark_complete(self._transactions, owner_id, self.analyzer.name)
 
     async def has_job_under_way(self, owner_id: UserId) -> bool:
@@ -65,9 +69,10 @@ class HistoryIndex:
         return await is_under_way(self._transactions, index_job(owner_id))
 
     async def index_blocks(self, sessions: Sequence[SessionId]) -> int:
-        """Index a block of each session, of as many as the limits allow, those with short texts first.
+        """Index the next block of each session, of as many as the limits allow, those with short texts first.
 
-        Returns the number of messages, 0 if all are indexed.
+        Returns the number of indexed messages. It is 0 if all are indexed, or if no block could be stored because of a
+        redaction or another process.
         """
         blocks: dict[SessionId, Block] = {}
         messages: list[IndexedMessage] = []
@@ -82,7 +87,10 @@ class HistoryIndex:
         return sum(message.session_id in stored for message in messages)
 
     async def read_unindexed(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
-        """Return the waiting messages that a search tokenizes itself, short sessions first."""
+        """Return up to LIVE_MESSAGES unindexed messages, for a search to tokenize itself, short sessions first.
+
+        `waiting` are the sessions to read from.
+        """
         sessions: list[SessionId] = []
         messages = 0
         for found in sorted(waiting, key=lambda found: found.messages):
@@ -96,7 +104,7 @@ class HistoryIndex:
         return tuple(message for message, _ in read)
 
     async def live_entries(self, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
-        """Return the messages' entries for the wanted terms; long texts are tokenized in a thread."""
+        """Return the messages' index entries for the wanted terms; long texts are tokenized in a thread."""
         return await self._cut(messages, lambda: live_entries_of(self.analyzer, messages, wanted))
 
     def _add(self, blocks: dict[SessionId, Block], messages: Sequence[IndexedMessage]) -> None:
@@ -108,7 +116,10 @@ class HistoryIndex:
         return await run_off_loop_if_large(characters, work, large=LARGE_CHARACTERS)
 
     async def _write(self, blocks: Sequence[Block], messages: Sequence[IndexedMessage]) -> Collection[SessionId]:
-        """Store the blocks, except those whose sessions had a redaction; return the sessions of the stored ones."""
+        """Store the blocks, except those whose sessions had a redaction since they were read.
+
+        Return the sessions whose blocks are stored.
+        """
         while blocks:
             terms = await self._cut(messages, partial(term_rows, blocks))
             write = partial(write_blocks, blocks=blocks, terms=terms, analyzer=self.analyzer.name)

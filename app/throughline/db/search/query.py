@@ -24,7 +24,7 @@ PART_WEIGHT = 0.5
 """Weight of the parts of a code-like name, since the query asked for the whole name."""
 
 ASKING_WEIGHT = 0.4
-"""Weight of the words of a question that only ask, such as `what` and `say`."""
+"""Factor for words that only ask, such as `what` and `say`, in a query that ends with a question mark."""
 
 MAX_TERMS = 32
 """Most terms of a query; further ones are ignored, since each costs an index scan."""
@@ -48,7 +48,7 @@ ISO_DAY = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """A parsed query: weighted terms, the words without weights, the filter, and the text without filters."""
+    """A parsed query: weights by term, the words without weights, the filter `only`, and the text without filters."""
 
     terms: Mapping[str, float]
     words: frozenset[str]
@@ -57,7 +57,10 @@ class ReadQuery:
 
 
 def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
-    """Parse `text`; its filters are added to `only`. Raises InvalidInput."""
+    """Parse a query's text; its filters and phrases are added to `only`. Raises InvalidInput for an invalid filter.
+
+    `author_weight` is the weight with which each word is also looked for among the names of authors.
+    """
     text = text[:MAX_QUERY_CHARACTERS]
     pieces = tuple(PIECE.finditer(text))
     for found in pieces:
@@ -71,10 +74,10 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
 
 
 def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
-    """Return the query of the words of `text`, without filters and phrases.
+    """Return a query of the words of `text`, in which filters and double quotes have no meaning.
 
     Words with which people only ask, and the stop words of the text's own language, are left out, unless there are no
-    others.
+    others. The filter is `only`, unchanged. `author_weight` is as in `read_query`.
     """
     text = text[:MAX_QUERY_CHARACTERS]
     words = _words(analyzer, text)
@@ -94,7 +97,7 @@ def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def _as_it_stands(text: str) -> tuple[str, ...]:
-    """Return a text without words, such as punctuation, as one phrase."""
+    """Return a text without words, such as punctuation, as one phrase; empty if only blanks and quotes are left."""
     signs = text.strip(' "')
     return (signs,) if signs else ()
 

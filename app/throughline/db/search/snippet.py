@@ -25,14 +25,17 @@ ELLIPSIS = "…"
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A one-line excerpt of a text, and the ranges (from, to) in it that match."""
+    """A one-line excerpt of a text, and the ranges of characters (from, to; `to` excluded) in it that match."""
 
     text: str
     highlights: tuple[tuple[int, int], ...] = ()
 
 
 def snippet_of(analyzer: Analyzer, text: str, words: Collection[str]) -> Snippet:
-    """Return the best excerpt of `text`, its beginning if no query word occurs in it."""
+    """Return the excerpt of `text` with the most different `words`; its beginning if none occurs in it.
+
+    `words` are the analyzed terms of a query.
+    """
     matches = list(_matches(analyzer, text, words))
     start = _start(text, _best_place(matches))
     end = min(len(text), start + SNIPPET_CHARACTERS)

@@ -1,7 +1,8 @@
 """Messages that are not in the search index: which sessions have some, which of those are due, and their texts.
 
-A trigger on `sessions` sets `unindexed_since` when a session gains or redacts a message. Storing a block that reaches
-the last message clears it (write_blocks.py). So no statement here looks at sessions that are indexed completely.
+A trigger on `sessions` sets `unindexed_since` when a session gains or redacts a message. Storing a block (messages that
+are indexed together) that reaches the last message clears it (write_blocks.py). So the statements here read no session
+that is indexed completely.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,9 @@ Tokenizing them takes half a second.
 
 LIVE_MESSAGES = 64
 LIVE_CHARACTERS = 50_000
-"""Limits for messages that a search tokenizes itself without storing entries: those since the last block.
+"""Most messages and characters that a search tokenizes itself without storing entries: those since the last block.
 
-Each search repeats that work, so that more text is indexed first.
+A search indexes more text than that first, since each search would repeat the work.
 """
 
 IDLE_MINUTES = 5
@@ -42,7 +43,7 @@ EPISODE_PAUSE = timedelta(hours=4)
 """Pause after which a message begins a new episode of its conversation."""
 
 SETTLED_SESSIONS = 1_000
-"""Most sessions whose marks one statement clears."""
+"""Most sessions whose `unindexed_since` one statement clears."""
 
 # Sessions indexed by another analyzer are looked for only if the index, at its smallest and largest name, has any.
 _MARKED = """
@@ -134,7 +135,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many messages are read of several sessions: of each, in all, their characters and bytes.
+    """Limits for reading messages of several sessions: messages of each and of all, and characters and bytes of all.
 
     The first `at_least` messages are read even if they exceed the limits.
     """
@@ -149,15 +150,15 @@ class Limits:
 async def find_waiting(
     tx: Statements, owner_id: UserId, session_id: SessionId | None, analyzer: str
 ) -> tuple[Waiting, ...]:
-    """Return the owner's sessions, or the one session, that have unindexed messages."""
+    """Return the owner's sessions with unindexed messages; with a `session_id` only this session, if it has any."""
     return _waiting(await tx.fetch(_WAITING, owner_id=owner_id, session_id=session_id, analyzer=analyzer))
 
 
 async def find_due(tx: Statements, owner_id: UserId, analyzer: str) -> tuple[Waiting, ...]:
     """Return the owner's sessions with unindexed messages that are due for indexing.
 
-    Due are idle sessions, sessions without runs (imported ones), and those with at least LIVE_MESSAGES unindexed
-    messages, or with one that the summary covers.
+    Due are sessions without a change for IDLE_MINUTES, sessions without runs (imported ones), and those with at least
+    LIVE_MESSAGES unindexed messages, or with one that the summary covers.
     """
     return _waiting(
         await tx.fetch(_DUE, owner_id=owner_id, analyzer=analyzer, messages=LIVE_MESSAGES, idle_minutes=IDLE_MINUTES)
@@ -170,9 +171,9 @@ async def find_owners(tx: Statements) -> tuple[UserId, ...]:
 
 
 async def unmark_complete(tx: Statements, owner_id: UserId, analyzer: str) -> bool:
-    """Clear the marks of up to SETTLED_SESSIONS completely indexed sessions; return whether there may be more.
+    """Clear `unindexed_since` of up to SETTLED_SESSIONS completely indexed sessions; return whether there may be more.
 
-    Such marks come from the upgrade that marks all sessions, and from processes of the version before it.
+    Such sessions have it from the upgrade, which sets it for all, and from processes of the version before that.
     """
     rows = await tx.fetch(_SETTLE, owner_id=owner_id, analyzer=analyzer, sessions=SETTLED_SESSIONS)
     return len(rows) == SETTLED_SESSIONS
@@ -206,7 +207,7 @@ def _waiting(rows: Sequence[Row]) -> tuple[Waiting, ...]:
 
 
 def _message(row: Row) -> IndexedMessage:
-    """Return the message to index.
+    """Return the message to index, made from a row of `_READ`.
 
     Neither calls of recall tools nor their results are indexed: they would rank above the messages that they quote.
     """

@@ -1,5 +1,6 @@
 """Storing of index blocks: those of many sessions in one transaction, with one statement for several thousand terms.
 
+A block is a row of a session's messages that are indexed together.
 A block starts after the previous one, so two concurrent indexers insert the same row and one of them wins. Both insert
 in the order of session ids, so neither waits for the other twice.
 """
@@ -28,7 +29,10 @@ _FORGET = (
         where b.session_id = w.session_id and b.from_position >= w.first and b.analyzer <> :analyzer
     """),
 )
-"""Delete what another analyzer has written from the block's first position on: it would be in the way."""
+"""Statements that delete what another analyzer wrote from each block's first position on.
+
+Such rows have the keys of rows that are to be written.
+"""
 
 _WRITE_BLOCKS = sql("""
     with kept as (
@@ -64,7 +68,6 @@ class RedactedMeanwhile(Exception):
     """Messages of `sessions` were redacted since they were read, so the blocks made from them must not be stored."""
 
     def __init__(self, sessions: Collection[SessionId]) -> None:
-        """Name the sessions."""
         super().__init__()
         self.sessions = sessions
 
@@ -98,10 +101,10 @@ def term_rows(blocks: Sequence[Block]) -> list[TermRows]:
 async def write_blocks(
     tx: Statements, blocks: Sequence[Block], terms: Sequence[TermRows], analyzer: str
 ) -> Collection[SessionId]:
-    """Store blocks of different sessions, except where another process did or the session is gone.
+    """Store blocks of different sessions, except where another process stored one or the session was erased.
 
-    Returns the sessions whose blocks were stored. Raises RedactedMeanwhile. The rows of sessions are locked only at the
-    end, because turns need them.
+    Returns the sessions whose blocks were stored. Raises RedactedMeanwhile. Against turns, the sessions' rows are
+    locked only at the end.
     """
     batch = {
         "sessions": [block.session_id for block in blocks],
