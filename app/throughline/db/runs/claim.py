@@ -77,8 +77,8 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     """Claim a run with an expired lease, else the first queued run of a session, fairly between owners.
 
     The owner with the fewest running runs comes first; among equals the owner whose last run started longest ago.
-    Within an owner the oldest run is taken. Owners with `caps.running_per_owner` running runs are skipped. With
-    `only_for` only this owner's runs are claimed.
+    Within an owner the oldest run is taken. Owners with `caps.running_per_owner` running runs are skipped, and sessions
+    with a running run. With `only_for` only this owner's runs are claimed. Returns None if no run can be claimed.
 
     The first unused event number is read after the claim, when no earlier holder can write any more.
     """
@@ -105,7 +105,8 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
 async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:
     """Put the run back into the queue, without counting the attempt unless `counts`; None if the lease is lost.
 
-    If readers may have seen events of the attempt, store an event that resets them. Return the stored events.
+    If readers may have seen events of the attempt, store the event `reset`, after which they discard those. Return the
+    stored events, empty if none was needed.
     """
     rows = await tx.fetch(_GIVE_BACK, id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
     if not rows:

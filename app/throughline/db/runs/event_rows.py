@@ -45,7 +45,7 @@ SHOWN_MESSAGE_ID = """
         when e.type in ('run.completed', 'run.cancelled') then (
             select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
     end"""
-"""SQL expression over `run_events e`: the id of the message that the event contains."""
+"""SQL expression over `run_events e`: the id of the message that the event contains, null if it contains none."""
 
 RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
 """SQL list of the event types that contain their run."""
@@ -54,7 +54,7 @@ SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLU
 
 
 NEW_EVENTS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
-"""SQL row source for the parameters that `event_parameters` returns."""
+"""SQL row source with one row per event, made from the parameters that `event_parameters` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,10 @@ def as_stored(event: Event) -> StoredEvent:
 
 
 def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[StoredEvent, ...]:
-    """Return the stored form of `ending(run, answer)`, for use before the run's end and the answer are stored."""
+    """Return the stored form of a run's closing events: the answer, if there is one, and the end.
+
+    It is used before the end and the answer are stored, and equals that of `ending(run, answer)`.
+    """
     ended = StoredEvent(end_type(status), {})
     return (ended,) if answer_id is None else (StoredEvent(EventType.MESSAGE_COMPLETED, _pointing_at(answer_id)), ended)
 
@@ -88,7 +91,7 @@ def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict
 def event_from(row: Row) -> Event | None:
     """Return the event in a row with `type`, `data` and SHOWN_COLUMNS.
 
-    Return None if its message was erased, or if only a newer version knows its compaction outcome.
+    Return None if it is about one message that was erased, or if only a newer version knows its compaction outcome.
     """
     kind, data = EventType(row["type"]), row["data"]
     if kind in STORED_FIELD_BY_FIELD:

@@ -1,4 +1,4 @@
-"""Storage of run events: written in batches by the run's holder, read by readers of the run."""
+"""Storage of run events: written in batches by the process that executes the run, read by readers of the run."""
 
 from collections.abc import Sequence
 
@@ -94,7 +94,7 @@ PAGE_BYTES = 8_000_000
 
 
 class EventRepository:
-    """Implements the interface EventStore, and reads events."""
+    """Storage of run events; implements the interface EventStore (ports/storage.py), and reads events for readers."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier) -> None:
         """Use `transactions`, and notify readers through `notifier`."""
@@ -116,7 +116,10 @@ class EventRepository:
         self._notifier.announce_events(lease.run_id, events)
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """Return the stored events after `after_seq` in order: up to `limit`, fewer if they are large."""
+        """Return the stored events after number `after_seq` in order: up to `limit`, fewer if they are large.
+
+        Events about an erased message are left out.
+        """
         rows = await self._transactions.fetch(
             _READ, run_id=run_id, after_seq=after_seq, limit=limit, max_bytes=PAGE_BYTES
         )
@@ -124,7 +127,10 @@ class EventRepository:
         return tuple(RunEvent(run_id, seq, event) for seq, event in read if event is not None)
 
     async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
-        """Return what the newest turn's prompt quoted; None if nothing, or if its events are deleted."""
+        """Return the event with the messages that the prompt of the session's newest turn quoted.
+
+        None if the prompt quoted nothing, or if the turn's events are deleted.
+        """
         rows = await self._transactions.fetch(
             _NEWEST_QUOTED, session_id=session_id, type=EventType.HISTORY_QUOTED.value
         )
@@ -142,6 +148,9 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
 
 
 async def next_event(tx: Statements, run_id: RunId) -> int:
-    """Return the first unused event number of the run; 1 if no reader can have seen any event of it."""
+    """Return the first unused event number of the run; 1 if no reader can have seen any event of it.
+
+    If a server crash may have emptied the event table, it is beyond all numbers that earlier holders used (STRIDE).
+    """
     rows = await tx.fetch(_NEXT, run_id=run_id, stride=STRIDE)
     return int(rows[0]["seq"]) if rows else 1

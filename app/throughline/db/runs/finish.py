@@ -108,7 +108,7 @@ _TAKE_BACK = sql("""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a run to store: its lease, its outcome, and its last events.
+    """The end of a run that is to be stored: its lease, its outcome, and its last events.
 
     `unstored` are the turn's events that are not stored yet. The closing events are numbered from `next_seq`.
     """
@@ -121,7 +121,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The ended run, the events stored with its end, and whether its owner has queued runs."""
+    """The ended run, the events stored with its end, and whether its owner may have queued runs."""
 
     run: Run
     events: Sequence[NewEvent]
@@ -129,10 +129,11 @@ class Finished:
 
 
 async def finish_in_one_statement(tx: Statements, end: Ending) -> Finished | None:
-    """Store answer, usage, status, the session's totals and the last events in one statement.
+    """Store the run's answer, usage, status and last events and the session's totals in one statement.
 
-    Return None, and store nothing, if skipped messages have to be appended after the turn. If an earlier try already
-    stored the end but its answer was lost, return that end without events. Raises LeaseLost.
+    Return None, and store nothing, if skipped messages have to be appended after the turn; `finish` does that. If an
+    earlier try already stored the end but the database's reply was lost, return that end without events. Raises
+    LeaseLost.
     """
     rows = await _write(tx, end, is_unlocked=True)
     if not rows:
@@ -141,7 +142,10 @@ async def finish_in_one_statement(tx: Statements, end: Ending) -> Finished | Non
 
 
 async def finish(tx: Statements, end: Ending) -> Finished:
-    """Store the end, and append the skipped messages that follow the turn. Raises LeaseLost."""
+    """Store the run's end, and append the skipped messages that follow the turn. Raises LeaseLost.
+
+    If an earlier try already stored the end, return that end without events.
+    """
     rows = await _write(tx, end, is_unlocked=False)
     if not rows:
         return await _ended_before(tx, end.lease)
@@ -173,7 +177,10 @@ def _read(row: Row, end: Ending) -> Finished:
 
 
 async def _ended_before(tx: Statements, lease: Lease) -> Finished:
-    """Return the run's stored end if this holder wrote it, as the equal fence proves. Raises LeaseLost."""
+    """Return the run's stored end if the holder of this lease wrote it, as the equal fence proves.
+
+    Raises LeaseLost if the run has not ended or another holder ended it.
+    """
     rows = await tx.fetch(_ENDED, run_id=lease.run_id, fence=lease.fence)
     if not rows:
         raise lease_lost(lease)
@@ -188,9 +195,10 @@ async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
 
 
 async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run and store its last event, or request a running one to stop; None if it has ended.
+    """Cancel a queued run and store its last event, or request a running one to stop.
 
-    A queued run's message is kept and appended to the history at the position of its turn.
+    A queued run's message is kept and appended to the history at the position of its turn. Return the run; None if it
+    has ended, is missing or is another owner's.
     """
     run = await _cancel(tx, owner_id, run_id)
     if run is not None and run.status.is_final:
@@ -199,9 +207,10 @@ async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run
 
 
 async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run and delete its message, for a user who deletes the message before it was read.
+    """Cancel a queued run and delete its message's text, for a user who deletes the message before it was read.
 
-    The text is not kept. A running run is asked to stop and keeps its message. Return None if the run has ended.
+    A message that an earlier attempt has already stored in the history stays. A running run is asked to stop and keeps
+    its message. Return the run; None if it has ended, is missing or is another owner's.
     """
     run = await _cancel(tx, owner_id, run_id)
     if run is None or not run.status.is_final:

@@ -1,7 +1,7 @@
-"""Runs for their readers, woken by notifications and by one poll for all readers of this process.
+"""Access to runs for readers, who wait for events of a run or for its end.
 
-The poll finds changes without a notification. It is at most one statement a second for any number of readers; readers
-of changed runs are woken and read for themselves.
+Notifications wake readers, and one poll for all readers of this process finds changes without a notification. The poll
+is at most one statement a second for any number of readers. Readers of changed runs are woken and read for themselves.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ DISCONNECTED_POLL_SECONDS = 1.0
 """Seconds between polls while notifications of other processes do not arrive."""
 
 LISTENING_SECONDS = 3.0
-"""Seconds between polls while notifications arrive; only changes whose notification was not sent are found so."""
+"""Seconds between polls while notifications arrive. The poll then finds only changes whose notification was lost."""
 
 WORKED_ON_SECONDS = 1.0
 """Seconds for which the answer of `has_running_worker` is shared by all readers."""
@@ -71,7 +71,7 @@ log = structlog.get_logger(__name__)
 
 
 class FollowedRuns:
-    """Implements the interface of the same name."""
+    """Access to runs for readers; implements the interface FollowedRuns (ports/followed_runs.py)."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier, events: EventRepository) -> None:
         """Read through `transactions` and `events`, for readers that subscribed to `notifier`."""
@@ -85,7 +85,10 @@ class FollowedRuns:
 
     @asynccontextmanager
     async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
-        """Yield the run's signal; the poll also wakes readers that expose what they have seen."""
+        """Yield a signal that is woken for new events, or with `ends_only` only if the run may have ended.
+
+        While the signal is in use, the poll runs. It also wakes readers that wait with `wait_beyond`.
+        """
         async with self._notifier.subscribe(run_id, ends_only=ends_only) as signal:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._poll(), name="look at followed runs")
@@ -113,11 +116,11 @@ class FollowedRuns:
         return replay_events(run, await self._messages(run))
 
     async def ending(self, run: Run) -> RunEnded:
-        """Return the last event of an ended run."""
+        """Return the last event of an ended run, made from its stored row and messages."""
         return ended_event(run, await self._messages(run))
 
     async def has_running_worker(self) -> bool:
-        """Whether any worker holds a valid lease on a run; waiting requests then wait for their turn, not for a worker.
+        """Whether any worker holds an unexpired lease on any run. If so, queued runs wait for a slot, not for a worker.
 
         At most one statement runs per WORKED_ON_SECONDS for all callers. Raises DatabaseUnavailable, or
         DatabaseUnusable if the database is closed meanwhile.
@@ -135,7 +138,7 @@ class FollowedRuns:
         return asking.result()
 
     async def close(self) -> None:
-        """Stop polling."""
+        """Stop polling and end the statement of `has_running_worker`."""
         tasks = [task for task in (self._looking, self._asking) if task is not None]
         for task in tasks:
             task.cancel()

@@ -17,7 +17,7 @@ from throughline.domain.run import Run
 
 
 def replay_events(run: Run, messages: tuple[Message, ...]) -> tuple[RunEvent, ...]:
-    """Return `reset`, an event for each message and tool call of the run, and the last event.
+    """Return the events of an ended run: `reset`, an event for each message and tool call, and the last event.
 
     The numbers end with REPLAYED_END_SEQ and match no stored event. A reader that resumes after any of them except the
     last gets all events again.

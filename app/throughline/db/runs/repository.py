@@ -1,4 +1,4 @@
-"""The run repository: each method is one transaction and notifies waiting workers and readers."""
+"""The run repository: storage of runs. After a change, waiting workers and readers of the run are notified."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -26,7 +26,7 @@ _GET = sql(
 
 
 class RunRepository:
-    """Implements the interface RunStore."""
+    """Storage of runs; implements the interface RunStore (ports/storage.py)."""
 
     def __init__(self, transactions: Transactions, leases: Transactions, notifier: Notifier, caps: Caps) -> None:
         """Use `transactions`, but `leases` for renewals; notify workers and readers through `notifier`."""
@@ -36,7 +36,10 @@ class RunRepository:
         self._caps = caps
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
-        """Store the run, and claim it for `claimer` if no earlier run has to go first. Raises as run_submit.submit."""
+        """Store the run, and claim it at once for `claimer`, if given, and if no earlier run has to go first.
+
+        Raises the errors of run_submit.submit.
+        """
         new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
         submitted = await run_submit.submit_in_one_statement(self._transactions, new) or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
@@ -50,7 +53,10 @@ class RunRepository:
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners."""
+        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners.
+
+        Return None if no run can be claimed.
+        """
         return await run_claim.claim_next(self._transactions, claimer, self._caps)
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
@@ -58,8 +64,9 @@ class RunRepository:
         return await renew_leases(self._leases, run_claim.RENEW, leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
-        """Store the run's end in one transaction with its answer and last events. Raises LeaseLost.
+        """Store the run's end in one transaction with its answer and last events, and return the ended run.
 
+        Raises LeaseLost. `unstored` are events not stored yet; the closing events are numbered from `next_seq`.
         Wakes this process's claim loop if the owner may have another run that can start now.
         """
         end, times = Ending(lease, outcome, unstored, next_seq), self._notifier.work.times
@@ -72,13 +79,13 @@ class RunRepository:
         return finished.run
 
     async def fail(self, lease: Lease, error: RunError) -> None:
-        """End the run as failed by changing its own row only. Raises LeaseLost."""
+        """End the run as failed by changing its own row only, if `finish` cannot store the end. Raises LeaseLost."""
         await run_finish.fail(self._transactions, lease, error)
         self._notifier.announce_events(lease.run_id)
         self._notifier.announce_work()
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
-        """Put the run back into the queue; no error if the lease is lost."""
+        """Put the run back into the queue, and count the attempt only with `counts`; no error if the lease is lost."""
         events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease, counts=counts))
         if events is not None:
             self._notifier.announce_events(lease.run_id, events)
@@ -92,7 +99,10 @@ class RunRepository:
         return run_from(rows[0])
 
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
-        """Cancel a queued run at once, request a running one to stop, and return the run; an ended run is unchanged."""
+        """Cancel a queued run at once, or request a running one to stop, and return the run.
+
+        An ended run is returned unchanged. Raises NotFound if the run is missing or another user's.
+        """
         run = await self._transactions.run(lambda tx: run_finish.request_cancel(tx, owner_id, run_id))
         if run is None:
             return await self.get_run(owner_id, run_id)

@@ -72,7 +72,7 @@ _APPEND = sql(
 
 
 async def keep_skipped(tx: Statements, run: Run) -> None:
-    """Keep the message of a run that was cancelled while queued; append it now or after the turns before it.
+    """Keep the message of a run that was cancelled while queued; append it now, or at the end of the turns before it.
 
     Counting it takes the session's lock, as the end of a turn does, so one of the two sees the other.
     """

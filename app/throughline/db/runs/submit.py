@@ -92,7 +92,7 @@ class NewRun:
 
 
 async def submit_in_one_statement(tx: Statements, new: NewRun) -> Submitted | None:
-    """Store the submission in one statement; None, with nothing stored, if that is not possible.
+    """Store the submission in one statement; None, with nothing stored, if that is not possible and `submit` is needed.
 
     A statement sees only rows committed before it began. So the queue is read by an SQL function, which sees rows
     committed before the session was locked. An idempotency key inserted concurrently raises a conflict, and the
@@ -110,7 +110,7 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     The run is claimed at once if no other queued run of its owner could be taken, since an owner's oldest run comes
     first, as in `claim_next`. The session's lock makes queue positions and the queue's length exact. A running run is
     asked to stop before that lock is taken, because runs are always locked before their sessions. A retry after a lost
-    answer finds the run by its id.
+    reply of the database finds the run by its id.
 
     Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull (also OwnerQueueFull).
     """
@@ -139,7 +139,7 @@ async def _store(tx: Statements, new: NewRun) -> Sequence[Row]:
 
 
 def _identity(new: NewRun) -> dict[str, object]:
-    """Return the parameters by which a repeated submission finds the stored run."""
+    """Return the statement parameters that name run, session and owner, and by which a repeat finds the stored run."""
     submission = new.submission
     return {
         "run_id": new.run_id,
