@@ -1,1 +1,4 @@
-"""PostgreSQL: tables, connections and repositories. Database connections are used only inside this package."""
+"""Access to PostgreSQL: table definitions, connections, and repositories, which read and write stored data.
+
+Other packages use no database connection themselves.
+"""

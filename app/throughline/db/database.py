@@ -40,7 +40,10 @@ LEASE_ANSWER_SECONDS = 2.0
 """Time limit for a heartbeat's answer, so that it is retried well before the lease (10 s by default) expires."""
 
 IDLE_SECONDS = 60.0
-"""Idle time after which a lease or life-sign connection is replaced, since network devices may have dropped it."""
+"""Idle time after which a connection for leases or for process heartbeats is replaced.
+
+Network devices may have dropped it by then.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +53,8 @@ class DatabaseConfig:
     """The database's URLs and this process's share of its resources; see DatabaseUrls for the two URLs.
 
     In addition to `pool_size` there are a connection that listens, one for process heartbeats and readiness, and, once
-    a lease is held, one that renews leases. `loaded_rows_bytes` limits the cache of message rows.
+    a lease is held, one that renews leases. `loaded_rows_bytes` limits the cache of message rows. `caps` limits queued
+    and running runs. `search_language` is the language whose stemming rules search uses.
     """
 
     url: str
@@ -123,11 +127,15 @@ class Database:
         return database
 
     def open_slack(self, agent: str) -> SlackDatabase:
-        """Return the repositories of the Slack interface; `agent` answers messages there."""
+        """Return the repositories of the Slack interface; `agent` is the name of the agent that answers there."""
         return slack_database(self._transactions, self._leases, self.notifier, InboxConfig(agent, self._config.caps))
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
-        """Create the vector table (db/memories/vector_table.py), which must precede any use of `memory_vectors`."""
+        """Create the table for memories' vectors if it is missing (db/memories/vector_table.py).
+
+        Must be called before `memory_vectors` is used. Raises DatabaseUnusable if the table is missing and `may_create`
+        is False, or if it cannot be created. Raises DatabaseUnavailable.
+        """
         await prepare_vectors(self._config.urls.for_sessions, may_create=may_create)
 
     async def close(self) -> None:

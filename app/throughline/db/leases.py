@@ -1,9 +1,9 @@
 """Leases by the database's clock, shared by all tables of claimed work.
 
 Such a table has `id`, `worker`, `lease_until` (null while unclaimed), `claim_id`, `fence` and `attempt`. A claim
-increases the fence, and every write of a holder checks it, so a process that wakes up late changes nothing. A claim
-that is retried after a lost answer finds its earlier claim by `claim_id`. How the next row is chosen differs between
-tables and is part of their own statements.
+increases the fence, and every write of a holder checks it, so a process that continues too late changes nothing. A
+claim that is retried, because the server's reply was lost, finds its earlier claim by `claim_id`. How the next row is
+chosen differs between tables and is part of their own statements.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +19,10 @@ CLAIMED = """fence = fence + 1, attempt = attempt + cast(claim_id is distinct fr
 """SET clause of a claim."""
 
 HELD = "id = :id and fence = :fence and lease_until is not null"
-"""Condition under which a holder may write to its row."""
+"""Condition under which a holder may write to its row: no later claim, and the lease not ended by its holder.
+
+An expired lease suffices as long as no other process has claimed the row.
+"""
 
 RELEASED = "worker = null, lease_until = null"
 """SET clause that ends a lease."""
@@ -28,7 +31,8 @@ RELEASED = "worker = null, lease_until = null"
 def renewal(table: str, cancel_requested: str = "false") -> Statement:
     """Return the renewal statement for a table; `cancel_requested` is an expression over its row `r`.
 
-    Locked rows are skipped: waiting for a lock of a stopped process would keep all leases from being renewed.
+    Rows locked by others are returned but not extended: waiting for a lock of a stopped process would keep all leases
+    from being renewed.
     """
     return sql(
         """

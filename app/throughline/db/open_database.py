@@ -1,4 +1,4 @@
-"""Opening the database: the configured server, or else the embedded one, which is kept alive meanwhile."""
+"""Opening the database: the configured server, or else the embedded one, which runs as long as it is in use."""
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,9 +16,10 @@ from throughline.postgres_server import EmbeddedConfig, EmbeddedServer, choose_d
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLocation:
-    """The database's location: the server at `url`, or, if that is empty, embedded with its files in `data_dir`.
+    """The database's location: the server at `url`, or, if that is empty, an embedded server.
 
-    With a `direct_url`, `url` is a connection pooler's: see DatabaseUrls.
+    The embedded server has its files in `data_dir`, None for the default folder. With a `direct_url`, `url` is a
+    connection pooler's: see DatabaseUrls.
     """
 
     url: str = ""
@@ -36,9 +37,9 @@ class DatabaseLocation:
 
 @asynccontextmanager
 async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
-    """Yield the database's URLs after checking them.
+    """Yield the configured URLs after checking them, or start the embedded server and yield its URL.
 
-    Raises DatabaseUnusable, or DatabaseUnavailable, which names host and port.
+    The embedded server stops at the end. Raises DatabaseUnusable, or DatabaseUnavailable, which names host and port.
     """
     if where.url:
         urls = DatabaseUrls(where.url, where.direct_url)
@@ -52,10 +53,11 @@ async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
 
 @asynccontextmanager
 async def open_direct_address(where: DatabaseLocation, *, may_create: bool = True) -> AsyncGenerator[str]:
-    """Yield the URL for connections that need a session of their own; only this URL is checked, not a pooler's.
+    """Yield the URL for connections that need a database session of their own, after checking it.
 
-    Raises DatabaseUnavailable, which names host and port. Raises DatabaseUnusable, also if an embedded database would
-    have to be created and `may_create` is False.
+    A configured pooler may be down. Without a configured URL the embedded server runs inside the block. Raises
+    DatabaseUnavailable, which names host and port. Raises DatabaseUnusable, also if an embedded database would have to
+    be created and `may_create` is False.
     """
     if where.url:
         urls = DatabaseUrls(where.url, where.direct_url)

@@ -32,7 +32,7 @@ _COUNT_CLAIMING = sql("""
 
 
 class ProcessRepository:
-    """Heartbeats of processes, and the number of processes that take turns."""
+    """Storage of the heartbeats of processes, and the number of processes that claim runs."""
 
     def __init__(self, transactions: Transactions) -> None:
         """Use `transactions`, which should not share the requests' pool: a busy process must not look dead."""
@@ -55,6 +55,6 @@ class ProcessRepository:
         await self._transactions.fetch(_FORGET, id=process_id)
 
     async def count_claiming(self) -> int:
-        """Return how many processes take turns now, according to their last heartbeats."""
+        """Return how many processes claim runs now, by their heartbeats of the last SILENT_SECONDS."""
         rows = await self._transactions.fetch(_COUNT_CLAIMING, silent_seconds=SILENT_SECONDS)
         return int(rows[0]["claiming"])

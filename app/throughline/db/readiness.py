@@ -27,10 +27,13 @@ log = structlog.get_logger(__name__)
 
 
 class ReadinessCheck:
-    """A check that queries the server and writes one row, outside the request pool, whose load is no outage."""
+    """A check that queries the server and writes one row.
+
+    It uses a connection outside the requests' pool, because a fully used pool is no outage.
+    """
 
     def __init__(self, transactions: Transactions, requests: Transactions) -> None:
-        """Check through `transactions`; `requests` may have seen a full disk lately."""
+        """Check through `transactions`; `requests` are the transactions of turns, which may have met a full disk."""
         self._transactions = transactions
         self._requests = requests
         self._asking: asyncio.Task[str] | None = None
@@ -40,7 +43,7 @@ class ReadinessCheck:
         """Return the schema's revision if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable.
 
         The revision is this version's or a newer one: running processes continue during an upgrade, since migrations
-        only add. Callers need no key, so concurrent callers share one check.
+        only add. Callers need no API key, so concurrent callers share one check.
         """
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask(), name="check readiness")
@@ -69,7 +72,8 @@ class ReadinessCheck:
     async def _check_writes(self) -> None:
         """Write one row, at most once per WRITE_CHECK_SECONDS, since a server with a full disk can still read.
 
-        A single row may still fit when a message does not, so recent DatabaseFull errors of requests count too.
+        A single row may still fit when a message does not. So a DatabaseFull error of the last FULL_SECONDS also raises
+        DatabaseUnavailable.
         """
         if self._requests.was_full(FULL_SECONDS) or self._transactions.was_full(FULL_SECONDS):
             raise DatabaseUnavailable("The database's disk was full a moment ago.", delay_seconds=FULL_SECONDS)

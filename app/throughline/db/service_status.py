@@ -1,4 +1,7 @@
-"""Reads the state of the whole service for operators. Writes nothing and changes no schema."""
+"""The state of the whole service, read from the database for operators: processes, runs, side jobs and deliveries.
+
+Nothing is written, and the schema is not changed.
+"""
 
 from collections.abc import Sequence
 

@@ -15,7 +15,7 @@ _IGNORED = {
     *("channel_binding", "gssencmode", "application_name", "connect_timeout", "fallback_application_name"),
     *("pgbouncer", "prepared_statement_cache_size", "statement_cache_size"),
 }
-"""Parameters of libpq and other clients that asyncpg does not know; the service ignores them or sets them itself."""
+"""URL parameters for libpq and other clients. They are accepted and dropped; some values the service sets itself."""
 _TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs"}
 DATABASE_URL, DATABASE_DIRECT_URL = "DATABASE_URL", "DATABASE_DIRECT_URL"
 
@@ -26,7 +26,8 @@ ConnectArguments = Mapping[str, object]
 class Address:
     """A parsed database URL.
 
-    `url` names server, role and database; `extra` holds further arguments of `asyncpg.connect`.
+    `url` names server, role, password and database. `extra` holds the arguments `ssl` and `target_session_attrs` of
+    `asyncpg.connect`, if the URL has such parameters.
 
     `is_pooled`: the address leads to a connection pooler, which may run each transaction on a different server
     connection. `setting` is the name of the setting that holds the URL.
@@ -55,10 +56,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrls:
-    """The configured database URLs.
+    """The configured database URLs. If `direct_url` is empty, all work uses `url`.
 
     With a `direct_url`, `url` is a connection pooler's, which assigns a server connection per transaction. Work that
-    needs a session of its own (LISTEN, migrations, leases) connects to PostgreSQL at `direct_url`.
+    needs a database session of its own (LISTEN, migrations, leases) connects to PostgreSQL at `direct_url`.
     """
 
     url: str
@@ -66,22 +67,28 @@ class DatabaseUrls:
 
     @property
     def for_sessions(self) -> str:
-        """The URL for work that needs a database session of its own."""
+        """The URL for work that needs a database session of its own: `direct_url`, or `url` if that is empty."""
         return self.direct_url or self.url
 
     def shared_address(self) -> Address:
-        """Return the address for ordinary transactions. Raises DatabaseUnusable."""
+        """Return the address in `url`, for ordinary transactions. Raises DatabaseUnusable if it cannot be parsed."""
         return replace(parse_address(self.url), is_pooled=bool(self.direct_url))
 
     def session_address(self) -> Address:
-        """Return the address for connections that need a session of their own. Raises DatabaseUnusable."""
+        """Return the address in `for_sessions`, for connections that keep one database session.
+
+        Raises DatabaseUnusable if the URL cannot be parsed.
+        """
         if not self.direct_url:
             return parse_address(self.url)
         return parse_address(self.direct_url, DATABASE_DIRECT_URL)
 
 
 def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
-    """Parse the database URL in a setting. Raises DatabaseUnusable; the error text never contains the password."""
+    """Parse the database URL `text`. `setting` is the name of the setting that holds it, for error texts.
+
+    Raises DatabaseUnusable; the error text never contains the password.
+    """
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -133,7 +140,11 @@ def _extra(options: Mapping[str, str]) -> ConnectArguments:
 
 
 def _ssl(mode: str, root_certificate: str | None) -> str | ssl.SSLContext:
-    """Return asyncpg's `ssl` argument: the mode, or an SSL context if a root certificate is given."""
+    """Return asyncpg's `ssl` argument: the mode, or an SSL context if a root certificate is to be checked.
+
+    A certificate file is used only by the `verify-…` modes. `system` means the machine's certificates, in any mode.
+    Raises ValueError for an unknown mode or an unreadable file.
+    """
     if mode not in _SSL_MODES:
         raise ValueError(f"sslmode={mode}. Allowed: {', '.join(sorted(_SSL_MODES))}.")
     if not mode.startswith("verify-") or root_certificate in {None, "system"}:

@@ -1,6 +1,6 @@
 """Causes of a failed connection at the start of a program, each with a remedy: address, network, server, role, TLS.
 
-`failures.py` translates the failures of a running program, whose texts also reach users. These are for operators.
+The texts are for operators. `failures.py` translates the failures of a running program, whose texts also reach users.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _REFUSALS = {
     "3D000": "the database of DATABASE_URL does not exist there. Correct its name, or create it with `createdb`.",
     "42501": "the role may not connect to the database. Let its owner run `grant connect on database … to …`.",
 }
-"""Causes by SQLSTATE."""
+"""Causes of a refused connection, with their remedies, by SQLSTATE."""
 
 _REFUSED_ROLE = "28000"
 _UNENCRYPTED = "no encryption"
@@ -71,11 +71,15 @@ _ROLE_REFUSALS = (
         "the account of this process is not the role. Give host and password in DATABASE_URL, or change the account.",
     ),
 )
-"""Causes by PostgreSQL's text for this SQLSTATE. The text is compared and never shown."""
+"""Causes for the SQLSTATE 28000, by a part of PostgreSQL's error text. That text is compared and never shown."""
 
 
 class Answer(Enum):
-    """The answer of a server to a request for TLS."""
+    """The answer of a server to a request for TLS.
+
+    FOREIGN: bytes that PostgreSQL does not send. CLOSED: the connection was closed without an answer. SILENT: no answer
+    came in time.
+    """
 
     TLS = auto()
     ERROR = auto()
@@ -94,7 +98,10 @@ _BY_ANSWER = {
 
 
 async def explain_connect(error: BaseException, address: Address) -> ThroughlineError:
-    """Return the error for a failed attempt to connect to `address`. It names host, port, setting, cause and remedy."""
+    """Return the error for a failed attempt to connect to `address`. May connect once more to find the cause.
+
+    The error names host, port, setting, cause and remedy. Without a known cause it is the one of `explain`.
+    """
     cause, is_permanent = _refusal(error, address), True
     if not cause:
         cause, is_permanent = _network_cause(error) or await _answered(error, address), False
@@ -107,7 +114,10 @@ async def explain_connect(error: BaseException, address: Address) -> Throughline
 
 
 def located(failure: ThroughlineError, address: Address) -> ThroughlineError:
-    """Return a failure of the database with host, port and setting."""
+    """Return the error with the location of the database in its text.
+
+    A DatabaseUnavailable gets host, port and setting, a DatabaseUnusable the setting. Other errors are unchanged.
+    """
     if isinstance(failure, DatabaseUnavailable):
         kind = type(failure) if isinstance(failure, DatabaseBusy | DatabaseFull) else DatabaseUnavailable
         return kind(f"{_where(address)}: {failure.detail}", delay_seconds=failure.delay_seconds)
@@ -121,7 +131,7 @@ def _where(address: Address) -> str:
 
 
 def _refusal(error: BaseException, address: Address) -> str:
-    """Return why the server refused role or database, '' if it did not."""
+    """Return why the server refused role or database, '' if it did not or the reason is not known."""
     code = sqlstate(error)
     if code == _WRONG_LOGIN and address.url.password is None:
         return INCOMPLETE_LOGIN
@@ -133,7 +143,7 @@ def _refusal(error: BaseException, address: Address) -> str:
 
 
 def _network_cause(error: BaseException) -> str:
-    """Return the cause that the exception itself tells, '' if it tells none."""
+    """Return the cause that follows from the exception alone, '' if none does."""
     if isinstance(error, asyncpg.CannotConnectNowError):
         return STARTING
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
@@ -145,7 +155,11 @@ def _network_cause(error: BaseException) -> str:
 
 
 async def _answered(error: BaseException, address: Address) -> str:
-    """Return the cause that one more attempt shows: asyncpg's exceptions do not tell what the server answered."""
+    """Connect again, ask for TLS, and return the cause that the server's answer shows.
+
+    asyncpg's exceptions do not contain that answer. Returns '' for other exceptions, for a Unix socket, and if the
+    answer shows no cause.
+    """
     is_ours = isinstance(error, ConnectionError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError)
     if not is_ours or address.place.startswith("/"):
         return ""
@@ -173,7 +187,10 @@ async def _ask_for_tls(address: Address) -> Answer:
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> Answer:
-    """Return the answer. PostgreSQL sends one byte; an SSH server's greeting begins with `S`, too."""
+    """Return the answer to a request for TLS, from up to 8 bytes.
+
+    PostgreSQL sends the one byte `S` or `N`, or an error. An SSH server's longer greeting begins with `S`, too.
+    """
     try:
         async with asyncio.timeout(PROBE_SECONDS / 2):
             first = await reader.read(8)

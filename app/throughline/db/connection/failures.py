@@ -1,4 +1,7 @@
-"""Translation of the driver's exceptions. The driver's text is dropped, because it may contain user data."""
+"""Translation of the exceptions of asyncpg and SQLAlchemy into the service's errors.
+
+The exceptions' texts are dropped, because they may contain user data.
+"""
 
 import ssl
 from dataclasses import dataclass
@@ -65,14 +68,17 @@ _SET_UP_CLASSES = ("28", "3D", "42501")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The translated error. `is_repeatable`: the same transaction may be retried at once."""
+    """The error of the service for a driver's exception. `is_repeatable`: the transaction may be retried at once."""
 
     error: ThroughlineError
     is_repeatable: bool
 
 
 def explain(error: BaseException) -> Failure:
-    """Translate a driver's exception into one of the service's errors, without its text."""
+    """Translate a driver's exception into one of the service's errors.
+
+    Of its text only the reason for which a TLS certificate is not trusted is kept.
+    """
     if isinstance(error, PoolTimeout | TimeoutError):
         is_full = isinstance(error, PoolTimeout)
         words = "All database connections of this process are in use." if is_full else NO_ANSWER
@@ -119,7 +125,10 @@ def _unavailable(detail: str) -> DatabaseUnavailable:
 
 
 def _lost(code: str) -> DatabaseUnavailable:
-    """Return the error for a lost connection; the next attempt uses a new one, see ConnectionPool."""
+    """Return the error for a lost connection or, by `code`, a server that accepts no writes.
+
+    The next attempt uses a new connection, see ConnectionPool.
+    """
     if code == READ_ONLY:
         return _unavailable("The database accepts no writes at present: its server may be a standby.")
     return _unavailable("The database cannot be reached or closed the connection.")

@@ -14,8 +14,8 @@ SESSION_SETTINGS: Mapping[str, str] = {
 }
 """Settings of each connection that is not behind a pooler.
 
-Transactions wait for nothing but the database, so 4 s idle in one means a stopped process. With
-`client_connection_check_interval` a statement ends within a second after its connection was closed.
+Transactions wait for nothing but the database. So one that is idle for 4 s belongs to a stopped process, and the server
+ends it. With `client_connection_check_interval` a statement ends within a second after its connection was closed.
 """
 
 POOLED_SETTINGS: Mapping[str, str] = {"application_name": SESSION_SETTINGS["application_name"]}
@@ -24,13 +24,17 @@ POOLED_SETTINGS: Mapping[str, str] = {"application_name": SESSION_SETTINGS["appl
 _LIMIT_TRANSACTIONS = (
     "select set_config('transaction_timeout', '20s', {}) where current_setting('server_version_num')::int >= 170000"
 )
-"""A limit for a process that is stopped in the middle of a statement's messages.
+"""SQL by which PostgreSQL 17 or newer ends a transaction after 20 s; `{}` is `true` for the current transaction only.
 
-PostgreSQL does not count it as idle, but it still holds locks.
+It ends the transaction of a process that stopped while it sent a statement. PostgreSQL does not count such a
+transaction as idle, but it holds locks.
 """
 
 LIMIT_SESSION = _LIMIT_TRANSACTIONS.format("false")
-"""Statement sent once per own connection; as a startup parameter, older servers would refuse the setting."""
+"""Statement that sets the 20 s limit, sent once on each connection that is not behind a pooler.
+
+As a startup parameter, PostgreSQL before 17 would refuse the setting.
+"""
 
 BEGIN = "begin"
 BEGIN_LIMITED = "; ".join([
@@ -38,4 +42,7 @@ BEGIN_LIMITED = "; ".join([
     *(f"set local {name} = '{value}'" for name, value in SESSION_SETTINGS.items() if name not in POOLED_SETTINGS),
     _LIMIT_TRANSACTIONS.format("true"),
 ])
-"""Text that begins a transaction with its limits, sent as one message; the limits end with the transaction."""
+"""SQL that begins a transaction behind a pooler and sets its limits, sent as one message.
+
+The limits end with the transaction.
+"""

@@ -51,7 +51,10 @@ class Listener:
         await self._drop()
 
     async def send(self, payloads: Sequence[str]) -> None:
-        """Send the payloads to all processes in one statement; drop them without a connection, since others poll."""
+        """Send the payloads to all processes in one statement.
+
+        Payloads are dropped if there is no connection or the statement fails, since the other processes also poll.
+        """
         if not self.is_connected or not payloads:
             return
         try:
@@ -125,6 +128,9 @@ class Listener:
             connection.terminate()
 
     def _receive(self, _connection: object, process_id: int, _channel: str, payload: object) -> None:
-        """Pass on a payload of another connection; waiters in this process were already woken directly."""
+        """Pass a payload that another connection sent to `on_payload`, and ignore this connection's own payloads.
+
+        The sender in this process has already woken its own waiting tasks.
+        """
         if self._connection is not None and process_id != self._connection.get_server_pid():
             self._on_payload(str(payload))

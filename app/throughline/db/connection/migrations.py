@@ -64,14 +64,20 @@ async def downgrade(url: str, revision: str) -> None:
 
 
 async def status(url: str) -> MigrationStatus:
-    """Return the schema's revisions. Raises DatabaseUnavailable, or DatabaseUnusable, also for an unreleased schema."""
+    """Return the schema's current revision and the newest known one.
+
+    Raises DatabaseUnavailable, or DatabaseUnusable, also for an unreleased schema.
+    """
     async with _connection(url) as connection:
         return await connection.run_sync(_status)
 
 
 @asynccontextmanager
 async def locked_connection(url: str) -> AsyncGenerator[AsyncConnection]:
-    """Yield a connection that holds the migration lock, after checking the server's version."""
+    """Yield a connection that holds the migration lock, after checking the server's version.
+
+    Raises DatabaseUnusable if the server is too old, DatabaseUnavailable if the lock is not free within 60 s.
+    """
     async with _connection(url) as connection:
         await _check_server(connection)
         await _lock(connection)
@@ -92,7 +98,10 @@ def head_revision() -> str:
 
 
 def is_known(revision: str) -> bool:
-    """Whether one of this version's migration scripts has the revision; if not, it is from a newer version."""
+    """Whether one of this version's migration scripts has the revision.
+
+    If not, the revision is from a newer version or one of UNRELEASED.
+    """
     return revision in _known_revisions()
 
 
@@ -107,7 +116,7 @@ def check_released(current: str | None) -> None:
 
 
 def check_known(current: str | None) -> None:
-    """Raise DatabaseUnusable if no migration script of this version has the revision."""
+    """Raise DatabaseUnusable if no migration script of this version has the revision; None (no schema) is accepted."""
     check_released(current)
     if current is not None and not is_known(current):
         raise DatabaseUnusable(
@@ -150,7 +159,10 @@ async def _check_server(connection: AsyncConnection) -> None:
 
 
 async def _lock(connection: AsyncConnection) -> None:
-    """Take the migration lock by polling, since a waiting statement would block concurrent index builds."""
+    """Take the migration lock by polling, since a waiting statement would block concurrent index builds.
+
+    Raises DatabaseUnavailable after LOCK_TIMEOUT_SECONDS.
+    """
     for _ in range(int(LOCK_TIMEOUT_SECONDS / _LOCK_POLL_SECONDS)):
         taken = await connection.execute(text("select pg_try_advisory_lock(:number)"), {"number": LOCK_NUMBER})
         await connection.commit()

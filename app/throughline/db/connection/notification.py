@@ -1,4 +1,4 @@
-"""The payloads of notifications between processes: their contents, and how they are encoded."""
+"""The payloads of PostgreSQL notifications between processes: their contents, and how they are encoded."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,15 +8,16 @@ from throughline.domain.ids import RunId
 
 CHANNEL = "throughline"
 IDS_PER_PAYLOAD = 200
-"""Run ids per payload: PostgreSQL allows payloads of up to 7,999 bytes, and an id takes 33."""
+"""Most run ids in a payload: PostgreSQL allows payloads of up to 7,999 bytes, and an id takes 33."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """`events`: runs with new events; `cancels`: runs that must stop; `has_work`: a run waits for a worker.
+    """The changes that one notification reports.
 
-    `has_jobs`: a side job was queued; a trigger of the jobs table sends this as `j:`. `ends`: the runs among `events`
-    that may have ended or were erased; processes of earlier versions do not send this.
+    `events`: runs with new events. `ends`: the runs among `events` that may have ended or were erased; processes of
+    earlier versions do not send this. `cancels`: runs that must stop. `has_work`: a run waits for a worker. `has_jobs`:
+    a side job was queued; only a trigger of the jobs table sends this.
     """
 
     events: frozenset[RunId] = frozenset()
@@ -27,7 +28,10 @@ class Notification:
 
 
 def write_payloads(notification: Notification) -> tuple[str, ...]:
-    """Return the payloads for a notification, of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`."""
+    """Return the payloads for a notification, of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`.
+
+    `has_jobs` has no payload here: the database trigger sends it as `j:`.
+    """
     payloads = [f"e:{chunk}" for chunk in _chunks(notification.events)]
     payloads += [f"d:{chunk}" for chunk in _chunks(notification.ends)]
     payloads += [f"c:{chunk}" for chunk in _chunks(notification.cancels)]

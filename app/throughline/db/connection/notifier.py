@@ -1,4 +1,4 @@
-"""The notifier: wakes readers of runs, claim loops and holders of runs.
+"""The notifier: wakes tasks that follow a run or wait for work, and passes on requests to cancel a run.
 
 Readers in the same process get the events themselves. Other processes get run ids and flags by PostgreSQL's NOTIFY and
 read the events from the database.
@@ -25,10 +25,10 @@ OnCancel: TypeAlias = Callable[[RunId], None]
 
 
 class Notifier:
-    """The notifier for readers of runs, claim loops and holders of runs, in this process and in all others.
+    """The notifier for readers of runs, for loops that claim work and for processes that execute a run.
 
-    `work` is woken when a run waits for a worker, `jobs` when a side job was queued or put back. One connection outside
-    the pool listens and notifies.
+    It reaches this process and all others. `work` is woken when a run waits for a worker, `jobs` when a side job was
+    queued or put back. One connection outside the pool listens and notifies.
     """
 
     def __init__(self, address: Address) -> None:
@@ -54,7 +54,7 @@ class Notifier:
         return bool(self._readers)
 
     def seen_by_readers(self) -> frozenset[Seen]:
-        """Return the event numbers and statuses that waiting readers in this process have seen."""
+        """Return the run, last event number and status that each waiting reader in this process has seen."""
         return frozenset(
             signal.seen for readers in self._readers.values() for signal in readers if signal.seen is not None
         )
@@ -117,7 +117,10 @@ class Notifier:
         self._send_soon()
 
     def announce_cancel(self, run_id: RunId) -> None:
-        """Notify all processes that the run must stop. Returns at once."""
+        """Call this process's `on_cancel` callbacks, and notify all other processes that the run must stop.
+
+        Returns at once.
+        """
         self._cancel(run_id)
         self._cancels.add(run_id)
         self._send_soon()

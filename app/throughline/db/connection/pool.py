@@ -80,9 +80,10 @@ class ConnectionPool:
     async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
         """Yield a connection for exclusive use inside the block.
 
-        A connection that may still be busy or is broken is closed afterwards. Raises DRIVER_ERRORS, of which
-        PoolTimeout means that all connections stayed in use. Raises DatabaseUnusable if the pool is closed or used in
-        another event loop than at first.
+        A connection that may still be busy or is broken is closed afterwards. After a lost connection or an outdated
+        plan all other connections are replaced, too. Raises DRIVER_ERRORS, of which PoolTimeout means that all
+        connections stayed in use. Raises DatabaseUnusable if the pool is closed or used in another event loop than at
+        first.
         """
         await self._reserve()
         try:
@@ -121,7 +122,7 @@ class ConnectionPool:
             raise PoolTimeout from None
 
     def _check_loop(self) -> None:
-        """Raise DatabaseUnusable if the pool's connections belong to another event loop."""
+        """Raise DatabaseUnusable unless the running event loop is the one in which the pool was first used."""
         loop = _running_loop()
         self._loop = self._loop or loop
         if loop is None or loop is not self._loop:
@@ -147,7 +148,10 @@ class ConnectionPool:
             self._idle.append(_Idle(connection, time.monotonic()))
 
     def _discard_all(self) -> None:
-        """Discard all connections, since the others share the failure: only new ones find a new server or schema."""
+        """Close the idle connections now, and those in use when they are released.
+
+        They share the failure: only new connections reach a new server or see a changed schema.
+        """
         self._generation += 1
         while self._idle:
             self._idle.pop().connection.terminate()
@@ -199,7 +203,7 @@ def _is_unusable(error: BaseException) -> bool:
 
 
 def _read_json(written: str) -> object:
-    """Parse a jsonb value. Most values are empty, so the parser is skipped for those."""
+    """Parse the text of a json or jsonb value. Most values are empty, so the parser is skipped for `{}` and `[]`."""
     if written in {"{}", "[]"}:
         return {} if written == "{}" else []
     return json.loads(written)

@@ -1,7 +1,7 @@
 """Checks at the start that the configured database URLs are suitable, in particular behind a connection pooler.
 
-A pooler in transaction mode accepts LISTEN and session locks without error, but they have no effect. So a notification
-is sent through one URL, and its arrival is checked at the other.
+A pooler in transaction mode accepts LISTEN and session locks without error, but they have no effect. So the checks send
+a notification on one connection, and see whether it arrives at another.
 """
 
 import secrets
@@ -23,9 +23,10 @@ LISTENS = 3
 
 
 async def check_urls(urls: DatabaseUrls) -> None:
-    """Check that the URLs can run transactions and keep sessions.
+    """Check that transactions can run at `url`, and that the URL for sessions keeps a database session.
 
-    Raises DatabaseUnusable, which names the setting to change, or DatabaseUnavailable, which names host and port.
+    With a `direct_url` both URLs must lead to the same database. Raises DatabaseUnusable, which names the setting to
+    change, or DatabaseUnavailable, which names host and port.
     """
     async with _connected(urls.shared_address()) as shared:
         if not urls.direct_url and not await _has_intermediary(shared):
@@ -37,7 +38,7 @@ async def check_urls(urls: DatabaseUrls) -> None:
 
 
 async def check_direct(urls: DatabaseUrls) -> None:
-    """Check that the URL for sessions can keep sessions. The pooler, if one is configured, may be down.
+    """Check that the URL for sessions keeps a database session. The pooler, if one is configured, may be down.
 
     If the pooler answers, it must lead to the same database. Raises the errors of check_urls.
     """
@@ -98,7 +99,10 @@ async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusa
 
 @asynccontextmanager
 async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
-    """Yield a connection that needs nothing from a pooler; errors name the setting with the URL."""
+    """Yield a connection without session settings and cached statements, so that a pooler accepts it, too.
+
+    Raises the service's errors, which name the setting of the URL, for failures inside the block.
+    """
     connection = await _connect(address)
     try:
         yield connection

@@ -1,4 +1,7 @@
-"""Translation of connection pooler errors. PgBouncer uses one SQLSTATE for nearly all, so texts are compared."""
+"""Translation of a connection pooler's errors into the service's errors.
+
+PgBouncer uses one SQLSTATE for nearly all errors, so their texts are compared.
+"""
 
 from throughline.domain.errors import DatabaseFull, DatabaseUnusable, ThroughlineError
 

@@ -1,6 +1,6 @@
-"""Wakeups for tasks of this process that wait for a run, its events or its cancel.
+"""Signals that wake tasks of this process which wait for work or for a run's events.
 
-A signal is not guaranteed to arrive: waiting tasks look again after a timeout, so a lost connection only delays them.
+A signal is not guaranteed to arrive: waiting tasks query again after a timeout, so a lost connection only delays them.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from throughline.domain.events import RunEvent
 from throughline.ports.followed_runs import Seen
 
 MOST_KEPT = 256
-"""Events kept for a slow reader; beyond this number they are dropped and the reader reads the table."""
+"""Most events kept for a slow reader; beyond this number all are dropped, and the reader reads the table."""
 
 
 class Signal:
-    """A signal that stays set until the next wait, so that none is missed between two waits."""
+    """A signal that stays set until the next `wait`, so that no call of `wake` between two waits is missed."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -50,7 +50,7 @@ class RunSignal(Signal):
         self._events: list[RunEvent] = []
 
     async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
-        """Wait like `wait`, and meanwhile expose in `seen` what the reader has seen, for the poll."""
+        """Wait as `wait` does. Meanwhile `seen` tells the poll of FollowedRuns what the reader has already seen."""
         self.seen = seen
         try:
             return await self.wait(timeout_seconds)
@@ -58,7 +58,10 @@ class RunSignal(Signal):
             self.seen = None
 
     def bring(self, events: Sequence[RunEvent]) -> None:
-        """Wake the reader and keep the events, which are already stored, for it."""
+        """Wake the reader and keep the events, which are already stored, for it.
+
+        If more than MOST_KEPT would be kept, all are dropped.
+        """
         if len(self._events) + len(events) > MOST_KEPT:
             self._events.clear()
         else:

@@ -14,7 +14,7 @@ _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`text` is the SQL for PostgreSQL, with `$1`, `$2`…; `names` lists the parameter names in that order.
+    """An SQL statement. `text` has the parameters `$1`, `$2`…; `names` lists their names in that order.
 
     A connection keeps a statement prepared if `is_cached`. From the sixth execution on, PostgreSQL may then run it by a
     plan that it made without looking at the parameters. A statement that is not cached is planned for its parameters at
@@ -31,7 +31,7 @@ class Statement:
 
 
 def statement(written: str) -> Statement:
-    """Return the statement for SQL text with `:name` parameters."""
+    """Return the statement for SQL text with `:name` parameters, which become `$1`, `$2`…."""
     names = tuple(dict.fromkeys(_NAMED.findall(written)))
     places = {name: f"${number}" for number, name in enumerate(names, start=1)}
     return Statement(_NAMED.sub(lambda found: places[found[1]], written), names)

@@ -32,11 +32,11 @@ class Transactions:
     """Runs transactions over the pool, and repeats them after repeatable failures.
 
     A transaction must give the same result when it is run twice, because its first commit may have succeeded although
-    the answer was lost. All transactions of this package do, by an id made beforehand, a unique key or a fence.
+    the server's reply was lost. All transactions of this package do, by an id made beforehand, a unique key or a fence.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
-        """Use the pool. Single statements commit by themselves, without further round trips unless behind a pooler."""
+        """Use `pool`. A single statement commits by itself; behind a pooler it takes further round trips."""
         self._pool = pool
         self._full_at = float("-inf")
 

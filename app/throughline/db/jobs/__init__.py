@@ -1,1 +1,1 @@
-"""Side jobs: their queue and their kinds."""
+"""Side jobs, which are work besides turns: their queue and their kinds."""

@@ -1,4 +1,4 @@
-"""The kinds of side jobs, and those that this package itself queues in the transaction that makes them due."""
+"""The kinds of side jobs, and the jobs that the package `db` itself queues in the transaction that makes them due."""
 
 from throughline.db.jobs.queue import ASK_AGAIN, Job
 from throughline.domain.ids import SessionId, UserId
@@ -27,10 +27,10 @@ ENQUEUE_SUMMARY = f"""
     insert into jobs as job (kind, subject, owner_id)
     select '{PREPARE_SUMMARY}', cast(due.session_id as text), due.owner_id from due {ASK_AGAIN}
 """  # noqa: S608  # our own name
-"""SQL fragment that queues the summary job for each session in `due`, as `enqueue_job` does."""
+"""SQL fragment that queues the summary job for each session in the CTE `due`, as `enqueue_job` does."""
 
 ENQUEUE_INDEXING = f"""
     insert into jobs as job (kind, subject, owner_id)
     select '{INDEX_OWNER}', cast(due.owner_id as text), due.owner_id from due {ASK_AGAIN}
 """  # noqa: S608  # our own name
-"""SQL fragment that queues the indexing job for the owner in the one row of `due`, as `enqueue_job` does."""
+"""SQL fragment that queues the indexing job for the owner in the one row of the CTE `due`, as `enqueue_job` does."""

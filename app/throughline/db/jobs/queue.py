@@ -48,9 +48,10 @@ class TakenJob:
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
-    """A claim of a job of these kinds. Skips jobs of `full_owners`, and further rounds unless `takes_continued`.
+    """A worker's request for a job of these kinds.
 
-    `held` are jobs the claimer is working on; their leases may have expired during a database outage. From the second
+    Jobs of `full_owners` are skipped, and further rounds of long jobs unless `takes_continued`. `held` are jobs the
+    worker already works on, which are skipped; their leases may have expired during a database outage. From the second
     process death on, a job waits after its lease's end: first `first_pause`, then four times as long each, up to
     `longest_pause`.
     """
@@ -67,7 +68,11 @@ class JobClaim:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """How a job returns to the end of the queue: not claimed before `delay`, further rounds after all other jobs."""
+    """How a job returns to the end of the queue.
+
+    The job is not claimed before `delay` has passed. With `is_continued` it is a further round of a long job, which is
+    claimed after all other jobs. `attempt` and `failures` are its new counts.
+    """
 
     delay: timedelta = timedelta(0)
     attempt: int = 0
@@ -90,7 +95,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The waiting jobs of one kind; `oldest_seconds` is how long the oldest claimable one has waited."""
+    """The waiting jobs of one kind.
+
+    `oldest_seconds` is how long the oldest claimable one has waited, 0 if none is claimable yet.
+    """
 
     kind: str
     jobs: int
@@ -98,7 +106,10 @@ class Waiting:
 
 
 ASK_AGAIN = "on conflict (kind, subject) do update set is_asked_again = true where job.lease_until is not null"
-"""A waiting job is unchanged. A job under way is queued again when it ends, since it may have read older data."""
+"""ON CONFLICT clause of a statement that queues jobs: what happens if the job exists already.
+
+A waiting job is unchanged. A job under way is queued again when it ends, since it may have read older data.
+"""
 
 _ENQUEUE = sql(
     """
@@ -188,7 +199,7 @@ async def enqueue_job(tx: Statements, job: Job) -> bool:
 
 
 async def is_under_way(tx: Statements, job: Job) -> bool:
-    """Whether a worker holds the job."""
+    """Whether a worker holds an unexpired lease of the job."""
     return bool(await tx.fetch(_IS_UNDER_WAY, kind=job.kind, subject=job.subject))
 
 
@@ -209,7 +220,10 @@ class JobQueue:
         return await enqueue_job(self._transactions, job)
 
     async def claim(self, claim: JobClaim) -> TakenJob | None:
-        """Claim the next due job or one whose lease has expired; new jobs come before further rounds."""
+        """Claim the next due job or one whose lease has expired, None if there is none.
+
+        New jobs come before further rounds of long jobs.
+        """
         rows = await self._transactions.fetch(
             _CLAIM,
             worker=claim.worker,
@@ -229,14 +243,14 @@ class JobQueue:
         return await renew_leases(self._leases, _RENEW, leases, lease_seconds)
 
     async def finish(self, lease: RowLease, *, has_failed: bool = False) -> None:
-        """Remove the job from the queue if its lease is valid; with `has_failed` record it as given up.
+        """Remove the job from the queue unless its lease is lost; with `has_failed` record it as given up.
 
-        If it was queued again meanwhile, it returns to the queue as a new job. Idempotent.
+        A job that was queued again meanwhile returns to the queue as a new job. Idempotent.
         """
         await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, has_failed=has_failed)
 
     async def put_back(self, lease: RowLease, put_back: PutBack) -> None:
-        """Put the job at the end of the queue if its lease is valid."""
+        """Put the job at the end of the queue and end its lease; do nothing if the lease is lost."""
         await self._transactions.fetch(
             _PUT_BACK,
             id=lease.id,
@@ -248,7 +262,10 @@ class JobQueue:
         )
 
     async def put_due(self, schedules: Sequence[Schedule]) -> None:
-        """Queue the schedules' jobs whose next period has begun, once for all processes."""
+        """Queue the schedules' jobs whose next period has begun, once for all processes.
+
+        A schedule that was never seen before waits for its next period.
+        """
         await self._transactions.fetch(
             _PUT_DUE,
             kinds=[schedule.kind for schedule in schedules],

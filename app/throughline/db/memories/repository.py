@@ -1,4 +1,7 @@
-"""The memory repository, always on behalf of the owner. Missing and other users' memories raise the same NotFound."""
+"""The memory repository: storage and search of the memories of one user at a time.
+
+A missing memory and one of another user raise the same NotFound.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from throughline.domain.memory import Memory
 from throughline.domain.page import Page
 
 ANALYZED_AT_ONCE = 500
-"""Memories indexed for another language or analyzer version that a search re-indexes first."""
+"""Most memories that one search indexes again first, because their terms are of another language or version."""
 
 MEMORY_COLUMNS = "m.id, m.user_id, m.text, m.metadata, m.created_at, m.updated_at, m.text_version"
 _CREATE = sql(
@@ -90,7 +93,7 @@ class MemoryRepository:
         self._analyzer = Analyzer(language)
 
     async def create(self, user_id: UserId, text: str, metadata: JsonObject) -> Memory:
-        """Store a memory."""
+        """Store a new memory and return it."""
         rows = await self._transactions.fetch(
             _CREATE,
             id=new_id(),
@@ -135,7 +138,10 @@ class MemoryRepository:
             raise _not_found(memory_id)
 
     async def search(self, user_id: UserId, query: str, limit: int) -> tuple[Memory, ...]:
-        """Return the user's best matching memories, best first."""
+        """Return up to `limit` memories of the user that share a word with `query`, best first.
+
+        Before that, up to ANALYZED_AT_ONCE memories with outdated terms are indexed again.
+        """
         terms = self._terms(query)
         if not terms:
             return ()

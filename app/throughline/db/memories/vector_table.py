@@ -1,4 +1,4 @@
-"""Creation of the table for embedding vectors, at the start of a service with an embedding model.
+"""Creation of the table for memories' embedding vectors, at the start of a service with an embedding model.
 
 It is not part of the migrations, because it needs pgvector. A server without pgvector supports everything else, and one
 that gets it later has the table from the next start on.
@@ -37,7 +37,7 @@ _OR_NONE = "or leave EMBEDDING_MODEL empty: memories are then found by their wor
 
 
 async def prepare_vectors(url: str, *, may_create: bool) -> None:
-    """Create the vector table if it is missing; concurrent callers wait for each other.
+    """Create the table for memories' vectors if it is missing; concurrent callers wait for each other.
 
     Raises DatabaseUnavailable. Raises DatabaseUnusable, with advice, if pgvector is not installed, the service's role
     may not create it, or something is missing and `may_create` is False.

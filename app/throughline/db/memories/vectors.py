@@ -1,6 +1,6 @@
 """Embedding vectors of memories. The table exists only if an embedding model is set, see vector_table.py.
 
-A vector is used only if its model, dimensions and text version match the request; others are ignored.
+A search uses a vector only if its model and dimensions are those of the request and its text version is the memory's.
 """
 
 from collections.abc import Sequence
@@ -74,14 +74,20 @@ class MemoryVectorRepository:
         )
 
     async def missing(self, kind: VectorKind, after: MemoryId | None, limit: int) -> tuple[Memory, ...]:
-        """Return memories of all users without a vector of this kind, ordered by id, after the id `after`."""
+        """Return up to `limit` memories of all users whose current text has no vector of this kind, ordered by id.
+
+        They follow the id `after`; None starts with the first memory.
+        """
         rows = await self._transactions.fetch(
             _MISSING, model=kind.model, dimensions=kind.dimensions, after=after, limit=limit
         )
         return tuple(read_memory(row) for row in rows)
 
     async def nearest(self, user_id: UserId, model: str, vector: Vector, limit: int) -> tuple[Memory, ...]:
-        """Return the user's nearest memories by cosine distance, nearest first; only comparable vectors count."""
+        """Return up to `limit` memories of the user by cosine distance to `vector`, nearest first.
+
+        Only memories whose current text has a vector of this model and length are found.
+        """
         rows = await self._transactions.fetch(
             _NEAREST,
             user_id=user_id,

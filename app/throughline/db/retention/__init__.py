@@ -1,1 +1,1 @@
-"""Retention: deletion of expired rows, all in this folder."""
+"""The statements that delete expired rows and erase old archived sessions. Jobs of `worker/` run them."""

@@ -31,7 +31,7 @@ _LOCK = sql("""
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSession:
-    """An archived session, and the time of its last change or turn, since which it may have been archived."""
+    """An archived session; `updated_at` is the time of its last change or turn. Archiving is such a change."""
 
     id: SessionId
     owner_id: UserId
@@ -42,7 +42,7 @@ BEFORE_ALL = ArchivedSession(SessionId(UUID(int=0)), UserId(UUID(int=0)), dateti
 
 
 class ArchiveRepository:
-    """Archived sessions of all owners."""
+    """The archived sessions of all owners: listing old ones, and erasing one."""
 
     def __init__(self, transactions: Transactions, loaded: MessageCache) -> None:
         """Use `transactions`; remove the rows of erased sessions from the cache `loaded`."""
@@ -50,16 +50,20 @@ class ArchiveRepository:
         self._loaded = loaded
 
     async def list_old(self, days: int, after: ArchivedSession) -> tuple[ArchivedSession, ...]:
-        """Return up to SESSIONS_AT_ONCE sessions last changed more than `days` ago, oldest first, after `after`."""
+        """Return up to SESSIONS_AT_ONCE archived sessions last changed more than `days` ago, oldest first.
+
+        They follow the session `after`; BEFORE_ALL starts with the oldest.
+        """
         rows = await self._transactions.fetch(
             _LIST, days=days, after_time=after.updated_at, after_id=after.id, limit=SESSIONS_AT_ONCE
         )
         return tuple(ArchivedSession(SessionId(row["id"]), UserId(row["owner_id"]), row["updated_at"]) for row in rows)
 
     async def erase(self, session: ArchivedSession, days: int) -> bool:
-        """Erase the session if it is still archived and unused; return False if it is in use or was changed.
+        """Erase the session if it is still archived and was not changed for `days`.
 
-        Raises SessionBusy if another session of the owner that quotes it has an unfinished turn.
+        Return False, with nothing erased, if it was changed, is locked or has an unfinished turn. Raises SessionBusy if
+        another session of the owner that quotes it has an unfinished turn.
         """
         is_erased = await self._transactions.run(lambda tx: _erase(tx, session, days))
         self._loaded.forget(session.id)

@@ -12,10 +12,10 @@ from throughline.db.jobs.kinds import KINDS
 from throughline.db.statements.sql import sql
 
 FIRST_ID = UUID(int=0)
-"""Start of a scan through a table in id order."""
+"""The id at which a scan through a table in id order starts; no row has it."""
 
 RUNS_AT_ONCE = 50
-"""Runs whose events one statement deletes. A run's events are deleted together: readers find all or none."""
+"""Most runs whose events one statement deletes. A run's events are deleted together: readers find all or none."""
 
 ROWS_AT_ONCE = 500
 
@@ -53,9 +53,10 @@ _DELETE_EVENTS = sql(
 
 
 def _scan_batch(looked_at: str, free: str, gone: str) -> Statement:
-    """Return the statement for one batch of a scan by id: rows examined, rows that may be deleted, rows deleted.
+    """Return the statement for one batch of a scan through a table in id order.
 
-    The fragments are queries of ids. `:after` is the previous batch's last id, `:rows` the batch size.
+    The three fragments are SQL that gives ids: `looked_at` the rows to examine, `free` those of them that may be
+    deleted, `gone` the rows it deletes or clears. `:after` is the previous batch's last id, `:rows` the batch size.
     """
     return sql(
         """
@@ -156,7 +157,8 @@ _STATEMENTS = {
 class BatchResult:
     """The result of a batch; `last` is the id to continue after, None at the end.
 
-    Locked rows are examined but not deleted.
+    `deleted` counts the rows deleted or cleared, or the runs whose events were deleted. Rows locked by other
+    transactions are not among them.
     """
 
     deleted: int
@@ -164,7 +166,7 @@ class BatchResult:
 
 
 class RetentionRepository:
-    """Deletes expired rows in batches; rows locked by other transactions are skipped."""
+    """Deletion of expired rows in batches; rows locked by other transactions are skipped."""
 
     def __init__(self, transactions: Transactions) -> None:
         """Use `transactions`; each batch is one transaction."""
@@ -173,8 +175,9 @@ class RetentionRepository:
     async def delete(self, kind: str, hours: int, after: UUID) -> BatchResult:
         """Delete, or clear, the next batch of rows of this kind older than `hours`, after the id `after`.
 
-        Events are deleted by runs, RUNS_AT_ONCE at a time. Summary segments are deleted if no version uses them and
-        their session has no unfinished run. Prepared versions are deleted if their base version is no longer adopted.
+        Events are deleted by runs, RUNS_AT_ONCE at a time. Summary segments are deleted if no summary version uses them
+        and their session has no unfinished run. Prepared summaries are deleted at any age, if the summary that they
+        were to replace is no longer adopted.
         """
         most = RUNS_AT_ONCE if kind == "run_events" else ROWS_AT_ONCE
         found = (
