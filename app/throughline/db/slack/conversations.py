@@ -1,4 +1,4 @@
-"""Lookup of a command's or reaction's subject in Slack: a thread's session, or a message's run."""
+"""Lookup of what a Slack command or reaction is about: a thread's session, or a message's run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +107,10 @@ class Detached:
 
 @dataclass(frozen=True, slots=True)
 class LastUsed:
-    """The most recently used conversation of a participant, which may not be the one they mean."""
+    """The most recently used thread of a channel that a participant takes part in.
+
+    It is a guess: another person may have written there last.
+    """
 
     conversation: Conversation
 
@@ -138,10 +141,11 @@ class SlackConversations:
         self._transactions = transactions
 
     async def latest(self, team_id: str, channel_id: str, asker: Asker) -> Found:
-        """Return the thread of the asker's newest message in the channel; None if they take part in none.
+        """Return the conversation in the thread of the asker's newest message in the channel.
 
-        If the records of all their messages have expired, use the most recently used thread: in a direct conversation
-        theirs, in a channel the LastUsed of the threads they take part in.
+        Detached means that this thread has no session now, None that the asker takes part in no thread. If the records
+        of all their messages have expired, the most recently used thread is returned. In a channel that is the LastUsed
+        of the threads they take part in.
         """
         where = {"team_id": team_id, "channel_id": channel_id, "user_id": asker.user_id}
         is_direct = is_direct_channel(channel_id)
@@ -199,7 +203,11 @@ def _last_used(rows: Sequence[Row]) -> LastUsed | None:
 
 
 def _found(row: Row, *, is_direct: bool) -> Found:
-    """Return the result for a thread's row. A direct thread whose session has another owner now counts as detached."""
+    """Return the result for a thread's row, None if the asker may not use its session.
+
+    Detached is a thread without a session or with an archived one, and a direct thread whose session has another owner
+    now.
+    """
     if row["session_id"] is None or (row["may"] and row["archived"]) or (is_direct and not row["may"]):
         return Detached(row["thread_ts"])
     if not row["may"]:

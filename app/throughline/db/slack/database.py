@@ -28,7 +28,10 @@ class SlackDatabase:
 def slack_database(
     transactions: Transactions, leases: Transactions, notifier: Notifier, config: InboxConfig
 ) -> SlackDatabase:
-    """Return the repositories. Accepted messages wake the outbox; its leases are renewed through `leases`."""
+    """Return the repositories of the Slack interface.
+
+    An accepted message wakes the tasks that deliver answers. Their leases are renewed through `leases`.
+    """
     outgoing = Signal()
     return SlackDatabase(
         inbox=SlackInbox(transactions, notifier, outgoing, config),

@@ -1,4 +1,4 @@
-"""Slack messages, edits and deletions in any order of arrival; `slack_events` has one row per message.
+"""Storage of Slack messages, edits and deletions in any order of arrival; `slack_events` has one row per message.
 
 An edit that arrives before its message is stored in that row. A deletion that arrives first occupies the row, so that
 the message is not accepted.
@@ -96,7 +96,8 @@ def _as_edited(message: SlackMessage, edit: Mapping[str, JsonValue]) -> SlackMes
 async def edit_message(tx: Statements, edited: Edited) -> EditOutcome:
     """Change the message if its run is queued, or store the edit for a message that may still arrive.
 
-    The old text is not kept anywhere: a title made from it is made again.
+    The old text is not kept anywhere: a title made from it is made again. Return LEFT, with nothing changed, if the
+    run is not queued, or if the edit is another person's or older than one stored before.
     """
     if await _keep_early(tx, edited):
         return EditOutcome.KEPT
@@ -135,7 +136,10 @@ async def _keep_early(tx: Statements, edited: Edited) -> bool:
 
 
 async def withdraw_message(tx: Statements, deleted: Deleted) -> Run | None:
-    """Cancel the message's run if it is queued, and return it. The message is not accepted if it arrives later."""
+    """Cancel the message's run and delete its text if the run is queued, and return the run; else return None.
+
+    The message is not accepted if it arrives later.
+    """
     place = location_parameters(deleted.place)
     if not await tx.fetch(_TAKE_EVENT, event_id=deleted.event_id, **place):
         await tx.fetch(_DROP_EARLY_EDIT, **place)

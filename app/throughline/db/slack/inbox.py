@@ -67,7 +67,11 @@ _PUT_OUT = sql("""
 
 
 class AcceptOutcome(StrEnum):
-    """The result of accepting a message. A message that was deleted before it arrived is also a duplicate."""
+    """The result of accepting a message.
+
+    NOT_FOR_US: the message neither addresses the bot nor is in a thread in which the bot takes part. QUEUE_FULL: it is
+    refused, and a notice to its author is queued. A message that was deleted before it arrived is also a DUPLICATE.
+    """
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -95,7 +99,7 @@ class InboxConfig:
 
 
 class SlackInbox:
-    """Accepts, edits and withdraws Slack messages."""
+    """Storage of incoming Slack messages: acceptance, edits and deletions."""
 
     def __init__(
         self, transactions: Transactions, announcements: Announcements, outgoing: Signal, config: InboxConfig
@@ -107,7 +111,10 @@ class SlackInbox:
         self._config = config
 
     async def accept(self, message: SlackMessage) -> AcceptOutcome:
-        """Store the message with its run exactly once, however often and as whichever event it arrives."""
+        """Store the message with its run exactly once, however often and as whichever event it arrives.
+
+        A message that exceeds the queue limits is not stored; a notice to its author is.
+        """
         seen = (await self._transactions.fetch(_LOOK, event_id=message.event_id, **_parameters(message)))[0]
         if seen["is_taken"]:
             return AcceptOutcome.DUPLICATE

@@ -107,7 +107,7 @@ _POSTED = sql("""
 
 
 class PartStatus(StrEnum):
-    """The state of a posted message: about to be posted, posted and growing, or complete."""
+    """The state of a Slack message of a delivery: about to be posted, posted and growing, or complete."""
 
     SENDING = "sending"
     OPEN = "open"
@@ -116,7 +116,10 @@ class PartStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One Slack message of a delivery. `ts` is Slack's id of it, '' until known; `begun` is in Unix seconds."""
+    """One Slack message of a delivery. `ts` is Slack's id of it, '' until known.
+
+    `starts` is the offset of its text in the answer. `begun` is when its record was made, in Unix seconds.
+    """
 
     number: int
     ts: str
@@ -127,8 +130,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery to a thread: a run's answer, or a notice. `reader` is the person who asked.
+    """A claimed delivery to a thread: a run's answer, or a notice if `run_id` is None.
 
+    `message_ts` is the message it answers, and `reader_id` with `reader_team_id` the person who wrote that.
     `ready_seconds` is how long it could have been delivered before it was claimed, 0 while its run was unfinished.
     """
 
@@ -155,9 +159,10 @@ class PostedMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryClaim:
-    """A claim of deliveries: worker, limit and lease; with `only_ready` only notices and finished answers.
+    """A process's request for up to `limit` deliveries; with `only_ready` only notices and finished answers.
 
-    `held` are deliveries the claimer is working on; their leases may have expired during a database outage.
+    `held` are deliveries the process already works on, which are skipped. Their leases may have expired during a
+    database outage.
     """
 
     worker: str
@@ -170,7 +175,7 @@ class DeliveryClaim:
 class SlackOutbox:
     """Claims of deliveries in each thread's order, and records of their results.
 
-    `waiting` is woken in this process when a delivery is queued.
+    `waiting` is woken in this process when a delivery is queued, or ends so that the thread's next one may start.
     """
 
     def __init__(self, transactions: Transactions, leases: Transactions, waiting: Signal) -> None:
@@ -182,7 +187,8 @@ class SlackOutbox:
     async def claim(self, claim: DeliveryClaim) -> tuple[Delivery, ...]:
         """Claim deliveries that are first in their threads: notices and finished answers, then unfinished answers.
 
-        Within each group the oldest come first.
+        Within each group the oldest are claimed first. The claimed deliveries are returned in the order of their
+        creation.
         """
         claim_id = new_id()
         rows = await self._transactions.run(lambda tx: _claim(tx, claim, claim_id))
@@ -208,7 +214,10 @@ class SlackOutbox:
         return tuple(_part_from(row) for row in await self._transactions.fetch(_PARTS, id=delivery_id))
 
     async def begin_part(self, lease: RowLease, number: int, *, starts: int) -> None:
-        """Record that a Slack message is about to be posted. Raises LeaseLost."""
+        """Record that Slack message `number` of the delivery is about to be posted. Raises LeaseLost.
+
+        `starts` is the offset of its text in the answer.
+        """
         _check(
             await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
         )
@@ -219,11 +228,11 @@ class SlackOutbox:
         _check(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
 
     async def drop_parts(self, lease: RowLease, number: int) -> None:
-        """Delete the records of part `number` and all later ones, which were never posted."""
+        """Delete the records of part `number` and all later ones, which were never posted; no error without a lease."""
         await self._transactions.fetch(_DROP_PARTS, id=lease.id, fence=lease.fence, number=number)
 
     async def known_messages(self, delivery: Delivery) -> frozenset[str]:
-        """Return the `ts` of every message recorded for the delivery's thread."""
+        """Return the `ts` of every Slack message that deliveries to this delivery's thread have posted."""
         rows = await self._transactions.fetch(
             _KNOWN, team_id=delivery.team_id, channel_id=delivery.channel_id, thread_ts=delivery.thread_ts
         )

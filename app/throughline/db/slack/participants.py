@@ -33,7 +33,7 @@ _END_PARTS = sql("""
 
 
 class ParticipantRepository:
-    """Looks up and removes participants. They are added when a message of theirs is accepted."""
+    """Lookup and removal of participants. They are added when a message of theirs is accepted."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -50,7 +50,7 @@ class ParticipantRepository:
         return UserId(rows[0]["owner_id"]) if rows else None
 
     async def leave(self, left: Left) -> int:
-        """Remove a person who left a channel from all its sessions; return the number of sessions.
+        """Remove a person who left a Slack channel from the sessions of that channel; return how many those were.
 
         A person with several Slack ids keeps access by the others. A message of theirs that is being accepted is waited
         for. A message sent before they left but delivered later does not make them a participant.

@@ -111,7 +111,10 @@ async def hold_person(tx: Statements, who: SlackId) -> Person:
 
 
 async def lock_person(tx: Statements, who: SlackId) -> None:
-    """Wait for transactions that accept a message of this person, even their first, and block later ones."""
+    """Wait for transactions that accept a message of this person, even their first.
+
+    Later ones wait until this transaction ends.
+    """
     await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
     await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
 
@@ -127,18 +130,21 @@ class SlackPeople:
         return await find_person(self._transactions, who)
 
     async def claim_look_ups(self, limit: int) -> tuple[SlackId, ...]:
-        """Return people whose profile is due for a lookup; others do not get them for LOOK_UP_FAILED_MINUTES."""
+        """Return up to `limit` people whose profile was not looked up for LOOK_UP_AGAIN_MINUTES.
+
+        For LOOK_UP_FAILED_MINUTES no other call returns them.
+        """
         rows = await self._transactions.fetch(
             _CLAIM_LOOK_UPS, minutes=LOOK_UP_AGAIN_MINUTES, failed_minutes=LOOK_UP_FAILED_MINUTES, limit=limit
         )
         return tuple(SlackId(row["team_id"], row["slack_user_id"]) for row in rows)
 
     async def end_look_up(self, who: SlackId) -> None:
-        """Record that the person's profile lookup is complete for today."""
+        """Record that the person's profile was looked up; the next lookup is due after LOOK_UP_AGAIN_MINUTES."""
         await self._transactions.fetch(_END_LOOK_UP, team_id=who.team_id, slack_user_id=who.user_id)
 
     async def set_display_name(self, who: SlackId, display_name: str) -> None:
-        """Store the person's display name."""
+        """Store the person's display name, as Slack's profile has it."""
         await self._transactions.fetch(
             _SET_NAME, team_id=who.team_id, slack_user_id=who.user_id, display_name=display_name
         )

@@ -58,14 +58,21 @@ GUESTS = frozenset({"guest", "unlinked"})
 
 @dataclass(frozen=True, slots=True)
 class CodeLink:
-    """The user that a code linked a Slack person to; a guest's history moves to that user."""
+    """The user that a code linked a Slack person to.
+
+    `was_guest`: the person was not linked before, and their sessions, runs and memories moved to that user.
+    """
 
     user_name: str
     was_guest: bool
 
 
 class EmailLink(StrEnum):
-    """The result of linking by e-mail. `MOVED`: to the user of another address."""
+    """The change of a Slack person's link by e-mail address.
+
+    MADE: a guest was linked. MOVED: the person is now linked to the user of another address. ENDED: the person is a
+    guest again.
+    """
 
     AS_IT_WAS = "as_it_was"
     MADE = "made"
@@ -74,7 +81,7 @@ class EmailLink(StrEnum):
 
 
 class PeopleLinks:
-    """Creates and ends links."""
+    """Creation and end of links between Slack people and users."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -82,9 +89,9 @@ class PeopleLinks:
     async def follow_email(self, who: SlackId, email: str) -> EmailLink:
         """Update the person's link by e-mail; `email` is their confirmed address, '' for none.
 
-        A guest becomes the user with this address. If a person was linked by another address, they become the new
-        address's user, or a guest without an address; their history stays with the former user. A person linked by a
-        code or unlinked by hand is unchanged.
+        A guest becomes the user with this address. A person linked by another address becomes the new address's user,
+        or a guest without an address. Their history stays with the former user. A person linked by a code or unlinked
+        by hand is unchanged.
         """
         return await self._transactions.run(lambda tx: _follow_email(tx, who, email))
 
@@ -95,7 +102,10 @@ class PeopleLinks:
         return code
 
     async def link_by_code(self, who: SlackId, code: str) -> CodeLink:
-        """Link the Slack person to the code's user. Raises NotFound for an unknown or expired code."""
+        """Link the Slack person to the code's user. Raises NotFound for an unknown, used or expired code.
+
+        A guest's sessions, runs and memories move to the user.
+        """
         return await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
 
     async def unlink(self, slack_user_id: str, team_id: str = "") -> SlackId:
@@ -139,7 +149,7 @@ async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
 
 
 async def _link_by_code(tx: Statements, who: SlackId, code: str) -> CodeLink:
-    """Link by a code. The person is locked before the code, as wherever links are ended."""
+    """Link the person by a code. The person's row is locked before the code's, as wherever links are ended."""
     await ensure_person(tx, who)
     rows = await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
     taken = await tx.fetch(_TAKE_CODE, code_hash=_hash(code))
@@ -151,7 +161,10 @@ async def _link_by_code(tx: Statements, who: SlackId, code: str) -> CodeLink:
 
 
 async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple[UserId, str]) -> None:
-    """Link the person to the user; a guest's sessions, runs and memories move to the user."""
+    """Link the person to the user, and record how. The guest's sessions, runs and memories move to the user.
+
+    `guest_id` is None if the person was no guest, so that nothing moves. `to` is the user and the value of `linked_by`.
+    """
     user_id, linked_by = to
     await tx.fetch(_LINK, team_id=who.team_id, slack_user_id=who.user_id, user_id=user_id, linked_by=linked_by)
     if guest_id is None or guest_id == user_id:

@@ -31,7 +31,10 @@ _TAKE = sql("""
 
 
 async def bind(tx: Statements, *, team_id: str, channel_id: str, session_id: SessionId, user_id: UserId) -> str | None:
-    """Reserve the session for the conversation's next new thread; return its title, None if it is not the user's."""
+    """Reserve the session for the direct conversation's next new thread; return the session's title.
+
+    Return None if the session is missing, archived or another user's.
+    """
     rows = await tx.fetch(_BIND, team_id=team_id, channel_id=channel_id, session_id=session_id, user_id=user_id)
     return str(rows[0]["title"]) if rows else None
 
@@ -39,6 +42,10 @@ async def bind(tx: Statements, *, team_id: str, channel_id: str, session_id: Ses
 async def take_bound(
     tx: Statements, *, team_id: str, channel_id: str, thread_ts: str, user_id: UserId
 ) -> SessionId | None:
-    """Assign the reserved session to a new thread if it is still the user's; the reservation ends in any case."""
+    """Assign the reserved session to the thread, if the thread is new, and return the session.
+
+    Return None if the thread is not new or no session is reserved. A reserved session that is archived, or no longer
+    the user's, gives None and loses its reservation.
+    """
     rows = await tx.fetch(_TAKE, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts, user_id=user_id)
     return SessionId(rows[0]["session_id"]) if rows else None
