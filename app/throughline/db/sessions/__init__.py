@@ -1,1 +1,1 @@
-"""Sessions and their messages: the log, loading for turns, pins, imports, redaction and erasure."""
+"""Storage of sessions and their messages: appending, loading for turns, pins, imports, redaction and erasure."""

@@ -37,12 +37,14 @@ _APPEND = sql(
 
 
 async def append_message(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
-    """Append the message under the lease, or return the one stored for (run, step). Raises LeaseLost.
+    """Append the message under the run's lease, or return the one already stored for (run, step). Raises LeaseLost.
+
+    `step` names the message within its run, so that a repeated attempt stores it only once.
 
     The position is assigned under the session's row lock and rolls back with the row, so there are no gaps. Two
     concurrent attempts at one step cause a unique violation for the later one, which then finds the row. Each commit
-    waits for the disk, even for the user's message, which the run also holds: the turn continues after a server crash
-    and needs it.
+    waits for the disk. That holds for the user's message too, although the run has it: a turn that continues after a
+    server crash needs the message.
     """
     rows = await tx.fetch(
         _APPEND,

@@ -21,7 +21,7 @@ MOST_QUOTED_SPAN = 50
 """Largest number of cited messages in which a quotation is searched."""
 
 MOST_COMPARED_MESSAGES, MOST_COMPARED_BYTES = 500, 4_000_000
-"""Limits of the messages that are loaded for the quotations of one request."""
+"""Most messages, and most bytes of them, that are loaded to be compared with the quotations of one request."""
 
 _CITED = sql(
     """
@@ -44,7 +44,7 @@ _CITED = sql(
     message_columns=MESSAGE_COLUMNS,
 )
 MOST_COMPARED_CHARACTERS = 20_000_000
-"""Limit of the characters that the quotations of one request are compared with."""
+"""Most characters of messages with which the quotations of one request are compared."""
 
 _Place: TypeAlias = tuple[SessionId, int]
 
@@ -64,7 +64,7 @@ class CitationReader:
 
 @dataclass(slots=True)
 class _Stored:
-    """What the check needs: the number of messages of each readable session, and the texts of quoted messages.
+    """The stored data for a check: the number of messages of each readable session, and the texts of quoted messages.
 
     `characters_left` limits what is compared, because many citations may name the same long messages.
     """
@@ -75,7 +75,10 @@ class _Stored:
     _folded: dict[tuple[_Place, ...], str] = field(default_factory=dict)
 
     def folded(self, places: tuple[_Place, ...]) -> str | None:
-        """Return the messages' text to compare; None if one is not loaded, or the limit is reached."""
+        """Return the messages' joined text, normalised for the comparison with a quotation.
+
+        None if `places` is empty, a message is not loaded, or the limit of compared characters is reached.
+        """
         if not places or any(place not in self.texts for place in places):
             return None
         self.characters_left -= sum(len(self.texts[place]) for place in places)
@@ -87,16 +90,17 @@ class _Stored:
 
 
 class CitationRepository:
-    """Reads the messages that citations name."""
+    """The check of citations, which reads the messages that they name."""
 
     def __init__(self, statements: Statements) -> None:
         self._statements = statements
 
     async def check(self, reader: CitationReader, texts: Sequence[str]) -> tuple[tuple[CheckedCitation, ...], ...]:
-        """Return the checked citations of each text, in one statement for all; none if no text has a citation.
+        """Return the checked citations of each text, in the order of `texts`; empty for a text without a citation.
 
+        One statement reads the messages for all texts; none is run if no text has a citation.
         A message that the reader may not read does not exist for the check. A quotation is not compared with more than
-        MOST_QUOTED_SPAN messages, nor beyond the limits of one request; such a citation is valid if its messages exist.
+        MOST_QUOTED_SPAN messages, nor beyond the limits of one request. Such a citation is valid if its messages exist.
         """
         characters = sum(len(text) for text in texts if MARK in text)
         found = await run_off_loop_if_large(characters, lambda: [find_citations(text) for text in texts])

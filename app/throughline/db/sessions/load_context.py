@@ -1,4 +1,7 @@
-"""Loading of a session for a turn, in one query whose cost depends only on the messages after the cursor."""
+"""Loading of a session for a turn, in one query whose cost depends only on the messages after the summary's cursor.
+
+The cursor is the last position that the adopted summary covers, 0 without a summary.
+"""
 
 from collections.abc import Sequence
 
@@ -126,14 +129,16 @@ LOAD_CONTEXT = sql(
 
 
 async def load_context(tx: Statements, wanted: Wanted) -> Conversation:
-    """Load the session, its newest messages after the cursor, the run's own, all pins and the prepared summary.
+    """Load the session, its newest messages after the cursor, the run's own and all pinned ones.
+
+    The prepared summary and data of the adopted one are loaded, too, if they exist.
 
     History starts with the message that reaches `max_tokens`, so that even one huge message is loaded and can be
     shortened. One message counts at most an eighth of `max_tokens`. If history would start with a tool result, it
-    starts with the call instead, if that is after the cursor and within REACH: results without their call are not
+    starts with the call instead, if that is after the cursor and within REACH. Results without their call are not
     shown.
 
-    Every range of positions is closed and limited: for an open range the planner assumes a third of the session and
+    Every range of positions is closed and limited. For an open range the planner assumes a third of the session and
     would read all of it. Pins are looked up one by one for the same reason. The session's columns are sent in one row
     only. Raises NotFound.
     """

@@ -1,4 +1,4 @@
-"""Loading of a session for a turn if this process has cached its older rows: only newer rows are read."""
+"""Loading of a session for a turn if this process has cached its older message rows: only newer rows are read."""
 
 from collections.abc import Sequence
 

@@ -31,7 +31,7 @@ UNPACKED_ROWS = 2_500
 class CachedMessages:
     """Cached rows of one session, at least one and without a gap, valid for this `redaction_count`.
 
-    `max_tokens` is the largest amount requested while they were cached. Pins are not cached.
+    `max_tokens` is the largest limit of tokens with which they were loaded. Whether a message is pinned is not cached.
     """
 
     rows: tuple[Message, ...]
@@ -111,7 +111,10 @@ def _size_of_kept(kept: CachedMessages | bytes) -> int:
 
 
 def cacheable_rows(loaded: Conversation, max_tokens: int) -> CachedMessages | None:
-    """Return the rows to cache of a fully loaded conversation, None if there are none to cache."""
+    """Return the rows to cache of a fully loaded conversation: its newest rows without a gap.
+
+    None if there are none, or if the session's newest message is not among the loaded rows.
+    """
     rows = _without_gap(sorted((*loaded.history, *loaded.own), key=lambda row: row.position))
     session = loaded.session
     if not rows or rows[-1].position != session.message_count:

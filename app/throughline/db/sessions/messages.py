@@ -75,7 +75,7 @@ _PAGES = {
     order: sql(_PAGE, message_columns=MESSAGE_COLUMNS, pinned=PINNED, direction=order) for order in ("asc", "desc")
 }
 PAGE_BYTES = 8_000_000
-"""Size limit of a page; the page ends with the message that reaches it."""
+"""Size limit of a page of messages; the page ends with the message that reaches it."""
 _LAST_POSITION = 2**31 - 1
 
 
@@ -90,7 +90,10 @@ class MessageQuery:
 
 
 class MessageRepository:
-    """Implements the interface MessageStore, and reads the log for the interfaces."""
+    """The messages of sessions: implements the interface MessageStore (ports/storage.py) for turns.
+
+    It also lists and redacts messages for users.
+    """
 
     def __init__(self, transactions: Transactions, loaded: MessageCache) -> None:
         """Use `transactions`, and cache loaded rows in `loaded`."""
@@ -105,14 +108,14 @@ class MessageRepository:
         return UserId(rows[0]["owner_id"])
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
-        """Load the session and its newest messages after the cursor; rows that are cached are not read again.
+        """Load the session and its newest messages after the summary's cursor; cached rows are not read again.
 
         Raises NotFound.
         """
         return await load_known_context(self._transactions, self._loaded, Wanted(session_id, run_id, max_tokens))
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
-        """Append the message under the lease, once for each (run, step). Raises LeaseLost.
+        """Append the message under the run's lease and return it; (run, step) is stored only once. Raises LeaseLost.
 
         A recall tool's result is stored as an error if a message it quotes from another session was redacted or erased
         meanwhile.
@@ -124,12 +127,18 @@ class MessageRepository:
     async def get_messages_after(
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
     ) -> tuple[Message, ...]:
-        """Return up to `limit` messages after the given one (None: from the first), oldest first."""
+        """Return up to `limit` messages after the given one, oldest first.
+
+        With None, or an id that the session does not have, they are the first messages.
+        """
         rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
         return tuple(message_from(row) for row in rows)
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
-        """Measure the newest messages between `first` and `last` that a summary can read within the limits."""
+        """Return number, tokens and first position of the newest messages that a summary can read within the limits.
+
+        Only the positions from `first` to `last` are considered. Long tool outputs are measured as shortened.
+        """
         rows = await self._transactions.fetch(
             _MEASURE,
             session_id=session_id,
@@ -144,7 +153,11 @@ class MessageRepository:
         return MeasuredMessages(row["first_position"], row["messages"], int(row["tokens"]))
 
     async def list_messages(self, owner_id: UserId, session_id: SessionId, query: MessageQuery) -> Page[Message]:
-        """Return one page of the history; `next_cursor` is the position after which to continue. Raises NotFound."""
+        """Return one page of the session's messages. Raises NotFound.
+
+        The page's cursor is the position of its last message, None on the last page. The next page is listed with it as
+        `after`, or in descending order as `before`.
+        """
         rows = await self._transactions.fetch(
             _PAGES[query.order],
             owner_id=owner_id,
@@ -161,9 +174,10 @@ class MessageRepository:
         return Page(messages, str(messages[-1].position) if has_more else None)
 
     async def redact(self, wanted: Redaction) -> Message:
-        """Replace a message's text by a marker, and delete data derived from the text.
+        """Replace a message's text by a marker, delete data derived from the text, and return the message.
 
-        Raises NotFound, SessionBusy.
+        Raises NotFound. Raises SessionBusy if the session, or another one that quotes the message, has an unfinished
+        turn.
         """
         try:
             return await self._transactions.run(lambda tx: redact_message(tx, wanted))
@@ -171,7 +185,7 @@ class MessageRepository:
             self._loaded.forget(wanted.session_id)
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
-        """Return one message. Raises NotFound."""
+        """Return one message of the owner's session. Raises NotFound."""
         rows = await self._transactions.fetch(_GET, id=message_id, session_id=session_id, owner_id=owner_id)
         if not rows:
             raise NotFound(f"There is no message {message_id} in session {session_id}.")
@@ -183,5 +197,5 @@ async def _append_quotation(tx: Statements, lease: Lease, step: str, message: Ne
 
 
 def _bounded(position: int | None, default: int) -> int:
-    """Return the position limited to the range of its column."""
+    """Return the position limited to the range of its column, `default` for None."""
     return default if position is None else min(max(position, 0), _LAST_POSITION)

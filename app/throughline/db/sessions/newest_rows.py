@@ -1,4 +1,4 @@
-"""Selection of a session's rows for a turn from rows in memory; selects the same rows as LOAD_CONTEXT."""
+"""Selection of a session's message rows for a turn, from rows in memory. It selects the same rows as LOAD_CONTEXT."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -21,7 +21,7 @@ huge tool output must not displace all messages before it.
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The rows to load: the session, the run (None: no run), and the most tokens of messages."""
+    """The message rows to load for a turn: the session, the run (None: no run), and the most tokens of history."""
 
     session_id: SessionId
     run_id: RunId | None
@@ -39,7 +39,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A session with some of its rows. `rows` are all rows from a position to the last, at least one, without a gap.
+    """A session with some of its message rows.
+
+    `rows` are all rows from a position to the last, at least one, without a gap.
 
     `early` are earlier rows that are pinned or the run's own, in order; `pins` are the ids of all pinned messages.
     """
@@ -76,10 +78,10 @@ def _with_pins(rows: tuple[Message, ...], pins: AbstractSet[MessageId]) -> tuple
 
 
 def first_of_history(rows: Sequence[Message], cursor: int, wanted: Wanted) -> int | None:
-    """Return the first position of the history, None if that needs messages older than `rows`.
+    """Return the first position of the history to load, None if it may be older than the first of `rows`.
 
-    `rows` have no gap. The position is that of the message that reaches `max_tokens`, or of its tool call if that
-    message is a tool result.
+    `rows` have no gap, and `cursor` is the last position that the summary covers. The first position is that of the
+    message that reaches `max_tokens`, or of its tool call if that message is a tool result.
     """
     others = [row for row in rows if row.position > cursor and not wanted.is_own(row)]
     left, edge, most_each = wanted.max_tokens, None, wanted.most_each

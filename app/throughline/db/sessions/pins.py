@@ -61,13 +61,13 @@ _UNPIN = sql("""
 
 
 class PinRepository:
-    """Implements the interface PinStore."""
+    """Storage of pins; implements the interface PinStore (ports/pins.py)."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
-        """Return the message's pin group as it is stored now. Raises NotFound."""
+        """Return the messages that are pinned together with this one: a tool call and its results. Raises NotFound."""
         whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _find_group(tx, whose, message_id))
 
@@ -76,7 +76,8 @@ class PinRepository:
     ) -> tuple[Message, ...]:
         """Pin the messages and return them by position; already pinned messages stay pinned.
 
-        `check` runs while the session is locked against other pins. Raises NotFound, and the errors of `check`.
+        `check` gets the tokens of the session's other pinned messages, while the session is locked against other pins.
+        Raises NotFound, and the errors of `check`.
         """
         whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _pin(tx, whose, message_ids, check))
@@ -84,7 +85,7 @@ class PinRepository:
     async def unpin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
     ) -> tuple[Message, ...]:
-        """Unpin the messages and return them by position. Raises NotFound."""
+        """Remove the pins of the messages, if they have any, and return the messages by position. Raises NotFound."""
         whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _unpin(tx, whose, message_ids))
 
@@ -117,7 +118,7 @@ async def _pin(tx: Statements, whose: _OwnedSession, ids: Sequence[MessageId], c
 
 
 async def _unpin(tx: Statements, whose: _OwnedSession, ids: Sequence[MessageId]) -> tuple[Message, ...]:
-    """Lock the session's row first, so that a concurrent erasure happens entirely before or after."""
+    """Delete the pins. The session's row is locked first, so that a concurrent erasure happens before or after."""
     if not await whose.fetch(tx, _KEEP):
         raise session_not_found(whose.session_id)
     await whose.fetch(tx, _UNPIN, ids=list(ids))

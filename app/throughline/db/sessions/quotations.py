@@ -1,8 +1,8 @@
 """Quotations of stored messages in results of recall tools: finding them, and checking them before storage.
 
-A quotation's head names position and session of the quoted message: `[#12, ` in the same session, `[#12 in session
-0198…, ` in another session of the user. Redaction and erasure lock the user's row against transactions that store
-quotations from other sessions. So each transaction sees the other's result or precedes it.
+A quotation's head names position and session of the quoted message. It is `[#12, ` in the same session, and `[#12 in
+session 0198…, ` in another session of the user. Redaction and erasure lock the user's row against transactions that
+store quotations from other sessions. So each transaction sees the other's result or precedes it.
 """
 
 import re
@@ -85,7 +85,7 @@ class _Quoted:
 
 
 async def hold_history(tx: Statements, owner_id: UserId) -> None:
-    """Prevent storage of quotations from the user's other sessions until the transaction ends.
+    """Lock the user's row, so that until the transaction ends no result that quotes another session is stored.
 
     Callers take this lock before locks of runs.
     """
@@ -93,7 +93,10 @@ async def hold_history(tx: Statements, owner_id: UserId) -> None:
 
 
 async def find_quoting(tx: Statements, owner_id: UserId, quoted: Sequence[Row]) -> Sequence[Row]:
-    """Return the recall tool results, in any session of the user, that quote one of the messages."""
+    """Return the recall tool results, in any session of the user, that quote one of the messages `quoted`.
+
+    Results that are themselves among `quoted` are left out.
+    """
     return await tx.fetch(
         _QUOTING,
         owner_id=owner_id,
@@ -118,7 +121,7 @@ def quotes_elsewhere(lease: Lease, message: NewMessage) -> bool:
 
 
 async def still_quotable(tx: Statements, lease: Lease, message: NewMessage) -> NewMessage:
-    """Return the message, or an error message if something it quotes was redacted or erased since it was read."""
+    """Return the tool result, or an error result if a message it quotes was redacted or erased since it was read."""
     quoted = _quoted(lease, message)
     await tx.fetch(_KEEP_HISTORY, run_id=lease.run_id)
     shown = [head for head in quoted if not head.is_marker]

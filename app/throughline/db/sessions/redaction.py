@@ -1,8 +1,8 @@
 """Redaction of a message: a marker replaces its text, and all data derived from the text is deleted.
 
-Derived data are segments and versions of the summary, the search index, the embedding (by a trigger), the run's input
-and events, the title, and what providers said about failed calls of the session.
-Results of recall tools that quoted the message, directly or through another result, are redacted too.
+Derived data are segments and versions of the summary, the search index and the embedding (by a trigger). They are also
+the run's input and events, the title, and what providers said about failed calls of the session. Results of recall
+tools that quoted the message, directly or through another result, are redacted too.
 
 The summary returns to the newest version that does not cover the message. Messages after that version's cursor are
 summarised again. A pin stays: it keeps a group of messages together, and keeps the marker in the prompt.
@@ -122,7 +122,7 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Message:
     """Redact the message and all quotations of it; return the redacted message. Raises NotFound, SessionBusy.
 
     A session with a queued or running turn raises SessionBusy, because the turn holds the text and would store it
-    again.
+    again. A message that is already redacted is returned unchanged.
     """
     await hold_history(tx, wanted.owner_id)
     session = await _lock(tx, wanted.session_id, wanted.owner_id)
@@ -178,7 +178,10 @@ class _Redactor:
 
 
 async def _lock(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
-    """Lock the session's runs, then the session, as everywhere; then check for runs submitted meanwhile."""
+    """Lock the session's unfinished runs, then the session, and return it.
+
+    Raises SessionBusy if there are such runs, also runs submitted meanwhile.
+    """
     busy = await tx.fetch(_BUSY, session_id=session_id, owner_id=owner_id)
     session = await lock_session(tx, session_id, owner_id)
     busy = busy or await tx.fetch(_BUSY_NOW, session_id=session_id, owner_id=owner_id)
@@ -218,7 +221,10 @@ async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: 
 
 
 async def _readopt_earlier_summary(tx: Statements, session: Session, tokens: int, said: str) -> None:
-    """Adopt the newest remaining version again, as a new version; without any, the session has no summary."""
+    """Adopt the newest remaining summary version again, as a new version; without any, the session has no summary.
+
+    `tokens` is what the redacted messages no longer count. A title made from the redacted text `said` is removed.
+    """
     version_id = new_id()
     await discard_prepared(tx, session.id)
     kept = await tx.fetch(_KEPT, session_id=session.id)

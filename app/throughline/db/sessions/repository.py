@@ -131,9 +131,9 @@ class SessionRepository:
         self._loaded = loaded
 
     async def create(self, new: NewSession) -> tuple[Session, bool]:
-        """Store the session; return it and whether the idempotency key had created it before.
+        """Store the session; return it and whether an earlier request with its idempotency key had created it.
 
-        Raises IdempotencyKeyReused.
+        Raises IdempotencyKeyReused if that request had another body.
         """
         session_id = new_id()
         rows = await self._transactions.fetch(
@@ -203,7 +203,10 @@ class SessionRepository:
         return await self._transactions.run(with_instructions)
 
     async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
-        """Erase the session with its messages, runs, events and summaries. Raises NotFound."""
+        """Erase the session with its messages, runs, events and summaries, and stop its runs.
+
+        Raises NotFound. Raises SessionBusy if another session of the owner that quotes it has an unfinished turn.
+        """
         stopped = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
         self._loaded.forget(session_id)
         for run_id in stopped:

@@ -18,7 +18,7 @@ _SET = sql("update sessions set title = :title where id = :session_id")
 
 
 def title_of(content: Content) -> str:
-    """Return the first line of the text, cut at a word boundary if it is too long."""
+    """Return the first line of the text that is not blank, cut at a word boundary to TITLE_LENGTH; '' without text."""
     line = next((line.strip() for line in text_of(content).splitlines() if line.strip()), "")
     if len(line) <= TITLE_LENGTH:
         return line

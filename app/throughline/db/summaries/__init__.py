@@ -1,1 +1,1 @@
-"""Summaries: segments, versions, the cursor, and calibrations of token counts per model."""
+"""Storage of summaries: segments, versions, the cursor, and calibrations of token counts per model."""

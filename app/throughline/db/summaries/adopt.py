@@ -43,10 +43,11 @@ _IS_ADOPTED = sql("select 1 as found from summary_versions where id = :version_i
 
 
 async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryId, lease: Lease | None) -> Session:
-    """Store the version as `version_id` and move the session to it, if the session's version is the expected one.
+    """Store a summary version as `version_id` and make it the session's summary.
 
-    If the transaction is repeated after a lost answer, it finds its own version and returns. Raises SummaryConflict,
-    NotFound, LeaseLost, and ValueError if the segments do not match what the summary covers.
+    If the transaction is repeated after a lost reply, it finds its own version and returns. Raises SummaryConflict if
+    the session's summary is not the expected version or covers as much. Raises NotFound, LeaseLost, and ValueError if
+    the segments do not match what the summary covers.
     """
     await hold_lease(tx, adoption.session_id, lease)
     session = await lock_session(tx, adoption.session_id)
@@ -64,7 +65,7 @@ async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryI
 
 
 def check_forward(session: Session, through_position: int) -> None:
-    """Raise SummaryConflict unless the summary covers more messages than the adopted one."""
+    """Raise SummaryConflict unless `through_position` is beyond the last position that the adopted summary covers."""
     if through_position <= session.summary_through_position:
         raise SummaryConflict(
             f"The summary of session {session.id} already reaches position {session.summary_through_position}, this "
@@ -78,7 +79,7 @@ async def is_adopted(tx: Statements, version_id: SummaryId) -> bool:
 
 
 async def discard_prepared(tx: Statements, session_id: SessionId) -> bool:
-    """Delete the session's prepared version, whose base is about to change. Return whether there was one."""
+    """Delete the session's prepared summary, because the one it builds on changes. Return whether there was one."""
     return bool(await tx.fetch(_DISCARD, session_id=session_id))
 
 
@@ -90,7 +91,7 @@ async def supersede(tx: Statements, session_id: SessionId) -> None:
 async def move_session(tx: Statements, version_id: SummaryId) -> Session:
     """Copy text, cursor and number of an adopted version to its session, and return the session.
 
-    The owner's indexing job is queued if the session has unindexed messages: prompts no longer show what the summary
+    The owner's indexing job is queued if the session has unindexed messages. Prompts no longer show what the summary
     covers, so a search has to find it.
     """
     return session_from((await tx.fetch(_MOVE, version_id=version_id))[0])

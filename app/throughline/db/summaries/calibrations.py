@@ -14,7 +14,7 @@ _SAVE = sql("""
 
 
 class CalibrationRepository:
-    """Implements the interface CalibrationStore."""
+    """Storage of calibrations; implements the interface CalibrationStore (ports/storage.py)."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions

@@ -35,9 +35,10 @@ _ADOPT = sql("""
 
 
 async def prepare_summary(tx: Statements, adoption: Adoption, version_id: SummaryId) -> SummaryVersion:
-    """Store the version as prepared, replacing an earlier one that covers less; the session is unchanged.
+    """Store the version as prepared, replacing an earlier one that covers less; the adopted summary is unchanged.
 
-    Raises SummaryConflict, NotFound, and ValueError if the segments do not match what the summary covers.
+    Raises SummaryConflict if the adopted summary or the session's instructions have changed, or if a prepared summary
+    covers as much. Raises NotFound, and ValueError if the segments do not match what the summary covers.
     """
     session = await lock_session(tx, adoption.session_id)
     if session.summary_version != adoption.expected_version:
@@ -64,7 +65,11 @@ async def prepare_summary(tx: Statements, adoption: Adoption, version_id: Summar
 async def adopt_prepared(
     tx: Statements, session_id: SessionId, version_id: SummaryId, expected_version: int, lease: Lease | None
 ) -> Session:
-    """Number the prepared version and move the session to it. Raises SummaryConflict, NotFound, LeaseLost."""
+    """Give the prepared version the next number and make it the session's summary.
+
+    Raises SummaryConflict if the adopted summary is not `expected_version`, or if the prepared one is gone. Raises
+    NotFound, LeaseLost.
+    """
     await hold_lease(tx, session_id, lease)
     session = await lock_session(tx, session_id)
     if session.summary_version != expected_version:

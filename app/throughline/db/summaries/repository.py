@@ -110,11 +110,17 @@ class SummaryRepository:
         return await find_segment(self._transactions, session_id, read_hash)
 
     async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
-        """Store a segment, once per `read_hash`. Raises LeaseLost, NotFound."""
+        """Store a segment and return it; if its `read_hash` is stored already, return that segment.
+
+        Raises LeaseLost, NotFound, and SummaryConflict if a message was redacted since it was read.
+        """
         return await self._transactions.run(lambda tx: save_segment(tx, session_id, segment, lease))
 
     async def usual_seconds(self, session_id: SessionId) -> float | None:
-        """Return the average seconds that the session's newest summary texts took to write, None if it has none."""
+        """Return the average seconds that the session's newest segments took to write.
+
+        None if no model has written one for this session.
+        """
         seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
         return None if seconds is None else float(seconds)
 
@@ -125,14 +131,18 @@ class SummaryRepository:
     async def copy_segment(
         self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
     ) -> Segment | None:
-        """Copy the segment from another session of the owner. Raises LeaseLost, SummaryConflict, NotFound."""
+        """Copy the segment from another session of the owner and return it, None if no session has it.
+
+        Raises LeaseLost, SummaryConflict, NotFound.
+        """
         if not await is_with_others(self._transactions, session_id, wanted):
             return None
         return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
-        """Return the adopted version, or the prepared one that builds on it, with its segments, oldest first.
+        """Return the adopted version, or the prepared one that builds on it, with its segments in order.
 
+        `state` says which of the two; None if the session has no such version.
         Two statements are safe, since versions and segments never change. Raises ValueError for another state.
         """
         if state not in _OF_STATE:
@@ -158,8 +168,8 @@ class SummaryRepository:
     ) -> Session:
         """Adopt the prepared version. Raises SummaryConflict, NotFound, LeaseLost.
 
-        If the transaction is repeated, an adopted version may be this call's own result whose answer was lost; that is
-        no conflict.
+        If the transaction is repeated, the version may be adopted already, by this call's first try, whose reply was
+        lost. That is no conflict.
         """
         is_repeated = False
 
@@ -175,7 +185,10 @@ class SummaryRepository:
     async def save_view(
         self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
     ) -> bool:
-        """Store the view state; return False if the summary changed meanwhile. Raises LeaseLost."""
+        """Store the session's view state; return False if the summary's version is not the expected one.
+
+        Raises LeaseLost.
+        """
         rows = await self._transactions.fetch(
             _SAVE_VIEW,
             run_id=None if lease is None else lease.run_id,
@@ -204,11 +217,11 @@ class SummaryRepository:
         return replace(session, summary_failure=reason, summary_failed_at=rows[0]["failed_at"]) if rows else session
 
     async def ask_for_next(self, session_id: SessionId) -> None:
-        """Queue the job that prepares the session's next summary; nothing changes if it is queued already."""
+        """Queue the job that prepares the session's next summary; if it is under way, it runs again afterwards."""
         await self._transactions.fetch(_ASK_FOR_NEXT, session_id=session_id)
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
-        """Reserve on-demand summaries of the session for `seconds`. Raises SummaryInProgress, NotFound."""
+        """Take the session's lease for a summary on demand, for `seconds`. Raises SummaryInProgress, NotFound."""
         lease_id = new_id()
         return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
 

@@ -53,5 +53,5 @@ async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> bo
 
 
 async def release_lease(tx: Statements, lease: SummaryLease) -> None:
-    """Release the lease, so that the next request can take it."""
+    """Release the lease, so that the next request can take it; do nothing if another request has taken it."""
     await tx.fetch(_RELEASE, session_id=lease.session_id, lease_id=lease.id)
