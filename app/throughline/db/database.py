@@ -52,9 +52,9 @@ log = structlog.get_logger(__name__)
 class DatabaseConfig:
     """The database's URLs and this process's share of its resources; see DatabaseUrls for the two URLs.
 
-    In addition to `pool_size` there are a connection that listens, one for process heartbeats and readiness, and, once
-    a lease is held, one that renews leases. `loaded_rows_bytes` limits the cache of message rows. `caps` limits queued
-    and running runs. `search_language` is the language whose stemming rules search uses.
+    In addition to `pool_size` there are a connection that listens and one for process heartbeats and readiness. Once a
+    lease is held, a further one renews leases. `loaded_rows_bytes` limits the cache of message rows. `caps` limits
+    queued and running runs. `search_language` is the language whose stemming rules search uses.
     """
 
     url: str

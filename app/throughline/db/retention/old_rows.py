@@ -55,8 +55,9 @@ _DELETE_EVENTS = sql(
 def _scan_batch(looked_at: str, free: str, gone: str) -> Statement:
     """Return the statement for one batch of a scan through a table in id order.
 
-    The three fragments are SQL that gives ids: `looked_at` the rows to examine, `free` those of them that may be
-    deleted, `gone` the rows it deletes or clears. `:after` is the previous batch's last id, `:rows` the batch size.
+    The three fragments are SQL that gives ids. `looked_at` are the rows to examine, `free` those of them that may be
+    deleted, and `gone` the rows that it deletes or clears. `:after` is the previous batch's last id, `:rows` the batch
+    size.
     """
     return sql(
         """

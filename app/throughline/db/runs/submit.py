@@ -107,8 +107,8 @@ async def submit_in_one_statement(tx: Statements, new: NewRun) -> Submitted | No
 async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     """Store the submission under the session's lock; return it and the running run that was asked to stop, if any.
 
-    The run is claimed at once if no other queued run of its owner could be taken, since an owner's oldest run comes
-    first, as in `claim_next`. The session's lock makes queue positions and the queue's length exact. A running run is
+    The run is claimed at once if no other queued run of its owner could be claimed. An owner's oldest run comes first,
+    as in `claim_next`. The session's lock makes queue positions and the queue's length exact. A running run is
     asked to stop before that lock is taken, because runs are always locked before their sessions. A retry after a lost
     reply of the database finds the run by its id.
 

@@ -1,6 +1,6 @@
 """Time-limited indexing of unindexed messages: before a search, which reports the rest, and by a side job.
 
-In one process the searches and the job of one owner index one batch after the other, so that no work is done twice and
+In one process the searches and the job of one owner index one batch after the other. So no work is done twice, and
 threads stay free.
 """
 

@@ -157,7 +157,7 @@ async def find_waiting(
 async def find_due(tx: Statements, owner_id: UserId, analyzer: str) -> tuple[Waiting, ...]:
     """Return the owner's sessions with unindexed messages that are due for indexing.
 
-    Due are sessions without a change for IDLE_MINUTES, sessions without runs (imported ones), and those with at least
+    Due are sessions without a change for IDLE_MINUTES and sessions without runs (imported ones). Others are due with
     LIVE_MESSAGES unindexed messages, or with one that the summary covers.
     """
     return _waiting(

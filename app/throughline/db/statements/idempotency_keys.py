@@ -6,7 +6,7 @@ MAX_KEY_LENGTH = 255
 
 
 def check_key(key: str | None) -> str | None:
-    """Return the idempotency key. Raises InvalidInput if it is empty or too long."""
+    """Return the idempotency key unchanged, None if there is none. Raises InvalidInput if it is empty or too long."""
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
         raise InvalidInput(
             f"An idempotency key has 1 to {MAX_KEY_LENGTH} characters, not {len(key)}.", field="Idempotency-Key"

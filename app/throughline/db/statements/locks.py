@@ -1,4 +1,4 @@
-"""Row locks for changes of summaries, always taken in this order: the run's row, then the session's.
+"""Row locks for changes of a session, always taken in this order: the run's row, then the session's.
 
 Statements after the locks see everything that was committed before the lock was granted. A single statement would use
 its one earlier snapshot.
@@ -45,7 +45,7 @@ async def lock_session(tx: Statements, session_id: SessionId, owner_id: UserId |
 
 
 def summary_moved(session: Session, expected_version: int) -> SummaryConflict:
-    """Return the error for a session whose summary another writer has changed."""
+    """Return the error for a session whose summary no longer has the version `expected_version`."""
     return SummaryConflict(
         f"The summary of session {session.id} is no longer at version {expected_version} but at "
         f"{session.summary_version}. Load the session again and start from what it says."

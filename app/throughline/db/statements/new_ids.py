@@ -6,5 +6,5 @@ from uuid_utils.compat import uuid7
 
 
 def new_id() -> UUID:
-    """Return a new id. Ids grow with time but are never used for ordering; positions are."""
+    """Return a new id. Ids grow with time, but messages are ordered by their positions, never by ids."""
     return uuid7()

@@ -1,4 +1,4 @@
-"""Opaque cursors for keyset paging: the end of the last page, encoded as base64."""
+"""Opaque cursors for keyset paging: time and id of a page's last row, encoded as base64."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from throughline.domain.errors import InvalidInput
 
 
 def encode_cursor(time: datetime, row_id: UUID) -> str:
-    """Return the cursor for a list ordered by time and id."""
+    """Return the cursor of the page that follows the row with this time and id, in a list ordered by both."""
     return base64.urlsafe_b64encode(json.dumps([time.isoformat(), str(row_id)]).encode()).decode().rstrip("=")
 
 

@@ -40,9 +40,10 @@ Now = Annotated[datetime, mapped_column(DateTime(timezone=True), server_default=
 
 
 def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: object) -> dict[str, object]:
-    """Return storage settings that vacuum after `rows` plus `share` of the table have changed, not after a fifth.
+    """Return storage parameters of a table: autovacuum runs after `rows` plus `share` of the rows have changed.
 
-    With `toast` the TOAST table is vacuumed after 1,000 rows plus the same share.
+    PostgreSQL's default is a fifth of the rows. With `toast` the TOAST table is vacuumed after 1,000 rows plus the same
+    share. `others` are further parameters.
     """
     settings = {"autovacuum_vacuum_scale_factor": share, "autovacuum_vacuum_threshold": rows}
     of_toast = {"toast.autovacuum_vacuum_scale_factor": share, "toast.autovacuum_vacuum_threshold": 1_000}
@@ -50,5 +51,5 @@ def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: o
 
 
 def one_of(column: str, values: tuple[str, ...]) -> str:
-    """Return the CHECK constraint's condition that a column has one of these values."""
+    """Return the condition of a CHECK constraint: the column has one of these values."""
     return f"{column} in ({', '.join(repr(value) for value in values)})"

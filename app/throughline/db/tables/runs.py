@@ -24,7 +24,7 @@ WAITING = "status in ('queued', 'running')"
 
 
 class RunRow(Base):
-    """A turn with its input. Writers for it must hold its lease and know its `fence`."""
+    """A run: a turn with its input, its state and its result. A process writes for it only with its current `fence`."""
 
     __tablename__ = "runs"
     __table_args__ = (
@@ -82,7 +82,9 @@ class RunRow(Base):
 
 
 class RunEventRow(Base):
-    """A run event, from which readers can resume. Unlogged: after a server crash readers start over from messages.
+    """A run event. A reader can resume after any of them, by `seq`.
+
+    Unlogged: a server crash empties the table, and readers start over from the stored messages.
 
     No foreign key: every insert already locks its run's row, and a key check per event would cost more than the row.
     """

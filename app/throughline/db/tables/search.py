@@ -54,7 +54,7 @@ class SearchTermRow(Base):
 
 
 class EmbeddedSessionRow(Base):
-    """How far the messages of a session are embedded with one model."""
+    """The position up to which the messages of a session are embedded with one model."""
 
     __tablename__ = "embedded_sessions"
 

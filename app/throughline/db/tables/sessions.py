@@ -1,4 +1,4 @@
-"""The tables of conversations: users, API keys, sessions, messages and pins."""
+"""The tables of conversations: users, API keys, sessions, messages, redactions and pins."""
 
 from uuid import UUID
 
@@ -41,7 +41,7 @@ SOURCES = tuple(source.value for source in Source)
 
 
 class WriteCheckRow(Base):
-    """A single row that the readiness check updates."""
+    """The only row of its table, which the readiness check updates to see whether the database accepts writes."""
 
     __tablename__ = "write_checks"
     __table_args__ = (CheckConstraint("is_only", name="is_only"),)
@@ -84,7 +84,7 @@ class ApiKeyRow(Base):
 class SessionRow(Base):
     """A conversation. `message_count` is also the last assigned position; it changes under this row's lock.
 
-    A trigger sets `unindexed_since` when there are messages that are not in the search index, which clears it.
+    A trigger sets `unindexed_since` when there are messages that are not in the search index. Indexing clears it.
     """
 
     __tablename__ = "sessions"

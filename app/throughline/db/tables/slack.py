@@ -175,7 +175,7 @@ class SlackDeliveryRow(Base):
 
 
 class SlackPartRow(Base):
-    """A posted message of a delivery; `starts` is the offset of its text in the answer."""
+    """A Slack message of a delivery, posted or about to be posted; `starts` is the offset of its text in the answer."""
 
     __tablename__ = "slack_parts"
     __table_args__ = (

@@ -21,7 +21,7 @@ from throughline.domain.summary import SummaryState
 
 
 class SummaryRow(Base):
-    """A segment with its own summary; `read_hash` identifies its input and is unique within the session.
+    """A segment: messages without a gap and their summary text. `read_hash` identifies the text's input.
 
     `request_hash` identifies owner, model and request; it is null if no model was called. A row of level -1 is no
     segment but a model's choice of facts (`CHOICE_LEVEL`).

@@ -49,7 +49,7 @@ _AUTHENTICATE = sql(
 
 
 class KeyRepository:
-    """Creates, checks and revokes API keys."""
+    """Storage of API keys: creation, check and revocation."""
 
     def __init__(self, transactions: Transactions, users: UserRepository) -> None:
         """Use `transactions`; get or create the users of new keys through `users`."""
@@ -57,7 +57,10 @@ class KeyRepository:
         self._users = users
 
     async def create(self, new: NewKey) -> CreatedKey:
-        """Create a key `tl_<prefix>_<43 characters>` for the user, who is created if missing."""
+        """Create a key `tl_<prefix>_<43 characters>` for the user, who is created if missing.
+
+        Return it with its secret, which is not stored.
+        """
         prefix = "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_LENGTH))
         secret = f"tl_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
         key_id = await self._store(new, secret, prefix)

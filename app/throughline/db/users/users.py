@@ -13,7 +13,7 @@ _CREATE = sql("insert into users (id, name) values (:id, :name) on conflict (nam
 
 
 class UserRepository:
-    """Finds and creates users."""
+    """Storage of users: lookup by name, and creation."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
