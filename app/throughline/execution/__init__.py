@@ -1,1 +1,1 @@
-"""Running work that may take long, hang or fail: worker threads, plugins, leases and circuit breakers."""
+"""Execution of work that may take long, hang or fail: compute threads, plugin calls, leases and circuit breakers."""

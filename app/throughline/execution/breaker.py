@@ -13,7 +13,10 @@ MOST_RECORDS = 10_000
 
 
 class BreakerState(StrEnum):
-    """Whether calls are allowed. `half_open`: the cool-down is over, and one trial call decides."""
+    """Whether calls are allowed: `closed` allows them, `open` blocks them.
+
+    `half_open`: the cool-down is over, and the result of one trial call decides.
+    """
 
     CLOSED = "closed"
     OPEN = "open"
@@ -47,7 +50,11 @@ class Breakers:
     _records: dict[str, _Record] = field(default_factory=dict)
 
     def acquire(self, *names: str) -> bool:
-        """Whether a call guarded by all these breakers may start now; after a cool-down only one trial call may."""
+        """Return whether a call guarded by all these breakers may start now.
+
+        After a cool-down this call is the one trial call. Others are blocked until its result is reported, or for a
+        further cool-down.
+        """
         now = self.clock.monotonic()
         records = [self._records[name] for name in names if self._has_failed(name)]
         if any(now < record.open_until for record in records):
@@ -72,7 +79,7 @@ class Breakers:
         return self._records[name].failures if name in self._records else 0
 
     def succeeded(self, name: str) -> None:
-        """Close the breaker."""
+        """Close the breaker, and forget its failures."""
         self._records.pop(name, None)
 
     def failed(self, name: str) -> None:
@@ -87,7 +94,7 @@ class Breakers:
             self._records.pop(next(iter(self._records)))
 
     def released(self, *names: str) -> None:
-        """Count nothing; if this was the trial call, allow another one."""
+        """Report a call that says nothing about the service; if it was the trial call, allow another one."""
         for name in names:
             record = self._records.get(name)
             if record is not None and record.is_probing:

@@ -1,4 +1,4 @@
-"""Computation over long texts in separate threads, so that one user's text does not block the event loop."""
+"""Computation over long texts in a few threads, so that one user's long text does not block the event loop."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable

@@ -41,7 +41,10 @@ class ErrorBoundary:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, places: TracebackType | None
     ) -> bool:
-        """Suppress and log the exception unless it must pass."""
+        """Log and suppress the exception, and keep it in `error`.
+
+        Cancellation, process exit and the exceptions in `lets_through` pass.
+        """
         if not isinstance(error, Exception) or isinstance(error, self._lets_through):
             return False
         self.error = error

@@ -18,7 +18,10 @@ from throughline.execution.error_boundary import ErrorBoundary
 
 HEARTBEATS_PER_LEASE = 3
 AWAY_SECONDS = 0.5
-"""Seconds between heartbeats during a database outage, so that leases are renewed before others claim again."""
+"""Seconds between heartbeats during a database outage.
+
+Afterwards leases are so renewed before other processes claim again (AFTER_OUTAGE_SECONDS in lease_loop.py).
+"""
 
 PAUSES_SECONDS = (0.0, 0.05, 0.2, 0.5)
 """Pauses before the tries of one heartbeat, since a row locked by another write is usually free soon after."""
@@ -38,7 +41,7 @@ class StopReason(Enum):
 
 
 class Heartbeats(Generic[L]):
-    """Renews all watched leases three times per lease duration, in one statement for all."""
+    """The renewal of all watched leases of one kind, three times per lease duration, in one statement for all."""
 
     def __init__(self, renew: Renew[L], lease_seconds: float) -> None:
         """Prepare; renewals start when the first lease is watched."""
@@ -67,7 +70,10 @@ class Heartbeats(Generic[L]):
             self.wake()
 
     def late(self) -> tuple[L, ...]:
-        """Return the held leases whose renewal is overdue; this process must not claim their rows again."""
+        """Return the watched leases that were last renewed more than half a lease duration ago.
+
+        They may expire, and this process must not claim their rows again.
+        """
         oldest = time.monotonic() - self._lease_seconds / 2
         return tuple(heartbeat.lease for heartbeat in self._watched if heartbeat.renewed_at < oldest)
 
@@ -139,7 +145,7 @@ class Heartbeat(Generic[L]):
         self._heartbeats.wake()
 
     async def watch(self) -> StopReason:
-        """Wait until the work must stop and return why. An unreachable database is waited for and stops nothing."""
+        """Renew the lease until the work must stop, and return why. An unreachable database stops nothing."""
         self._stop = asyncio.get_running_loop().create_future()
         self._heartbeats.join(self)
         try:
@@ -153,7 +159,10 @@ class Heartbeat(Generic[L]):
             pass
 
     def apply_renewal(self, renewal: LeaseRenewal | None) -> None:
-        """Apply a heartbeat's result; None means that the lease is lost."""
+        """Apply the result of a renewal; None means that the lease is lost.
+
+        A lost lease or a requested cancel ends `watch`.
+        """
         self.is_renewed = renewal is None or renewal.is_renewed
         if self.is_renewed:
             self.renewed_at = time.monotonic()

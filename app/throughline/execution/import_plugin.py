@@ -17,9 +17,10 @@ def add_plugin_folder(folder: Path) -> None:
 
 
 def import_plugin(path: str, *, kind: str) -> object:
-    """Return the attribute named by `module:attribute`. Raises SettingInvalid, which says which half is wrong.
+    """Import the plugin named by `path`, which is `module:attribute`, and return that attribute.
 
-    `kind` names the plugin's purpose; the error text begins with it.
+    Raises SettingInvalid, which says which half is wrong. `kind` names the plugin's purpose; the error text begins with
+    it.
     """
     module_name, _, attribute = path.partition(":")
     module = _import_module(f"{kind} {path!r}", module_name)

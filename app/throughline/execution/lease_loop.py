@@ -23,13 +23,13 @@ So holders renew their leases (execution/heartbeats.py) before other processes c
 """
 
 CLAIM_ENDS_SECONDS = 5.0
-"""Time for a claim that is under way at the end, so that the rows it claims are put back."""
+"""Time that `running` leaves to a claim under way at its end, so that the rows it claims are put back."""
 
 log = structlog.get_logger(__name__)
 
 
 class Claimed(Protocol):
-    """A claimed row."""
+    """A claimed row: a run, a side job or a Slack delivery."""
 
     @property
     def lease(self) -> RowLease:
@@ -54,7 +54,10 @@ class LeasedWork(Protocol[C]):
         ...
 
     async def perform(self, claimed: C, heartbeat: Heartbeat[RowLease]) -> None:
-        """Do the work while `heartbeat` renews its lease, and store its result. Cancelled if the loop is stopped."""
+        """Do the work while `heartbeat` renews its lease, and store its result.
+
+        The task is cancelled if the loop is stopped; then `put_back` is called.
+        """
         ...
 
     async def put_back(self, claimed: C) -> None:
@@ -62,7 +65,7 @@ class LeasedWork(Protocol[C]):
         ...
 
     def ended(self, claimed: C) -> None:
-        """Note that the work has ended, and wake the loop if other work can start now."""
+        """Release what the ended work used, such as a slot, and wake the loop if other work can start now."""
         ...
 
 
@@ -80,7 +83,11 @@ class WorkSignal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoopConfig:
-    """Seconds between claims without a signal, seconds after an unanswered claim, and the clock."""
+    """The pauses of a loop, in seconds, and its clock.
+
+    `poll_seconds` is the longest pause between claims without a signal, `after_outage_seconds` the pause after a claim
+    that the database did not answer.
+    """
 
     poll_seconds: float
     after_outage_seconds: float = AFTER_OUTAGE_SECONDS
@@ -88,7 +95,7 @@ class LoopConfig:
 
 
 class LeaseLoop(Generic[C]):
-    """A loop that claims and performs work while `run` runs; database failures are retried."""
+    """A loop that claims rows and performs their work while `run` runs; claims that fail are retried."""
 
     def __init__(
         self, work: LeasedWork[C], heartbeats: Heartbeats[RowLease], signal: WorkSignal, config: LoopConfig
@@ -116,15 +123,15 @@ class LeaseLoop(Generic[C]):
 
     @property
     def is_claiming(self) -> bool:
-        """Whether the loop is open and the last claim was answered."""
+        """Whether the loop is open and the database answered the last claim."""
         return self.is_open and self._is_answered
 
     def has_claimed_within(self, seconds: float) -> bool:
-        """Whether the loop is open and the last claim, or one less than `seconds` ago, was answered."""
+        """Whether the loop is open and the database answered the last claim, or one less than `seconds` ago."""
         return self.is_claiming or (self.is_open and self._config.monotonic() - self._answered_at < seconds)
 
     async def run(self) -> None:
-        """Claim until `close`, then wait until all claimed work has ended or was put back."""
+        """Claim and perform work until `close`, then wait until all claimed work has ended or was put back."""
         try:
             while self.is_open:
                 if not await self._claim():
@@ -145,7 +152,10 @@ class LeaseLoop(Generic[C]):
                 await asyncio.wait({running}, timeout=CLAIM_ENDS_SECONDS)
 
     async def drain(self, grace_seconds: float) -> None:
-        """Stop claiming, wait for work under way within the first call's grace period, then put back the rest."""
+        """Stop claiming, wait for work under way within the grace period, then put back the rest.
+
+        A further call does not extend the grace period of the first.
+        """
         self.close()
         now = asyncio.get_running_loop().time
         self._stops_at = now() + grace_seconds if self._stops_at is None else self._stops_at
@@ -202,7 +212,10 @@ class LeaseLoop(Generic[C]):
         return ()
 
     async def _pause(self) -> None:
-        """Wait for work; after an unanswered claim, wait the full pause regardless of signals."""
+        """Wait for a signal or `poll_seconds`.
+
+        After a claim that the database did not answer, wait the full pause for outages, regardless of signals.
+        """
         if self._is_answered:
             await self._signal.wait(self._config.poll_seconds)
             return
@@ -244,7 +257,10 @@ async def work_until_lost(
     heartbeat: Heartbeat[RowLease],
     seconds_after_loss: Callable[[], Awaitable[float]] = _no_seconds,
 ) -> None:
-    """Do the work until it ends or its lease is lost; then it may run for `seconds_after_loss` more."""
+    """Do the work until it ends or its lease is lost, and raise its error.
+
+    After a loss it may run for `seconds_after_loss` more, and is then cancelled.
+    """
     working, watch = asyncio.create_task(work), asyncio.create_task(heartbeat.watch())
     try:
         await asyncio.wait({working, watch}, return_when=asyncio.FIRST_COMPLETED)

@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Returned(Generic[T]):
-    """A returned value."""
+    """The outcome of code that returned: its value."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """A raised exception."""
+    """The outcome of code that raised: its exception."""
 
     error: BaseException
 

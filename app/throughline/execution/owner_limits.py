@@ -15,7 +15,7 @@ class LimitReached(Enum):
 
 
 class OwnerLimits:
-    """Counts the amounts in use, in total and per owner. Thread-safe."""
+    """Counters of the amounts in use, in total and per owner, with a limit for each. Thread-safe."""
 
     def __init__(self, most: int, most_of_owner: int) -> None:
         """Allow `most` in total and `most_of_owner` per owner."""
@@ -25,7 +25,10 @@ class OwnerLimits:
         self._lock = threading.Lock()
 
     def take(self, owner_id: UserId | None, amount: int = 1) -> LimitReached | None:
-        """Take `amount`; if too little is left, return the limit. Work without an owner (None) has no share limit."""
+        """Take `amount` and return None; if too little is left, take nothing and return the limit that is reached.
+
+        Work without an owner (None) counts only towards the total.
+        """
         with self._lock:
             if owner_id is not None and self._taken[owner_id] + amount > self.most_of_owner:
                 return LimitReached.BY_OWNER

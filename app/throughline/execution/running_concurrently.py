@@ -1,4 +1,4 @@
-"""A background task that runs as long as a block."""
+"""A background task that runs as long as an `async with` block."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine

@@ -22,7 +22,10 @@ class RunWaiter(Protocol):
     """The subscription of one reader to one run."""
 
     def after(self, seq: int) -> tuple[RunEvent, ...]:
-        """Take the events delivered with notifications; empty unless they follow `seq` without a gap."""
+        """Take the events that this process delivered since the last call; empty unless they follow `seq` directly.
+
+        If empty, the reader reads the events from the database.
+        """
         ...
 
     async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
@@ -54,5 +57,5 @@ class FollowedRuns(Protocol):
         ...
 
     async def has_running_worker(self) -> bool:
-        """Whether any worker holds a lease on any run."""
+        """Whether any worker holds an unexpired lease on any run."""
         ...

@@ -14,4 +14,7 @@ class History(Protocol):
         """Return the best matches in the session, or in all the owner's sessions if it is None. Raises NotFound."""
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
-        """Return the messages at positions `first` to `last`, oldest first, at most one page. Raises NotFound."""
+        """Return the messages at positions `first` to `last`, oldest first, at most one page of them.
+
+        Raises NotFound.
+        """

@@ -51,7 +51,7 @@ Hook: TypeAlias = Callable[[PreCompact], Decision | None | Awaitable[Decision | 
 
 
 class Hooks(Protocol):
-    """The source of hooks."""
+    """The source of hooks, by name."""
 
     def get(self, name: str) -> Hook:
         """Return the hook `module:function`. Raises SettingInvalid if it cannot be imported or called."""

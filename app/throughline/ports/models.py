@@ -36,7 +36,7 @@ class ChatModel(Protocol):
 
     @property
     def context_limit(self) -> int:
-        """The tokens of `window`."""
+        """The size of `window` in tokens."""
 
     @property
     def window(self) -> ModelWindow:
@@ -47,7 +47,10 @@ class ChatModel(Protocol):
         """Whether the service's counter is known to count about like the model's own tokenizer."""
 
     async def ask_window(self) -> None:
-        """Ask the model's server for its window if that is due. Only the first question, of seconds, is waited for."""
+        """Ask the model's server for its window if that is due.
+
+        The first call waits for the answer, for some seconds at most. Later calls do not wait.
+        """
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""

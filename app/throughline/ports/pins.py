@@ -28,7 +28,7 @@ class PinStore(Protocol):
     """Storage of pins. Messages and sessions of other owners raise NotFound."""
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
-        """Return the message's pin group as it is stored now. Raises NotFound."""
+        """Return the messages that are pinned together with this one. Raises NotFound."""
 
     async def pin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...], check: CheckRoom

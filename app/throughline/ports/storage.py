@@ -27,7 +27,10 @@ class RunStore(Protocol):
         """
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners."""
+        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners.
+
+        Return None if no run can be claimed.
+        """
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         """Extend the leases in one statement, by the database's clock; the result lacks leases that are lost."""
@@ -62,7 +65,10 @@ class MessageStore(Protocol):
         """Return the session's owner. Raises NotFound."""
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
-        """Load the session and its newest messages after `summary_through_id` in one query. Raises NotFound."""
+        """Load the session and its newest messages after the summary's cursor, up to `max_tokens`, in one query.
+
+        Pinned messages and those of the run `run_id` are loaded in any case. Raises NotFound.
+        """
 
     async def get_messages_after(
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
@@ -70,12 +76,15 @@ class MessageStore(Protocol):
         """Return up to `limit` messages after the given one (None: from the first), oldest first."""
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
-        """Measure the newest messages between `first` and `last` that a summary can read within the limits."""
+        """Return number, tokens and first position of the newest messages that a summary can read within the limits.
+
+        Only the positions from `first` to `last` are considered.
+        """
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
-        """Append `message` under the lease; if (run, step) is already stored, return that message and write nothing.
+        """Append `message` to the session of the lease's run, as the run's message `step`, and return it.
 
-        Raises LeaseLost.
+        If (run, step) is already stored, return that message and write nothing. Raises LeaseLost.
         """
 
 

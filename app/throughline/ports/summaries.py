@@ -39,7 +39,10 @@ class SummaryStore(Protocol):
         """Store why no summary could be written, until one is written; return the session with the reason."""
 
     async def usual_seconds(self, session_id: SessionId) -> float | None:
-        """Return the average seconds that the session's summary texts took to write, None if it has none."""
+        """Return the average seconds that the session's newest segments took to write.
+
+        None if no model has written one for this session.
+        """
 
     async def chain_of_segments(self, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
         """Return consecutive stored segments from position `first`, all ending before `before`.
@@ -57,7 +60,10 @@ class SummaryStore(Protocol):
         """
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
-        """Return the adopted version, or the newest prepared one that builds on it, with its segments."""
+        """Return the adopted version, or the prepared one that builds on it, with its segments.
+
+        `state` says which of the two; None if the session has no such version.
+        """
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Store a version and move the session's cursor to it, by compare-and-set on `expected_version`.
@@ -67,7 +73,7 @@ class SummaryStore(Protocol):
         """
 
     async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
-        """Store a version as prepared, replacing an earlier prepared one; the session is unchanged.
+        """Store a version as prepared, replacing an earlier prepared one; the adopted summary is unchanged.
 
         Raises SummaryConflict if the session's version is not `expected_version` or a prepared version covers as much.
         """
@@ -95,7 +101,7 @@ class SummaryStore(Protocol):
         """Queue the job that prepares the session's next summary if one is due when the job runs."""
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
-        """Reserve on-demand summaries of the session for `seconds`. Raises SummaryInProgress, NotFound."""
+        """Take the session's lease for a summary on demand, for `seconds`. Raises SummaryInProgress, NotFound."""
 
     async def renew_leases(
         self, leases: Collection[SummaryLease], seconds: float

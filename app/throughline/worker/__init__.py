@@ -1,1 +1,1 @@
-"""The background worker: claims and executes turns, side jobs and scheduled maintenance."""
+"""The background worker of a process, which claims and executes turns, side jobs and scheduled maintenance."""

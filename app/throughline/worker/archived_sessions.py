@@ -36,7 +36,7 @@ class ArchiveConfig:
 
 
 class ArchivedSessions:
-    """Erases old archived sessions. Concurrent processes erase each session once."""
+    """The scheduled erasure of old archived sessions. Concurrent processes erase each session once."""
 
     def __init__(
         self, archives: ArchiveRepository, clock: Clock, metrics: RetentionMetrics, config: ArchiveConfig
@@ -52,7 +52,7 @@ class ArchivedSessions:
         return () if days is None else (Schedule(ARCHIVED_SESSIONS, HOURLY, lambda: self.run(days), at=MINUTE),)
 
     async def run(self, days: int) -> None:
-        """Erase sessions archived for more than `days`, oldest first."""
+        """Erase archived sessions without a change for more than `days`, oldest first, within the configured limits."""
         deadline, erased = self._clock.monotonic() + self._config.budget_seconds, 0
         async with aclosing(self._old(days)) as old:
             async for session in old:
@@ -71,7 +71,10 @@ class ArchivedSessions:
             after = page[-1]
 
     async def _erase(self, session: ArchivedSession, days: int) -> bool:
-        """Erase one session, then pause; a busy or slow session is left for the next run."""
+        """Erase one session, then pause, and return whether it was erased.
+
+        A busy or slow session is left for the next run.
+        """
         began, is_erased = self._clock.monotonic(), False
         try:
             is_erased = await self._archives.erase(session, days)

@@ -26,8 +26,9 @@ async def index_owner(
 ) -> NotDone | None:
     """Index due messages of the owner named by `subject`, in rounds between which other jobs may run.
 
-    With an embedding model, `embed_soon` queues the job that embeds the indexed messages.
-    Texts are tokenized on the owner's one compute thread, which searches and turns share. Raises DatabaseUnavailable.
+    With an embedding model, `embed_soon` queues the job that embeds the indexed messages. Texts are tokenized on the
+    owner's one compute thread, which searches and turns share. Return None if no more messages are due. Raises
+    DatabaseUnavailable.
     """
     owner_id = UserId(UUID(subject))
     work_for(owner_id)
@@ -40,7 +41,7 @@ async def index_owner(
 
 
 class Indexing:
-    """Enqueues indexing jobs for sessions with unindexed messages, however those were stored."""
+    """The scheduled search for owners with unindexed messages, whose indexing jobs it enqueues."""
 
     def __init__(self, history: SearchRepository) -> None:
         self._history = history
@@ -52,5 +53,5 @@ class Indexing:
             log.info("history indexing enqueued", owners=owners)
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """Return how often the worker looks for sessions with messages that are not in the search index."""
+        """Return the schedule by which `run` is called."""
         return (Schedule(INDEX_HISTORY, EVERY, self.run),)

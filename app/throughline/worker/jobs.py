@@ -50,7 +50,8 @@ log = structlog.get_logger(__name__)
 class NotDone:
     """A handler's result for a job that must run again, after all waiting jobs and after `delay` at the earliest.
 
-    A job that made progress may return without limit, one that `has_failed` at most MOST_TRIES times.
+    A job that made progress may do so without limit. One that `has_failed` is given up after MOST_TRIES failures in a
+    row.
     """
 
     delay: timedelta = AT_ONCE
@@ -105,7 +106,7 @@ class JobMetrics(Protocol):
 
 
 class SideJobs:
-    """Claims jobs from the queue and runs up to `concurrency` at once, while `run` runs.
+    """The side jobs of a process: it claims jobs from the queue and runs up to `concurrency` at once, while `run` runs.
 
     Scheduled jobs have slots of their own: there are few kinds, and at most one job of each at a time.
     """
@@ -124,7 +125,7 @@ class SideJobs:
 
     @property
     def is_taking(self) -> bool:
-        """Whether jobs are being claimed, for readiness. Jobs may be late, so short outages are ignored."""
+        """Whether jobs are being claimed, for readiness. Outages up to LONGEST_SILENCE_SECONDS are ignored."""
         return self._loop.has_claimed_within(LONGEST_SILENCE_SECONDS)
 
     @property
@@ -142,11 +143,11 @@ class SideJobs:
         self._loop.close()
 
     def stop(self) -> None:
-        """Stop the jobs under way and put them back into the queue for other processes."""
+        """Claim no more jobs, stop those under way, and put them back into the queue for other processes."""
         self._loop.stop()
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[TakenJob]:
-        """Claim the next job for which a slot is free."""
+        """Claim the next job for which a slot is free; return it, or nothing if there is no such job."""
         held = [taken for taken in self._loop.held if taken.job.kind not in self._by_the_clock]
         kinds = self._handlers.keys() if len(held) < self._config.concurrency else self._by_the_clock
         if not kinds:
@@ -234,7 +235,7 @@ class SideJobs:
         return True
 
     async def _watch(self) -> None:
-        """Queue scheduled jobs that are due; report waiting jobs and whether this process is claiming."""
+        """Every WATCH_SECONDS, queue scheduled jobs that are due, and report waiting jobs and claiming as metrics."""
         while True:
             with ErrorBoundary(log.warning, "waiting jobs not counted"):
                 await self._queue.put_due(self._schedules)

@@ -27,12 +27,13 @@ log = structlog.get_logger(__name__)
 async def prepare_summary(
     dependencies: TurnDependencies, index_session: Callable[[SessionId], Awaitable[int]], subject: str
 ) -> NotDone | None:
-    """Prepare one due summary of the session named by `subject`; a repeated call finds nothing to do.
+    """Prepare the summary of the session named by `subject`, if one is due; a repeated call finds nothing to do.
 
     Afterwards index the session's messages, so that those the summary covers can be found and quoted.
 
-    If more is due afterwards, the next round prepares it, so that other sessions get their turn in between. That
-    happens with a long history, or if a turn ended meanwhile and found this job queued. Raises DatabaseUnavailable.
+    Return None if the job is done. If a further summary is due, the next round prepares it, so that other sessions'
+    jobs run in between. That happens with a long history, or if a turn ended meanwhile and found this job queued.
+    Raises DatabaseUnavailable.
     """
     session_id = SessionId(UUID(subject))
     try:

@@ -25,7 +25,10 @@ KEPT_HOURS = {
     "slack_link_codes": 0,  # after their own expiry
     "processes": SILENT_PROCESS_HOURS,
 }
-"""Retention periods without a setting. A process that ended without notice stays visible for a day."""
+"""Retention periods that have no setting, in hours, by kind of row.
+
+A process that ended without notice stays visible for a day.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +56,7 @@ class RetentionMetrics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """Retention periods: events of ended runs, idempotency keys, unused segments of summaries, records of ended jobs.
+    """Retention periods: events of ended runs, idempotency keys, unused segments of summaries, records of failed jobs.
 
     With `idempotency_keys_hours` 0 idempotency keys are kept forever. `budget_seconds` limits one run to two thirds of
     the interval, so that runs do not overlap.
@@ -67,7 +70,10 @@ class RetentionConfig:
 
     @property
     def hours_by_kind(self) -> Mapping[str, int]:
-        """The retention period of each kind that is deleted every 15 minutes."""
+        """The retention period, in hours, of each kind of row that is deleted every 15 minutes.
+
+        Idempotency keys are left out if they are kept forever.
+        """
         keys = dict.fromkeys(("run_keys", "session_keys"), self.idempotency_keys_hours)
         return {
             "run_events": self.run_events_hours,
@@ -79,7 +85,7 @@ class RetentionConfig:
 
 
 class Retention:
-    """Deletes expired rows. Repeated or concurrent runs have the same result as one."""
+    """The scheduled deletion of expired rows. Repeated or concurrent runs have the same result as one."""
 
     def __init__(
         self, repository: RetentionRepository, clock: Clock, metrics: RetentionMetrics, config: RetentionConfig
@@ -94,18 +100,22 @@ class Retention:
         await self._delete(self._config.hours_by_kind)
 
     async def run_daily(self) -> None:
-        """Delete prepared summaries and segments that no version uses; scans all old segments."""
+        """Delete prepared summaries that no longer fit the adopted one, and old segments that no summary uses.
+
+        Segments are deleted `unused_summaries_days` after the last change of their session. All old segments are
+        examined.
+        """
         hours = self._config.unused_summaries_days * HOURS_PER_DAY
         await self._delete({"prepared": hours, "segments": hours})
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """Return the schedules of the two runs."""
+        """Return the schedules of `run` (every 15 minutes) and `run_daily`."""
         return (Schedule(RETENTION, EVERY, self.run), Schedule(UNUSED_SUMMARIES, DAILY, self.run_daily, at=DAILY_AT))
 
     async def _delete(self, hours: Mapping[str, int]) -> None:
         """Delete a batch of each kind in turn, until no rows are left or the time is used up.
 
-        Taking turns keeps a kind with many rows from using all the time.
+        The alternation keeps a kind with many rows from using all the time.
         """
         deadline = self._clock.monotonic() + self._config.budget_seconds
         deleted, places = dict.fromkeys(hours, 0), dict.fromkeys(hours, FIRST_ID)

@@ -25,13 +25,13 @@ LONGEST_SILENCE_SECONDS = 60.0
 """Seconds without an answered claim after which the claim loop counts as stuck; longer than any statement's retries."""
 
 CANCELS_KEPT = 256
-"""Announced cancels remembered, for runs that are being claimed at that moment."""
+"""Most announced cancels that are remembered, for runs that are being claimed when their cancel is announced."""
 
 SLOTS_PER_SUMMARY = 10
-"""One in this many turn slots may be used by work other than turns, that is, summaries on demand."""
+"""One in this many turn slots may be used by work other than turns: summaries on demand."""
 
 MOST_OTHERS_OF_OWNER = 4
-"""Most on-demand summaries of one user in this process; never more than half of their slots."""
+"""Most summaries on demand of one user in this process; if possible, at most half of the slots for summaries."""
 
 LAST_ATTEMPT_SPACING_SECONDS = 10.0
 """Seconds after a run started its last attempt in which no other run's last attempt starts in this process.
@@ -51,7 +51,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """`name` identifies the process in the runs it holds; a shutdown waits `grace_seconds` for running turns."""
+    """Settings of a process's worker.
+
+    `name` identifies the process in the runs it holds. `concurrency` is the most turns at once. A shutdown waits
+    `grace_seconds` for running turns.
+    """
 
     name: str
     concurrency: int = 500
@@ -61,7 +65,10 @@ class WorkerConfig:
 
 
 class Worker:
-    """Runs up to `concurrency` turns at once; interfaces reserve slots here to claim runs at submission."""
+    """The worker of a process, which executes up to `concurrency` turns at once.
+
+    Interfaces reserve slots here, so that a submitted run is claimed at once.
+    """
 
     def __init__(
         self, dependencies: TurnDependencies, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig
@@ -142,12 +149,17 @@ class Worker:
         self._jobs.stop()
 
     def on_cancel(self, run_id: RunId) -> None:
-        """Check at once whether the run whose cancel was announced is held here."""
+        """Renew the run's lease at once if it is held here, which shows the requested cancel and stops the turn.
+
+        A run that is being claimed is checked when its turn starts.
+        """
         self._cancels.append(run_id)
         self._loop.renew_now(run_id)
 
     def reserve(self) -> Claimer | None:
-        """Reserve a slot for an interface; None if no slot is free, the worker is closed, or earlier runs may wait.
+        """Reserve a turn slot for a run to be submitted, and return the claimer for it.
+
+        Return None if no slot is free, the worker is closed, or earlier runs may wait.
 
         After all slots were in use, runs may be queued. Until the claim loop finds the queue empty, new runs join it.
         """
@@ -158,7 +170,7 @@ class Worker:
         self._loop.begin(claimed)
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[ClaimedRun]:
-        """Claim the next run if a slot is free."""
+        """Claim the next run if a slot is free; return it, or nothing if there is none."""
         claimer, claimed = self._take_slot(), None
         if claimer is None:
             return ()
@@ -175,7 +187,7 @@ class Worker:
         return (claimed,)
 
     async def perform(self, claimed: ClaimedRun, heartbeat: Heartbeat[RowLease]) -> None:
-        """Execute the run's turn."""
+        """Execute the run's turn. If its cancel was already requested, the turn is stopped at once."""
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.renew_now()  # cancelled before or during this claim
         await take_turn(
@@ -183,24 +195,27 @@ class Worker:
         )
 
     async def put_back(self, claimed: ClaimedRun) -> None:
-        """Put the run back into the queue as untried."""
+        """Put the run back into the queue; this attempt is not counted."""
         await self._dependencies.runs.give_back(claimed.lease)
 
     def ended(self, claimed: ClaimedRun) -> None:
-        """Release the run's slot. The end of the run has already woken the claim loop if the owner has a next run."""
+        """Release the run's slot, and wake the claim loop if this was the run's last attempt.
+
+        Other last attempts may start then. If the owner has a queued run, storing the end has already woken the loop.
+        """
         if self._last_tries.pop(claimed.run.id, None) is not None:
             self._signal.wake()
         self.release()
 
     def release(self) -> None:
-        """Release a slot. If all were in use, wake the claim loop, since runs may have queued up unnoticed."""
+        """Release a slot. If all were in use, wake the claim loop, since runs may have been queued meanwhile."""
         if self._free == 0:
             self._signal.wake()
         self._free_slot()
 
     @asynccontextmanager
     async def occupied(self, owner_id: UserId) -> AsyncGenerator[None]:
-        """Occupy a turn's slot inside the block, for work other than a turn: a summary on demand.
+        """Occupy a turn's slot inside the block, for a summary on demand. Waits up to PLACE_SECONDS for a free one.
 
         Such work gets only a share of the slots, so that turns always find some, and each owner a share of that. Raises
         TurnLimitReached, SummaryLimitReached.
