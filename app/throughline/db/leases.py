@@ -16,7 +16,7 @@ from throughline.domain.run import LeaseRenewal
 
 CLAIMED = """fence = fence + 1, attempt = attempt + cast(claim_id is distinct from :claim_id as integer),
         claim_id = :claim_id, worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)"""
-"""SET clause of a claim."""
+"""SET clause of a claim: worker, end of the lease and a higher fence; a repeated claim does not count as an attempt."""
 
 HELD = "id = :id and fence = :fence and lease_until is not null"
 """Condition under which a holder may write to its row: no later claim, and the lease not ended by its holder.

@@ -51,7 +51,7 @@ class ProcessRepository:
         )
 
     async def forget(self, process_id: ProcessId) -> None:
-        """Delete the process's row."""
+        """Delete the row of a process that ends."""
         await self._transactions.fetch(_FORGET, id=process_id)
 
     async def count_claiming(self) -> int:

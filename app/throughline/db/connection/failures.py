@@ -40,7 +40,7 @@ UNTRUSTED = (
 )
 NO_TLS = "The server accepts no TLS connections, but the sslmode of DATABASE_URL requires one."
 _REJECTED = "rejected SSL upgrade"
-"""asyncpg's text for a refused TLS upgrade; its class alone does not differ from other connection errors."""
+"""A part of asyncpg's text for a refused TLS upgrade. The exception's class, ConnectionError, has other causes, too."""
 
 _CONFLICTS = {"40001", "40P01", "23505"}
 """SQLSTATEs of conflicts that a retry resolves.
@@ -145,14 +145,17 @@ def _is_bad_value(error: BaseException) -> bool:
 
 
 def _is_about_tls(error: BaseException) -> bool:
-    """Whether the server was reached but the TLS handshake failed."""
+    """Whether the server's certificate is not trusted, or the server refused TLS."""
     return isinstance(error, ssl.SSLCertVerificationError) or (
         isinstance(error, ConnectionError) and _REJECTED in str(error)
     )
 
 
 def _tls_failure(error: BaseException) -> DatabaseUnavailable:
-    """Return a temporary error, since a certificate may be renewed while the service runs."""
+    """Return the error for an untrusted certificate or refused TLS.
+
+    It is a temporary one, since a certificate may be renewed while the service runs.
+    """
     detail = NO_TLS
     if isinstance(error, ssl.SSLCertVerificationError):
         detail = UNTRUSTED.format(reason=error.verify_message.rstrip("."))

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class Listener:
-    """A connection that listens on the channel; a loss is noticed at once or by a check every 15 s."""
+    """A connection that listens on the notification channel; a loss is noticed at once or by a check every 15 s."""
 
     def __init__(
         self, address: Address, *, on_payload: Callable[[str], None], on_connected: Callable[[], None]

@@ -144,7 +144,7 @@ async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
 
 
 def _make_engine(address: Address) -> AsyncEngine:
-    """Return an engine without a pool and without statement timeouts."""
+    """Return an SQLAlchemy engine for migrations, without a pool and without statement timeouts."""
     settings = {"application_name": "throughline migration", "timezone": "UTC", "jit": "off"}
     arguments = {**address.extra, "server_settings": settings, "timeout": CONNECT_TIMEOUT_SECONDS}
     return create_async_engine(address.url, connect_args=arguments, hide_parameters=True, poolclass=NullPool)

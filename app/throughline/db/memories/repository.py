@@ -106,7 +106,7 @@ class MemoryRepository:
         return read_memory(rows[0])
 
     async def get(self, user_id: UserId, memory_id: MemoryId) -> Memory:
-        """Return a memory. Raises NotFound."""
+        """Return the user's memory with this id. Raises NotFound."""
         return _one(await self._transactions.fetch(_GET, id=memory_id, user_id=user_id), memory_id)
 
     async def list(self, user_id: UserId, limit: int, cursor: str | None) -> Page[Memory]:
@@ -119,7 +119,7 @@ class MemoryRepository:
         return Page(memories, encode_cursor(memories[-1].created_at, memories[-1].id) if len(rows) > limit else None)
 
     async def update(self, user_id: UserId, memory_id: MemoryId, change: MemoryChange) -> Memory:
-        """Apply the change and return the memory. Raises NotFound."""
+        """Change the user's memory with this id and return it. Raises NotFound."""
         has_text = change.text is not None
         rows = await self._transactions.fetch(
             _UPDATE,
@@ -133,7 +133,7 @@ class MemoryRepository:
         return _one(rows, memory_id)
 
     async def delete(self, user_id: UserId, memory_id: MemoryId) -> None:
-        """Delete a memory. Raises NotFound."""
+        """Delete the user's memory with this id. Raises NotFound."""
         if not await self._transactions.fetch(_DELETE, id=memory_id, user_id=user_id):
             raise _not_found(memory_id)
 

@@ -1,4 +1,4 @@
-"""Expired archived sessions: listing them, and erasing one as its owner would."""
+"""Archived sessions that were not changed for some days: listing them, and erasing one as its owner would."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

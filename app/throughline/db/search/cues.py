@@ -15,7 +15,7 @@ MENTIONED_DAYS = 7
 """Days after a named day in which it is still talked about: "we met on 5 May" is often written some days later."""
 
 YEARS_BACK = 10
-"""Years in which a month named without a year is looked for."""
+"""Number of most recent years in which a month named without a year is looked for."""
 
 MONTHS = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
@@ -24,7 +24,10 @@ SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 SEASON_MONTHS = 3
 
 _ENGLISH = re.IGNORECASE | re.ASCII
-"""Without ASCII, a letter such as "ſ" would match "s", and the word would be in no table."""
+"""Flags of the patterns for English words. Without ASCII, a letter such as "ſ" would match "s".
+
+The word would then be in no table.
+"""
 
 WORD = re.compile(r"[^\W_]+")
 ASKS_WHEN = re.compile(

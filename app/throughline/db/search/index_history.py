@@ -65,7 +65,7 @@ class HistoryIndex:
         return await unmark_complete(self._transactions, owner_id, self.analyzer.name)
 
     async def has_job_under_way(self, owner_id: UserId) -> bool:
-        """Whether a worker is indexing the owner's messages."""
+        """Whether a worker runs the owner's indexing job."""
         return await is_under_way(self._transactions, index_job(owner_id))
 
     async def index_blocks(self, sessions: Sequence[SessionId]) -> int:

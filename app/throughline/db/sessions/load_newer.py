@@ -61,8 +61,9 @@ _LOAD_NEWER = sql(
     **SUMMARY_PIECES,
     most_new=str(MOST_NEW),
 )
-"""The cached rows are valid if the redaction count and the newest row's id are unchanged.
+"""Statement that reads the rows after the cached ones, if the cached ones are valid (`is_known`).
 
+They are valid if the redaction count and the newest row's id are unchanged.
 After a database restore, or for a session stored again under the same id, that position has another row.
 """
 

@@ -39,7 +39,10 @@ _KEEP_EARLY_EDIT = sql("""
         and coalesce(c.engaged_ts, extract(epoch from c.created_at)) < cast(cast(:message_ts as text) as numeric))
     on conflict do nothing returning 1 as kept
 """)
-"""Messages written in a thread before the bot was called into it are not for the bot, so their edits are ignored."""
+"""Statement that stores an edit which arrived before its message.
+
+Messages written in a thread before the bot was called into it are not for the bot, so their edits are ignored.
+"""
 
 _KEEP_LATER_EDIT = sql("""
     update slack_events e set early_edit = cast(:early_edit as jsonb)
@@ -71,7 +74,10 @@ _RUN_OF = sql("""
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
 """)
 LATE_SECONDS = 24 * 3600.0
-"""Time after a message in which an edit may arrive before it: Slack redelivers for minutes, or hourly for a day."""
+"""Most seconds between a message and its edit for which the message may still arrive after the edit.
+
+Slack redelivers for minutes, or hourly for a day.
+"""
 
 
 async def take_event(tx: Statements, message: SlackMessage) -> SlackMessage | None:

@@ -54,7 +54,10 @@ _TAKE_PART = sql("""
             and d.left_ts > cast(cast(:message_ts as text) as numeric))
     on conflict (session_id, team_id, slack_user_id) do nothing
 """)
-"""A person who left the channel after sending the message does not become a participant."""
+"""Statement that makes a message's author a participant of the session.
+
+A person who left the channel after sending the message does not become one.
+"""
 
 _PUT_OUT = sql("""
     with noted as (

@@ -205,7 +205,10 @@ class SlackOutbox:
         self.waiting.wake()
 
     async def put_back(self, lease: RowLease, *, delay_seconds: float, error: str = "") -> None:
-        """Schedule the delivery's next try; without an error this try is not counted. Raises LeaseLost."""
+        """End the lease, to try the delivery again after `delay_seconds`. Raises LeaseLost.
+
+        Without an error this try is not counted.
+        """
         parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
         _check(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
 

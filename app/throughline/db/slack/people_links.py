@@ -41,7 +41,10 @@ _HAND_OVER = (
     sql("update sessions set owner_id = :user_id where owner_id = :guest_id"),
     sql("update memories set user_id = :user_id where user_id = :guest_id"),
 )
-"""If guest and user have used the same idempotency key, the user keeps it and the guest's is cleared."""
+"""Statements that move a guest's runs, sessions and memories to a user.
+
+If guest and user have used the same idempotency key, the user keeps it and the guest's is cleared.
+"""
 
 _ADD_CODE = sql("""
     insert into slack_link_codes (code_hash, user_id, expires_at)
@@ -70,8 +73,8 @@ class CodeLink:
 class EmailLink(StrEnum):
     """The change of a Slack person's link by e-mail address.
 
-    MADE: a guest was linked. MOVED: the person is now linked to the user of another address. ENDED: the person is a
-    guest again.
+    AS_IT_WAS: nothing changed. MADE: a guest was linked. MOVED: the person is now linked to the user of another
+    address. ENDED: the person is a guest again.
     """
 
     AS_IT_WAS = "as_it_was"

@@ -101,7 +101,10 @@ def session_from(row: Row, prefix: str = "") -> Session:
 
 
 def message_from(row: Row, prefix: str = "") -> Message:
-    """Return the message in a row with MESSAGE_COLUMNS and optionally PINNED."""
+    """Return the message in a row with MESSAGE_COLUMNS, each column name preceded by `prefix`.
+
+    Without the column of PINNED the message counts as not pinned.
+    """
     content, run_id = row[f"{prefix}content"], row[f"{prefix}run_id"]
     return Message(
         id=MessageId(row[f"{prefix}id"]),
@@ -213,5 +216,5 @@ def run_not_found(run_id: RunId) -> NotFound:
 
 
 def lease_lost(lease: Lease) -> LeaseLost:
-    """Return the error for a lease that is lost."""
+    """Return the error for a write to a run whose lease was lost."""
     return LeaseLost(f"The run {lease.run_id} is no longer held with fence {lease.fence}: nothing was stored.")

@@ -74,7 +74,7 @@ def check_forward(session: Session, through_position: int) -> None:
 
 
 async def is_adopted(tx: Statements, version_id: SummaryId) -> bool:
-    """Return whether the session's prompts show this version of the summary."""
+    """Return whether this version is its session's adopted summary, which prompts show."""
     return bool(await tx.fetch(_IS_ADOPTED, version_id=version_id))
 
 

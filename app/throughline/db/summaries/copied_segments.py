@@ -1,4 +1,4 @@
-"""Copies of summary segments from another session of the same owner that would make the same model request."""
+"""Copying of summary segments between sessions of one owner, in place of a model request that was made before."""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.new_ids import new_id
@@ -32,11 +32,17 @@ _COPY = sql(
     of_others=_OF_OTHERS,
     segment_columns=SEGMENT_COLUMNS,
 )
-"""A segment that is being deleted, with its session or by a redaction, is skipped, so neither side waits."""
+"""Statement that copies a segment.
+
+One that is being deleted, with its session or by a redaction, is skipped, so neither side waits.
+"""
 
 
 async def is_with_others(tx: Statements, session_id: SessionId, wanted: WantedSegment) -> bool:
-    """Whether another session of the owner has the segment: one index lookup, without a lock."""
+    """Whether another session of the owner has a segment made by the same model request.
+
+    This takes one index lookup and no lock.
+    """
     return bool(await tx.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)))
 
 

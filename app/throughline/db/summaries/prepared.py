@@ -1,4 +1,7 @@
-"""Prepared summaries: written in advance on top of the adopted one, adopted later, or discarded with their base."""
+"""Prepared summaries: written in advance on top of the adopted one, and adopted later.
+
+They are discarded if another summary is adopted first.
+"""
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved

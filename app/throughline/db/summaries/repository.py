@@ -205,14 +205,17 @@ class SummaryRepository:
     async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
         """Record that a summary through this position was not worth writing; do nothing if the summary changed.
 
-        Only this key is changed, since a running turn may be changing the rest of the view state.
+        Only this key of the view state is changed, since a running turn may be changing the rest.
         """
         await self._transactions.fetch(
             _SAVE_SKIPPED, session_id=session_id, through_position=through_position, expected_version=expected_version
         )
 
     async def save_failure(self, session: Session, reason: str) -> Session:
-        """Store why no summary could be written, until one is written; return the session with the reason."""
+        """Store the reason why no summary could be written; return the session with it.
+
+        It is cleared when a summary is stored. A session that was erased is returned unchanged.
+        """
         rows = await self._transactions.fetch(_SAVE_FAILURE, session_id=session.id, reason=reason)
         return replace(session, summary_failure=reason, summary_failed_at=rows[0]["failed_at"]) if rows else session
 

@@ -51,10 +51,10 @@ async def restore(
 ) -> Session:
     """Adopt the version `summary_id` again, as the new version `version_id`; prepared versions are discarded.
 
-    The view state is reset, since it belongs to a summary with another cursor. Growth is measured from now on, and no
-    summary is written before the conversation has grown, even above the threshold. So the next message does not undo
-    the user's restore. Messages that do not fit meanwhile are left out of the view. Nothing changes if the same content
-    is adopted already.
+    The view state is reset, since it belongs to a summary with another cursor. The growth that triggers a compaction is
+    measured from now on. No summary is written before the conversation has grown, even above the threshold. So the next
+    message does not undo the user's restore. Messages that do not fit meanwhile are left out of the prompt. Nothing
+    changes if the same content is adopted already.
 
     Raises NotFound, and InvalidInput for a version that was never adopted.
     """
@@ -72,9 +72,10 @@ async def restore(
 
 
 async def restore_none(tx: Statements, owner_id: UserId, session_id: SessionId) -> Session:
-    """Remove the session's summary, as `restore` returns to a version; the number grows, versions stay.
+    """Remove the session's summary, so that prompts show its messages again. The stored versions are kept.
 
-    A prepared version is discarded. Nothing changes if the session has neither summary. Raises NotFound.
+    The session's `summary_version` grows, and the view state is reset as by `restore`. A prepared version is discarded.
+    Nothing changes if the session has neither summary. Raises NotFound.
     """
     session = await lock_session(tx, session_id, owner_id)
     was_prepared = await discard_prepared(tx, session_id)

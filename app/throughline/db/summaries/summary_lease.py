@@ -33,7 +33,10 @@ _RELEASE = sql("""
 
 
 async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seconds: float) -> SummaryLease:
-    """Take the session's lease if it is free, expired or this one. Raises SummaryInProgress, NotFound."""
+    """Take the session's lease for `seconds`, if it is free, expired or already held as `lease_id`.
+
+    Raises SummaryInProgress if another request holds it, and NotFound.
+    """
     await lock_session(tx, session_id)
     holders = await tx.fetch(_HOLDER, session_id=session_id, lease_id=lease_id)
     if holders:

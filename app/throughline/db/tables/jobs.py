@@ -12,7 +12,7 @@ class JobRow(Base):
     """A job, waiting or, while `lease_until` is set, claimed. `seq` is its position in the queue.
 
     `attempt` counts starts without a recorded end, `failures` consecutive failures. `owner_id` is the user whose share
-    of the job slots it takes. It is no foreign key, since the job of an erased user ends by itself.
+    of the job slots it takes, if any. It is no foreign key, since the job of an erased user ends by itself.
     """
 
     __tablename__ = "jobs"

@@ -130,7 +130,7 @@ class SlackEventRow(Base):
 
 
 class SlackDeliveryRow(Base):
-    """An answer or a notice to post in a thread."""
+    """The delivery of an answer or a notice to a thread, waiting, under way or ended."""
 
     __tablename__ = "slack_deliveries"
     __table_args__ = (
