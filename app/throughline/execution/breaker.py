@@ -75,7 +75,7 @@ class Breakers:
         return BreakerReading(BreakerState.OPEN, left)
 
     def failures(self, name: str) -> int:
-        """Return the number of consecutive failures."""
+        """Return the number of consecutive failures of calls guarded by this breaker."""
         return self._records[name].failures if name in self._records else 0
 
     def succeeded(self, name: str) -> None:

@@ -27,7 +27,7 @@ It is below the thread limits of systems and containers. A hanging call keeps it
 """
 
 MAX_THREADS_OF_OWNER = 250
-"""The share of one user, so that one user's slow plugins cannot block the plugins of others."""
+"""Most concurrent plugin calls of one user, so that one user's slow plugins cannot block the plugins of others."""
 
 _threads = OwnerLimits(MAX_THREADS, MAX_THREADS_OF_OWNER)
 

@@ -20,7 +20,7 @@ HEARTBEATS_PER_LEASE = 3
 AWAY_SECONDS = 0.5
 """Seconds between heartbeats during a database outage.
 
-Afterwards leases are so renewed before other processes claim again (AFTER_OUTAGE_SECONDS in lease_loop.py).
+They are few, so that leases are renewed before other processes claim again (AFTER_OUTAGE_SECONDS in lease_loop.py).
 """
 
 PAUSES_SECONDS = (0.0, 0.05, 0.2, 0.5)

@@ -11,7 +11,10 @@ class History(Protocol):
     """The stored message history. A missing session and another user's session raise the same NotFound."""
 
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
-        """Return the best matches in the session, or in all the owner's sessions if it is None. Raises NotFound."""
+        """Return the best matches in the session, or in all the owner's sessions if `session_id` is None.
+
+        Raises NotFound.
+        """
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, oldest first, at most one page of them.

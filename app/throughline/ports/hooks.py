@@ -54,4 +54,4 @@ class Hooks(Protocol):
     """The source of hooks, by name."""
 
     def get(self, name: str) -> Hook:
-        """Return the hook `module:function`. Raises SettingInvalid if it cannot be imported or called."""
+        """Return the hook named `module:function`. Raises SettingInvalid if it cannot be imported or called."""

@@ -7,19 +7,22 @@ class Metrics(Protocol):
     """Metrics of turns, prompts and summaries. Labels never contain user text."""
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
-        """Count a finished turn."""
+        """Count a finished turn by agent and status, and record its duration."""
 
     def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
-        """Record the size of a prompt by the service's own count."""
+        """Record the size of a prompt, by the service's own count, in tokens and as a share of the window."""
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
-        """Count a compaction with its outcome: `adopted`, `skipped`, `failed` or `cancelled`."""
+        """Count a compaction by its cause and outcome, and record its duration and the tokens freed.
+
+        Outcomes: `adopted`, `skipped`, `failed` or `cancelled`.
+        """
 
     def model_failed(self, *, model: str, error: str) -> None:
         """Count a failed model call by its error code."""
 
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
-        """Record the size of a prompt before and after a compaction, in the model's tokens."""
+        """Record the size of a prompt before and after it was made smaller, with or without a summary, in tokens."""
 
     def stage_fired(self, *, stage: str) -> None:
         """Count a compaction stage (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""

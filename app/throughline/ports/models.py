@@ -63,7 +63,7 @@ class ChatModel(Protocol):
 
 
 class Models(Protocol):
-    """The source of chat models."""
+    """The source of chat models, by name."""
 
     def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
         """Return the model for an `init_chat_model` string or `offline`; '' stands for the setting `default_llm`.

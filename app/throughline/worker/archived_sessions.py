@@ -1,4 +1,4 @@
-"""Scheduled erasure of sessions that have been archived long enough, if a setting asks for it."""
+"""Scheduled erasure of archived sessions that were not changed for a number of days, if a setting asks for it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

@@ -36,7 +36,7 @@ ROUNDS_PART = 2
 """Further rounds of long jobs may use 1/ROUNDS_PART of the job slots."""
 
 LONGEST_SILENCE_SECONDS = 60.0
-"""Seconds without an answered claim after which the process is not ready; a short outage is tolerated."""
+"""Seconds without a claim that the database answered, after which the process is not ready."""
 
 FIRST_END_PAUSE_SECONDS, LONGEST_END_PAUSE_SECONDS = 0.2, 5.0
 """First and longest pause between tries to store a job's end."""

@@ -46,11 +46,11 @@ class RetentionMetrics(Protocol):
         ...
 
     def retention_failed(self, *, kind: str) -> None:
-        """Count a run in which a batch of this kind failed."""
+        """Count a run of the retention job in which a batch of this kind failed."""
         ...
 
     def retention_out_of_time(self, *, kind: str) -> None:
-        """Count a run that left rows of this kind for the next run."""
+        """Count a run of the job that left rows of this kind for its next run."""
         ...
 
 
@@ -58,8 +58,8 @@ class RetentionMetrics(Protocol):
 class RetentionConfig:
     """Retention periods: events of ended runs, idempotency keys, unused segments of summaries, records of failed jobs.
 
-    With `idempotency_keys_hours` 0 idempotency keys are kept forever. `budget_seconds` limits one run to two thirds of
-    the interval, so that runs do not overlap.
+    With `idempotency_keys_hours` 0 idempotency keys are kept forever. `budget_seconds` limits one run of the job to two
+    thirds of its interval, so that runs do not overlap.
     """
 
     run_events_hours: int = 24

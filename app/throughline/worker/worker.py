@@ -22,7 +22,10 @@ from throughline.worker.jobs import SideJobs
 
 POLL_SECONDS = 1.0
 LONGEST_SILENCE_SECONDS = 60.0
-"""Seconds without an answered claim after which the claim loop counts as stuck; longer than any statement's retries."""
+"""Seconds without a claim that the database answered, after which the claim loop counts as stuck.
+
+They are more than the retries of any statement take.
+"""
 
 CANCELS_KEPT = 256
 """Most announced cancels that are remembered, for runs that are being claimed when their cancel is announced."""
@@ -93,7 +96,7 @@ class Worker:
 
     @property
     def is_claiming(self) -> bool:
-        """Whether the claim loop is open and a claim was answered lately, for readiness.
+        """Whether the claim loop is open and the database answered a claim lately, for readiness.
 
         A loop without free slots need not claim.
         """
