@@ -100,7 +100,8 @@ _BY_ANSWER = {
 async def explain_connect(error: BaseException, address: Address) -> ThroughlineError:
     """Return the error for a failed attempt to connect to `address`. May connect once more to find the cause.
 
-    The error names host, port, setting, cause and remedy. Without a known cause it is the one of `explain`.
+    The error names host, port, setting, cause and remedy. Without a known cause it is the error of `explain`, to which
+    `located` adds the location.
     """
     cause, is_permanent = _refusal(error, address), True
     if not cause:
