@@ -22,7 +22,7 @@ def build_prompt_messages(
     summarized_count: int = 0,
     tool_instructions: str = "",
 ) -> Prompt:
-    """Return the prompt. `messages` must already contain the user's message.
+    """Return the prompt: the system message and `messages`, which must already contain the user's newest message.
 
     `summary` covers the first `summarized_count` messages of the session.
     """

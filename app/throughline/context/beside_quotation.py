@@ -7,7 +7,7 @@ MOST_CHARACTERS = 2_000
 """Longest quotation that is found."""
 
 MOST_MARKS = 20
-"""Most marks that are tried as the other end of a quotation, because each reads the text in between."""
+"""Most quotation marks that are tried as the other end of one quotation: for each, the text in between is read."""
 
 MOST_BETWEEN = 8
 """Most characters between a quotation and its citation: spaces and punctuation that ends no sentence."""
@@ -23,7 +23,7 @@ _OPENERS = {
     "\N{LEFT SINGLE QUOTATION MARK}": "\N{SINGLE LOW-9 QUOTATION MARK}",
     "\N{RIGHT SINGLE QUOTATION MARK}": "\N{LEFT SINGLE QUOTATION MARK}\N{SINGLE LOW-9 QUOTATION MARK}",
 }
-"""Marks that begin a quotation, by the mark that ends it: English, German, and the same for both."""
+"""For each closing quotation mark, the marks that may open the quotation: straight, English, German and guillemets."""
 
 _CLOSERS = {
     opener: "".join(closer for closer, openers in _OPENERS.items() if opener in openers)
@@ -33,9 +33,10 @@ _CLOSERS = {
 
 @dataclass(slots=True)
 class QuotationSearch:
-    """Search in one paragraph, citation by citation from its beginning; a quotation belongs to one of them only.
+    """Search for the quotations beside the citations of one paragraph, called for the citations in their order.
 
-    `masked` is the paragraph in its length without code: marks in code quote nothing.
+    A quotation is given to one citation only. `masked` is the paragraph with each character of code replaced, so that
+    quotation marks in code do not count.
     """
 
     paragraph: str
@@ -45,7 +46,8 @@ class QuotationSearch:
     def of(self, start: int, end: int, within: tuple[int, int]) -> str:
         """Return the quotation beside the citation in the range `start` to `end`, '' without one.
 
-        It lies in the range `within`, between the neighbouring citations. A preceding quotation comes first.
+        The quotation must lie in the range `within`, between the neighbouring citations. One before the citation is
+        preferred to one after it.
         """
         self._used = max(self._used, within[0])
         found = self._preceding(start) or self._following(end, within[1])
@@ -89,6 +91,6 @@ class QuotationSearch:
         return is_outside and is_tight and any(map(str.isalnum, self.paragraph[opened + 1 : closed]))
 
     def _is_next_ones(self, close: int) -> bool:
-        """Return whether the next citation stands directly behind the quotation."""
+        """Return whether another citation stands directly behind the quotation, which then belongs to that one."""
         behind = self.masked[close + 1 : close + 1 + MOST_BETWEEN]
         return behind.lstrip(_BEFORE_CITATION).startswith("[#")

@@ -65,7 +65,7 @@ def make_budget(policy: ContextPolicy, window_tokens: int) -> Budget:
 
 
 def check_fits(budget: Budget, system_tokens: int, tools_tokens: int, *, factor: float = 1.0) -> None:
-    """Raise PromptCannotFit if system prompt, tools and reserve leave no room for a conversation.
+    """Raise PromptCannotFit if system prompt, tools and reserve take more than MAX_FIXED_SHARE of the window.
 
     The counts are ours; multiplied by `factor` they are the model's.
     """
@@ -80,13 +80,19 @@ def check_fits(budget: Budget, system_tokens: int, tools_tokens: int, *, factor:
 
 
 def result_limit(policy: ContextPolicy, budget: Budget, *, factor: float) -> int:
-    """Return the most tokens, by our count, of a tool result that the view shows unshortened."""
+    """Return how many tokens, by our count, a tool may give one result: RESULT_SHARE of the budget.
+
+    It is less if outputs are shortened above a lower number of bytes.
+    """
     share = int(RESULT_SHARE * budget.budget_tokens / factor)
     return max(1, min(share, policy.prune.max_output_bytes // BYTES_PER_TOKEN))
 
 
 def summary_limit(policy: SummaryPolicy, budget: Budget) -> int:
-    """Return the most tokens that a summary may have: its own maximum, but never more than a share of the budget."""
+    """Return the most tokens of a summary, in the model's count: the policy's maximum or the default for the window.
+
+    It is never more than MAX_SUMMARY_SHARE of the budget.
+    """
     share = int(SUMMARY_SHARE * budget.window_tokens)
     most = policy.max_tokens or max(LEAST_SUMMARY_TOKENS, min(share, MOST_SUMMARY_TOKENS))
     return max(1, min(most, int(MAX_SUMMARY_SHARE * budget.budget_tokens)))

@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass, replace
 
 INITIAL_MARGIN = 0.15
-"""Margin for a model whose tokenizer is unknown, before it has reported any usage."""
+"""Share by which our counts are raised for a model with an unknown tokenizer, before it has reported any usage."""
 
 KNOWN_MARGIN = 0.03
-"""Margin for a model whose tokenizer is known: only the framing of messages can differ."""
+"""The same for a model whose tokenizer is known: only the framing of messages can differ from our count."""
 
 LEARNED_MARGIN = 0.02
 """Permanent margin above the learned ratio."""
@@ -58,9 +58,10 @@ STEP = INITIAL_MARGIN - KNOWN_MARGIN
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Learned facts about a model's counting: `ratio` is its count divided by ours.
+    """Learned facts about a model's token counting: `ratio` is its count divided by ours.
 
-    `learned_window` is the window that an error named.
+    `samples` is the number of usage reports and refusals that it was learned from. `learned_window` is the window that
+    an error named, None without such an error.
     """
 
     ratio: float
@@ -95,9 +96,10 @@ def learn_overflow(
 ) -> Calibration:
     """Return the calibration after the provider refused a prompt of `ours` tokens as too long.
 
-    `prompt_tokens` and `window_tokens` are the numbers in its error. The ratio always grows, so that the next prompt is
-    smaller whatever the error said. A window is accepted if it is plausible compared with `configured_window` and the
-    error's count of the prompt agrees with ours. A refusal never enlarges the learned window.
+    `prompt_tokens` and `window_tokens` are the numbers in its error, None if it names none. The ratio grows with each
+    refusal, up to HIGHEST_RATIO, so that the next prompt is smaller whatever the error said. A window is accepted if it
+    is plausible compared with `configured_window` and the error's count of the prompt agrees with ours. A refusal never
+    enlarges the learned window.
     """
     known = calibration or Calibration(ratio=1.0, samples=0)
     named = window_tokens if _agrees(known, ours, prompt_tokens) else None
@@ -111,13 +113,19 @@ def learn_overflow(
 
 
 def trusted_window(calibration: Calibration | None, configured_window: int) -> int:
-    """Return the window to use: the learned one if it is plausible, else the configured one."""
+    """Return the window to use: the learned one if it is smaller than the configured one but not implausibly small.
+
+    Otherwise it is the configured one.
+    """
     learned = None if calibration is None else calibration.learned_window
     return learned if learned is not None and _is_plausible(learned, configured_window) else configured_window
 
 
 def factor(calibration: Calibration | None, *, is_known_tokenizer: bool) -> float:
-    """Return the factor by which our counts are multiplied before they are compared with the model's window."""
+    """Return the factor by which our counts are multiplied before they are compared with the model's window.
+
+    It is the learned ratio plus a margin; before any usage was reported, 1 plus a margin.
+    """
     if calibration is None or calibration.samples == 0:
         return 1 + (KNOWN_MARGIN if is_known_tokenizer else INITIAL_MARGIN)
     return calibration.ratio * (1 + LEARNED_MARGIN + YOUNG_MARGIN / calibration.samples)

@@ -11,9 +11,11 @@ from throughline.domain.message import Message, Role
 
 @dataclass(frozen=True, slots=True)
 class CutTask:
-    """The stored messages after the cursor, and what a cut among them has to achieve. All tokens are our own count.
+    """The stored messages after the cursor (`rows`), and what a cut among them has to achieve, in our token counts.
 
     - `fixed_tokens`: the prompt without these messages and without the summary.
+    - `summary_tokens`: the present summary; `summary_limit`: the largest size of a new one.
+    - `min_recent`: how many of the newest messages stay.
     - `kept_elsewhere`: the number of messages that come after these, or stay shown whatever is cut.
     - `running`: how many of the rows, at the end, belong to the running turn.
     - `kept_rows`: indexes of rows that stay shown even if summarised: pins and the running turn's user message.
@@ -21,6 +23,7 @@ class CutTask:
     - `is_more_before`: whether further hidden rows exist that were not loaded.
     - `target_tokens`: the size to reach; None to cut as much as possible. A turn is then cut in its middle only if the
       prompt would otherwise keep more than `enough_tokens`.
+    - `may_cut_at_end`: whether all rows may be summarised, because a new user message follows them.
     """
 
     rows: Sequence[Message]
@@ -41,7 +44,10 @@ class CutTask:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A chosen cut: everything before `index` is to be summarised. The prompt then takes at most `tokens_after`."""
+    """A chosen cut: the rows before `index` are to be summarised, up to and including `through_position`.
+
+    The prompt then takes at most `tokens_after` by our count, which is `freed_tokens` fewer than now.
+    """
 
     index: int
     through_position: int
@@ -53,7 +59,7 @@ def choose_cut(task: CutTask) -> Cut | None:
     """Return the cut that reaches the target with the fewest messages summarised, or else the one that frees most.
 
     A cut at the start of a user turn is preferred; a turn is cut in its middle only if no such start reaches the
-    target. None if nothing can be cut.
+    target. Without a target it is the last start of a turn that may be cut. None if nothing can be cut.
     """
     points, sums = _legal_points(task), _sums(task)
     starts = [point for point in points if point.is_turn_start]
@@ -93,9 +99,10 @@ def least_tokens(task: CutTask) -> int:
 
 
 def cut_before(rows: Sequence[Message]) -> Cut:
-    """Return the earliest possible cut if older messages were not loaded: between those and the rows.
+    """Return the cut before the first loaded row, for a session with older messages that were not loaded.
 
-    Tool results at the start of the rows answer a call that was not loaded; they are cut off together with it.
+    Tool results at the start of the rows answer a call that was not loaded; they are cut off together with it. The
+    sizes of the cut are not computed, and 0.
     """
     index = next((index for index, row in enumerate(rows) if row.role is not Role.TOOL), 0)
     return Cut(index, rows[index].position - 1, tokens_after=0, freed_tokens=0)

@@ -21,7 +21,7 @@ from throughline.context.policy import ContextPolicy
 from throughline.context.view import View
 
 WORTHWHILE_SHARE = 0.05
-"""Share of the window that an automatic compaction has to free; otherwise the turn continues without it."""
+"""Share of the window that a compaction at the threshold has to free; otherwise the turn continues without it."""
 
 LEAST_MESSAGES, MESSAGES_PART = 4, 3
 """Least number of messages that a summary triggered by N messages covers: a third of N, and at least four.
@@ -33,7 +33,7 @@ TOKENS_SHARE = 2 / 3
 """Share of K that a summary triggered by K tokens has to cover: the messages that stay count again for the next."""
 
 HARDER_TARGET = 0.5
-"""Target after an overflow, as a share of the usual target."""
+"""Target after the provider refused a prompt as too long, as a share of the usual target."""
 
 
 def row_tokens(view: View) -> tuple[int, ...]:
@@ -47,7 +47,10 @@ def row_tokens(view: View) -> tuple[int, ...]:
 
 
 def minimum_tokens(view: View) -> int:
-    """Return our count of the smallest prompt: all that may be summarised is replaced by a summary of full size."""
+    """Return our count of the smallest prompt: all that may be summarised is replaced by a summary of full size.
+
+    Without automatic summaries, the summary in use keeps its size.
+    """
     task = _cut_task(view, row_tokens(view), CompactionTrigger.MANUAL)
     return least_tokens(
         task if is_summarising(view.context_input) else replace(task, summary_limit=task.summary_tokens)
@@ -62,7 +65,10 @@ def frame_tokens(context_input: ContextInput) -> int:
 
 
 def worthwhile_cut(view: View, trigger: CompactionTrigger) -> Cut | None:
-    """Return the cut that a compaction for `trigger` makes; None if it would free or replace too little."""
+    """Return the cut that a compaction for `trigger` makes; None if it would free or replace too little.
+
+    A cut that covers messages which are neither shown nor summarised is always worthwhile.
+    """
     context_input = view.context_input
     rows = row_tokens(view)
     task = _cut_task(view, rows, trigger)
@@ -76,7 +82,7 @@ def worthwhile_cut(view: View, trigger: CompactionTrigger) -> Cut | None:
 
 
 def background_cut(view: View) -> Cut | None:
-    """Return the cut for a summary written in the background: all but the newest messages."""
+    """Return the cut for a summary written in the background: all but the newest messages; None if there is no cut."""
     return choose_cut(_cut_task(view, row_tokens(view), CompactionTrigger.MANUAL))
 
 
@@ -92,7 +98,10 @@ def summary_tokens(view: View) -> int:
 
 
 def tokens_with_headroom(context_input: ContextInput) -> float:
-    """Return the largest prompt, in the model's tokens, that leaves some room below the threshold."""
+    """Return the largest prompt, in the model's tokens, after which no further compaction is expected soon.
+
+    It is the target, or AHEAD_SHARE of the window below the threshold if that is larger.
+    """
     return max(ahead_tokens(context_input), context_input.budget.target_tokens)
 
 

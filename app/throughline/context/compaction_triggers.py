@@ -16,7 +16,7 @@ It applies after a compaction that left little room, unless as much can be freed
 AHEAD_SHARE = 0.10
 """Share of the window that must remain below the threshold after a prepared summary is adopted.
 
-It is half of what writing a summary leaves: adopting one costs no turn any time, and the next is prepared at once.
+It is half of GROWTH_SHARE: adopting a summary costs a turn no time, and the next one is prepared at once.
 """
 
 SOFT_MARK_SHARE = 0.85
@@ -34,10 +34,11 @@ class CompactionTrigger(StrEnum):
 
 
 def due_triggers(context_input: ContextInput, raw_tokens: int) -> tuple[CompactionTrigger, ...]:
-    """Return the triggers that apply to a prompt of `raw_tokens` by our count, the strongest first.
+    """Return the triggers that apply to a prompt of `raw_tokens` by our count, the strongest first; () if none does.
 
-    Messages that are neither in the prompt nor in a summary count as the threshold. N and K are checked when a turn
-    begins, not in its tool loop: a summary that only they trigger waits for the end of the turn.
+    Messages that are neither in the prompt nor in a summary count as THRESHOLD. The limits of messages (N) and tokens
+    (K) are checked with `adopt: immediately` only. They are checked when a turn begins, not in its tool loop: a summary
+    that only they trigger waits for the end of the turn.
     """
     if _must_summarise_hidden(context_input):
         return (CompactionTrigger.THRESHOLD,)
@@ -55,7 +56,10 @@ def due_triggers(context_input: ContextInput, raw_tokens: int) -> tuple[Compacti
 
 
 def is_near_threshold(context_input: ContextInput, raw_tokens: int) -> bool:
-    """Return whether a summary should be ready soon: the prompt is near the threshold and nothing delays a summary."""
+    """Return whether the next summary should be prepared because the prompt is near the threshold.
+
+    False if the summary was just restored, or one was found not worth writing and little was said since.
+    """
     if _is_just_restored(context_input) or is_summary_skipped(context_input):
         return False
     return scale(raw_tokens, context_input.factor) > SOFT_MARK_SHARE * context_input.budget.threshold_tokens
@@ -108,7 +112,7 @@ def counted_from(context_input: ContextInput) -> int:
     """Return the position after which N messages and K tokens are counted.
 
     With `adopt: immediately` it is the end of the summary in use; else the end of the newest summary, prepared or in
-    use.
+    use. If a later summary was found not worth writing, it is the newest message at that time.
     """
     if context_input.policy.adopt is Adopt.IMMEDIATELY:
         return max(context_input.summary_through_position, context_input.view_state.skipped_through_position)
@@ -116,17 +120,26 @@ def counted_from(context_input: ContextInput) -> int:
 
 
 def messages_since_summary(context_input: ContextInput) -> int:
-    """Return the number of messages that N limits, including messages that are not loaded and the pending one."""
+    """Return how many messages followed the newest summary; the policy's limit N applies to this number.
+
+    It includes messages that are not loaded, and the user's message that is not stored yet.
+    """
     return _messages_since(context_input, counted_from(context_input))
 
 
 def tokens_since_summary(context_input: ContextInput) -> int:
-    """Return our count of the loaded messages that K limits, as they are stored, and of the pending one."""
+    """Return our count of the messages after the newest summary, as they are stored; the policy's limit K applies.
+
+    It includes the user's message that is not stored yet, but no message that is not loaded.
+    """
     return _tokens_since(context_input, counted_from(context_input))
 
 
 def has_grown(context_input: ContextInput, raw_tokens: int) -> bool:
-    """Return whether the prompt has grown by GROWTH_SHARE since the last compaction, or had enough room after it."""
+    """Return whether the prompt has grown by GROWTH_SHARE since the last compaction, or had enough room after it.
+
+    True if there was no compaction yet.
+    """
     before = context_input.view_state.compacted_to_tokens
     if before is None or scale(before, context_input.factor) <= ahead_tokens(context_input):
         return True
@@ -134,7 +147,7 @@ def has_grown(context_input: ContextInput, raw_tokens: int) -> bool:
 
 
 def is_summary_skipped(context_input: ContextInput) -> bool:
-    """Return whether too few tokens were added since a summary was found not worth writing."""
+    """Return whether a summary was found not worth writing and too few tokens were added since."""
     skipped = context_input.view_state.skipped_through_position
     return skipped > 0 and not _has_grown_since(context_input, skipped)
 

@@ -59,7 +59,7 @@ class ContextInput:
 
     @property
     def current(self) -> Message | None:
-        """The stored user message of the running turn."""
+        """The stored user message of the running turn; None between turns and before the message is stored."""
         return next((message for message in self.own if message.role is Role.USER), None)
 
     @property

@@ -25,7 +25,7 @@ class NextAction(StrEnum):
 
 
 class FiringGauge(StrEnum):
-    """Which of the three limits the next message will exceed."""
+    """The limit that makes the next action due: N messages, K tokens, or the size of the prompt in the window."""
 
     MESSAGES = "messages"
     TOKENS = "tokens"
@@ -36,7 +36,7 @@ class FiringGauge(StrEnum):
 class SummariserReport:
     """The model tried first for a summary, and its circuit breaker's state: `closed`, `open` or `half_open`.
 
-    `retry_after_seconds` says how long it stays open.
+    `retry_after_seconds` says how long the circuit breaker stays open.
     """
 
     model: str
@@ -46,7 +46,7 @@ class SummariserReport:
 
 @dataclass(frozen=True, slots=True)
 class SummaryFailure:
-    """Why the last attempt at a summary failed; it is cleared once a later one succeeds."""
+    """Why the last attempt at a summary failed, and when; it is cleared once a later attempt succeeds."""
 
     reason: str
     failed_at: datetime
@@ -66,7 +66,11 @@ class SummaryFacts:
 
 @dataclass(frozen=True, slots=True)
 class SummaryReport:
-    """One summary as the report shows it."""
+    """One summary, adopted or prepared, as the report shows it.
+
+    `through_position` is the last message that it covers. `through_id` is that message's id, None for a prepared
+    summary.
+    """
 
     messages_summarized: int
     token_count: int

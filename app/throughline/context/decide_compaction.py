@@ -1,6 +1,6 @@
 """The decision about compaction: none, adopt the prepared summary, write one now, or write one in the background.
 
-`plan` makes it before every model call; the code that carries it out only reads the decision's action.
+`plan_context` makes it before every model call; the code that carries it out only reads the decision's action.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class CompactionAction(Enum):
 class CompactionAllowance:
     """What a turn may still do about summaries.
 
-    `may_write`: it may write one while the user waits. `is_cancelled`: the agent's hook has cancelled a compaction.
+    `may_write`: it may write one while the user waits. `is_cancelled`: the operator's hook has cancelled a compaction.
     """
 
     may_write: bool = True
@@ -61,11 +61,12 @@ class CompactionAllowance:
 
 @dataclass(frozen=True, slots=True)
 class CompactionDecision:
-    """What is done now, its trigger, and the messages that the new summary will cover.
+    """What is done now about a new summary, its trigger, and the messages that it will cover.
 
-    `trigger` is None if no new summary is due now; a summary written ahead of need has none. `to_summarise` follows the
-    cursor without a gap. With `must_load_first` it is empty: the messages to summarise first lie between the cursor and
-    the loaded rows.
+    `trigger` is None if no new summary is due now, or if one is written ahead of need. `through_position` is the last
+    message it will cover. `to_summarise` holds the messages to write it from, which follow the cursor without a gap; it
+    is empty if a prepared summary is adopted. With `must_load_first` it is empty, too: the messages to summarise first
+    lie between the cursor and the loaded rows.
     """
 
     action: CompactionAction = CompactionAction.NONE
@@ -88,7 +89,8 @@ def decide_compaction(
 ) -> CompactionDecision:
     """Return the decision for the first of `triggers` for which a new summary is possible and worthwhile.
 
-    A manual trigger works for every agent, the others only for agents that summarise automatically.
+    A manual trigger works for every agent, the others only for agents that summarise automatically. The action is NONE
+    if `allowance` forbids it, or if no trigger leads to a summary.
     """
     for trigger in triggers:
         if trigger is CompactionTrigger.MANUAL or is_summarising(view.context_input):

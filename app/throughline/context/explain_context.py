@@ -53,7 +53,7 @@ def explain_context(context_input: ContextInput, facts: SummaryFacts) -> Context
 
 
 def report_turn_end(context_input: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
-    """Return the report at a turn's end and whether a summary is due, both from one plan."""
+    """Return the report at a turn's end, and whether a summary should now be written in the background."""
     plan = next_plan(context_input)
     return _report(plan, facts), plan.is_summary_due
 

@@ -27,9 +27,9 @@ GAP_WINDOWS = 1.0
 """If older messages were not loaded, the view begins within this many windows, so that its edge rarely moves."""
 
 SHARE_EACH = 0.25
-"""Most that one message counts in that measure, as a share of the window: it can be shown shortened.
+"""Most tokens that one message adds when GAP_WINDOWS is filled, as a share of the window.
 
-The query that loads messages uses the same limit.
+A larger message can be shown shortened. The query that loads messages uses the same limit.
 """
 
 
@@ -54,7 +54,7 @@ class FittedPrompt:
 
     @property
     def shown(self) -> tuple[ShownMessage, ...]:
-        """The form in which every loaded message appears in this prompt."""
+        """How every loaded message appears in this prompt: whole, pruned, truncated, folded, summarised or left out."""
         return list_variants(self.view)
 
     @property

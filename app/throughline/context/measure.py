@@ -55,7 +55,7 @@ def count_message(message: NewMessage | Message | PromptMessage, count: Count) -
 
 
 def tokens_of(message: NewMessage | Message, counter_name: str, count: Count) -> int:
-    """Return the stored count of a message, or a new count if another counter made the stored one."""
+    """Return the stored count of a message; a new count if none is stored or another counter made it."""
     if message.counter == counter_name and message.token_count > 0:
         return message.token_count
     return count_message(message, count)

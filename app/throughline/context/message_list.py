@@ -37,16 +37,20 @@ def pinned_positions(context_input: ContextInput) -> frozenset[int]:
 
 
 def hidden_through(context_input: ContextInput, state: ViewState) -> int:
-    """Return the position up to which unpinned messages after the cursor are hidden: trimmed, or not loaded."""
+    """Return the position up to which unpinned messages after the cursor are hidden, because trimmed or not loaded.
+
+    It is at most the cursor (or 0) if none is hidden.
+    """
     rows = context_input.rows
     not_loaded = rows[0].position - 1 if rows and context_input.has_gap else 0
     return max(state.trimmed_through_position, not_loaded)
 
 
 class MessageList:
-    """Builder of the messages and counts of a prompt, in order.
+    """Builder of the messages of a prompt and their token counts, in order.
 
-    The order is: messages kept from before the edge, a note about hidden ones, the rest, the pending user message.
+    The order is: pinned messages among the hidden ones, a note about the hidden ones, the other messages, and the
+    user's message that is not stored yet.
     """
 
     def __init__(self, context_input: ContextInput, state: ViewState, pinned: frozenset[int]) -> None:

@@ -65,7 +65,10 @@ class ShownMessage:
 
 
 def list_variants(view: View) -> tuple[ShownMessage, ...]:
-    """Return the form of every loaded message, in the order of positions; all before the cursor are summarised."""
+    """Return how each loaded message appears in the prompt, in the order of positions.
+
+    Of the messages up to the cursor, only pins and the running turn's user message are listed.
+    """
     by_position = {
         message.position: (message, tokens)
         for message, tokens in zip(view.messages, view.counts, strict=True)

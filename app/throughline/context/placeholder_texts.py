@@ -35,7 +35,7 @@ def left_out_note(first: int, last: int, number: int, recall: RecallHints) -> st
 
 
 def fold_note(first: int, last: int, recall: RecallHints) -> str:
-    """Return the note for a sequence of tool calls and their results."""
+    """Return the note that stands for the messages `first` to `last`: tool calls and their results."""
     return (
         f"[Steps {span(first, last)} of this turn are folded: {last - first + 1} messages, tool calls and their "
         f"results.{recall.for_span(first, last)}]"

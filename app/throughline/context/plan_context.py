@@ -28,9 +28,9 @@ from throughline.context.view_state import NEW_VIEW, ViewState, after_compaction
 from throughline.domain.message import Message
 
 FACTOR_BAND = 0.01
-"""How far the learned factor may be below the factor in force before it replaces it.
+"""How far, as a share, the learned factor may fall below the factor in use before it replaces that one.
 
-If it is above, it does so at once.
+A learned factor above the one in use replaces it at once.
 """
 
 
@@ -38,9 +38,9 @@ If it is above, it does so at once.
 class ContextPlan:
     """What is to be done before the model is called.
 
-    `tokens_before` and `tokens` are the prompt before and after pruning, in the model's tokens; `raw_tokens` is the
-    latter by our count. `opened` is the view before any stage and `view` the view after them; `fired` names the stages
-    that ran.
+    `tokens_before` and `tokens` are the prompt before and after the stages, in the model's tokens; `raw_tokens` is the
+    latter by our count. `initial_view` is the view before any stage and `view` the view after them; `fired` names the
+    stages that ran.
     """
 
     tokens_before: int
@@ -125,8 +125,9 @@ def with_effective_state(context_input: ContextInput) -> ContextInput:
 def backlog(messages: Sequence[Message], through_position: int | None = None) -> tuple[Message, ...]:
     """Return the messages of a page that can be summarised: all before the page's last legal cut.
 
-    It serves decisions with `must_load_first`. `messages` is the page that follows the cursor; `through_position` is
-    the plan's, beyond which nothing is returned. Empty if the page is one single group.
+    It is used if messages between the cursor and the loaded rows must be read first (`must_load_first`). `messages` is
+    the page that follows the cursor; nothing beyond `through_position`, the plan's, is returned. Empty if the page is
+    one single group.
     """
     points = cut_points(messages)
     if through_position is not None:

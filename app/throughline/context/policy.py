@@ -65,7 +65,10 @@ All three are sent to the summary model together and in full.
 SCORE = Range(ge=0, le=1)
 TOOL_OUTPUTS = Range(ge=0, le=1_000_000)
 MESSAGES = Range(ge=2, le=10_000)
-"""At least one exchange. More messages than any window holds are taken for a typing error."""
+"""Allowed range of a number of messages: at least one exchange.
+
+More messages than any window holds are taken for a typing error.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,16 @@ class SummaryPolicy:
     """The name of the environment variable with the API key for that server."""
 
     kind: SummaryKind = SummaryKind.HYBRID
-    """Hybrid, because a number or an instruction that is rewritten in each summary is lost sooner or later."""
+    """What a summary contains.
+
+    Hybrid by default, because a number or an instruction that is rewritten in each summary is lost sooner or later.
+    """
 
     shape: SummaryShape = SummaryShape.TIERED
-    """Tiered, because a fact is then rewritten only log4(n) times in n segments instead of n times."""
+    """How a summary grows.
+
+    Tiered by default, because a fact is then rewritten only log4(n) times in n segments instead of n times.
+    """
 
     style: str = ""
     """The tone of the summary, for example "terse"."""
@@ -194,7 +203,10 @@ class ContextPolicy:
     """All context settings of an agent, with the precedence (agent, setting, default) already applied."""
 
     strategy: Strategy = Strategy.SUMMARIZATION
-    """Summarization, because it alone keeps the content of old messages in the prompt."""
+    """How a conversation over its threshold is made smaller.
+
+    Summarization by default, because it alone keeps the content of old messages in the prompt.
+    """
 
     auto_summarize: bool = True
     """Whether summaries are written without a request. True by default, because nobody would make the request."""
@@ -228,9 +240,10 @@ class ContextPolicy:
     """
 
     adopt: Adopt = Adopt.AT_THRESHOLD
-    """At the threshold: before it, a summary would replace messages that still fit.
+    """When a summary replaces the messages that it covers.
 
-    That would lose their wording and invalidate the provider's prompt cache for nothing.
+    At the threshold by default: before it, a summary would replace messages that still fit. That would lose their
+    wording and invalidate the provider's prompt cache for nothing.
     """
 
     min_recent_messages: Annotated[int, Range(ge=1, le=10_000)] = 6

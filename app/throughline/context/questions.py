@@ -35,7 +35,7 @@ REQUESTS = frozenset(_REQUESTS.split())
 
 REQUESTS_FOR_SOMEBODY = frozenset({"tell", "show", "give", "look"})
 SOMEBODY = frozenset({"me", "us", "up"})
-"""Words that are requests only before a word of the second set: `show me`, `look up`."""
+"""Words that make a request of a word of REQUESTS_FOR_SOMEBODY before them: `show me`, `look up`."""
 
 POLITE = frozenset({"please", "and", "but", "so", "ok", "okay", "bitte", "und", "can", "could", "you", "kannst", "du"})
 """Words that may stand before a question or request."""

@@ -1,8 +1,8 @@
-"""Quotations from the history in a prompt: earlier messages that the user's message asks for and nothing else shows.
+"""Quotations in a prompt: earlier messages that the user's message asks for and the prompt does not show otherwise.
 
 They stand right before the user's message, so the prompt before them keeps its bytes. They are framed as a record, are
-limited to a share of the window, and are left out where the prompt has no room for them. The view state does not know
-them: they belong to one turn.
+limited to a share of the window, and are left out where the prompt has no room for them. They are not part of the view
+state, because they belong to one turn.
 """
 
 import re
@@ -29,7 +29,10 @@ RECORD_NOTE = (
 TITLE = "Earlier messages of this conversation that may answer the next message."
 MOST_QUOTED = 6
 FOUND = 5 * MOST_QUOTED
-"""Messages to search for: more than are quoted, to have what stands after the best one among them."""
+"""Number of search results to ask for.
+
+It is larger than the number of quotations, so that the user's messages shortly after the best result are among them.
+"""
 
 WINDOW_SHARE = 0.05
 MOST_TOKENS = 1_500
@@ -53,13 +56,16 @@ CORRECTED_WITHIN = 4
 
 OFTEN = 2
 LEAST_FULL_SCORE = 1.0
-"""Least score of a full answer: the words of a question with a lower one are all over the history."""
+"""Lower limit of the score with which the best message is compared, if that of all the question's words is lower.
+
+So low a score means that the question's words occur all over the history and identify no message.
+"""
 
 MOST_NAME_CHARACTERS = 80
 _HEAD_SIGNS = re.compile(r"[\[\]#]")
 _LINE_END = re.compile(rf"\r\n|[{LINE_ENDS}]")
 COMPARED_CHARACTERS = 2_000
-"""Characters at the beginning of two texts by which they are taken for equal."""
+"""Number of first characters of two texts that are compared; if they are the same, the texts are taken for equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ class Quotation:
 def choose_quotations(found: Found, asked: str = "") -> tuple[Quotation, ...]:
     """Return the messages worth quoting, best first; none if even the best has too few words of the query.
 
-    `asked` is the user's message. An earlier message with the same text is not quoted, and a message that was sent
-    several times before has no quotations: it asks about now. The user's messages right after the best one are quoted
+    `asked` is the user's message. An earlier message with the same text is not quoted. If that text was sent at least
+    OFTEN times before, nothing is quoted: it asks about now. The user's messages right after the best one are quoted
     too, because they may correct it. Equal texts are quoted once.
     """
     texts = [_folded(searched_text(hit.message)) for hit in found.hits]
@@ -102,7 +108,7 @@ def _folded(text: str) -> str:
 
 
 def _follows(message: Message, best: Message) -> bool:
-    """Whether a user may have corrected the best message there."""
+    """Return whether `message` is the user's and stands shortly after `best`, so that it may correct it."""
     is_near = message.session_id == best.session_id and 0 < message.position - best.position <= CORRECTED_WITHIN
     return is_near and message.role is Role.USER
 

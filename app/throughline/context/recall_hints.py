@@ -18,11 +18,11 @@ class RecallHints:
     summary: str = ""
 
     def for_output(self, position: int) -> str:
-        """Return the sentence on how to see the output at `position`, with a leading space."""
+        """Return the sentence on how to see the output at `position`, with a leading space; '' without such a tool."""
         return self.output.format(position=position)
 
     def for_span(self, first: int, last: int) -> str:
-        """Return the sentence on how to see the messages `first` to `last`, with a leading space."""
+        """Return the sentence on how to see messages `first` to `last`, with a leading space; '' without a tool."""
         return self.span.format(first=first, last=last)
 
 

@@ -19,7 +19,11 @@ OPENING = "[The conversation goes on from earlier messages.]"
 
 
 def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -> tuple[PromptMessage, ...]:
-    """Return the messages in a form that every provider accepts; order, positions and valid messages are kept."""
+    """Return the messages in a form that every provider accepts; positions and valid messages are kept.
+
+    Results move directly behind their calls, and a placeholder stands for a missing result. Results without a call and
+    empty answers are left out. `opening` is the user message put first if another role would be first.
+    """
     if is_valid(messages):
         return tuple(messages)
     used: dict[str, int] = {}
@@ -34,7 +38,7 @@ def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -
 def is_valid(messages: Sequence[PromptMessage]) -> bool:
     """Return whether a strict provider accepts the messages as they are.
 
-    One pass, fast for the usual case that it does.
+    The messages are read once; the usual case, in which all are valid, is fast.
     """
     if messages and messages[0].role is not Role.USER:
         return False

@@ -40,7 +40,10 @@ def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> Pro
 
 
 def cap_output(content: Content, max_bytes: int, position: int) -> Content:
-    """Return a tool's output with each of its texts in at most `max_bytes`; the same object if it is small enough."""
+    """Return a tool's output with each of its texts in at most `max_bytes`, plus the mark of an omission.
+
+    An output that is one short enough text is returned as the same object.
+    """
     label = f" of message #{position}"
     if isinstance(content, str):
         return cut_to_bytes(content, max_bytes, label)

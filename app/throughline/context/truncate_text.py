@@ -25,7 +25,7 @@ def truncate_middle(text: str, max_tokens: int, count: Callable[[str], int], lab
 
 
 def cut_middle(text: str, keep: int, label: str = "") -> str:
-    """Return the first and last characters of `text`, `keep` of them in all, around the mark."""
+    """Return the first and last characters of `text`, `keep` in all, around the mark; a shorter text unchanged."""
     if keep >= len(text):
         return text
     head = int(keep * HEAD_SHARE)
@@ -47,7 +47,7 @@ def cut_to_bytes(text: str, max_bytes: int, label: str = "") -> str:
 
 
 def mark(characters: int, label: str = "") -> str:
-    """Return the text that marks an omission."""
+    """Return the mark that stands for omitted characters and says how many they are."""
     return f"\n[… {characters:,} characters{label} left out …]\n"
 
 

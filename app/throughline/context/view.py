@@ -131,7 +131,7 @@ def _repaired(listing: MessageList) -> tuple[list[PromptMessage], list[int], Pro
 
 
 def _current_in(repaired: Sequence[PromptMessage], current: PromptMessage | None) -> PromptMessage | None:
-    """Return the user's current message among the repaired ones.
+    """Return the user's current message among the repaired ones; None between turns.
 
     Repairing may have given it a placeholder for an empty text; it is then found by its position.
     """

@@ -13,22 +13,26 @@ from throughline.domain.json_types import JsonObject, JsonValue
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """What has been done to the view. 0 (None, ()) everywhere: nothing yet.
+    """What the stages have done to a session's view. In a new view every field is empty: 0, None, '' or ().
 
-    `stage` names the stage that set it last, COMPACTED or one of the last stages. `model` is the calibration key of the
-    model the state was made for, `factor` the factor in force since the last stage. Tool outputs up to
-    `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole then. Of `truncations`
-    (position, tokens), ordered by position, each says in how many tokens the messages up to there are shown at most,
-    but for those that an earlier one reaches. Messages up to `trimmed_through_position`, and those in the `left_out`
-    ranges, are not shown; each range of `folded` is shown as one short text. Ranges are inclusive. The summary is shown
-    in at most `summary_to_tokens` (0: not at all), each pinned message in `pins_to_tokens`, and of the user's own texts
-    those in `user_cuts` (position, tokens) in so many tokens; PENDING is the position of the one that is not stored
-    yet. `without_notes`: there was no room even for the notes that stand for what is not shown; `without_pins`: nor for
-    pinned messages, cut as short as can be, which are treated as all others are. `compacted_to_tokens` is what the
-    prompt took, by our count, after the last compaction or stage of a strategy; `skipped_through_position` is the
-    newest message when a summary was last not worth writing. `restored_at_position` is the newest message when the
-    summary in use was restored, 0 where it was not. `summary_position` is the cursor of the summary that all this was
-    done beside, None where that was not noted.
+    - `stage`: the stage that set the state last, COMPACTED or one of the last stages.
+    - `model`: the calibration key of the model that the state was made for; `factor`: the factor in force since the
+      last stage.
+    - `pruned_through_position`: tool outputs up to it are shown as stubs. `keep_last`: how many were kept whole then.
+    - `truncations`: pairs (position, tokens) in the order of positions. Each limits the messages up to its position to
+      so many tokens, except those that an earlier pair covers.
+    - `trimmed_through_position`: messages up to it are not shown. `left_out`: further ranges of messages not shown.
+    - `folded`: ranges of messages, each shown as one short text. All ranges are inclusive.
+    - `summary_to_tokens`: most tokens in which the summary is shown, 0 if not at all, None if whole. `pins_to_tokens`:
+      the same for each pinned message.
+    - `user_cuts`: pairs (position, tokens) for the user's own texts that were cut; PENDING is the position of the text
+      that is not stored yet.
+    - `without_notes`: the notes that stand for hidden messages are left out, too.
+    - `without_pins`: pinned messages are treated like all others, because even cut they did not fit.
+    - `compacted_to_tokens`: the size of the prompt, by our count, after the last compaction or stage of a strategy.
+    - `skipped_through_position`: the newest message when a summary was last found not worth writing.
+    - `restored_at_position`: the newest message when the summary in use was restored, 0 if it was not.
+    - `summary_position`: the cursor of the summary that the state was made with, None if that was not noted.
     """
 
     stage: str = ""
@@ -51,25 +55,25 @@ class ViewState:
     restored_at_position: int = 0
 
     def is_left_out(self, position: int) -> bool:
-        """Whether the message there is not shown."""
+        """Return whether the message at `position` is hidden: trimmed or in a range of `left_out`."""
         if position <= self.trimmed_through_position:
             return True
         return range_at(self.left_out, position) is not None
 
     @property
     def truncated_through_position(self) -> int:
-        """The newest position that a truncation reaches, 0 where none was done."""
+        """The newest position that a truncation covers, 0 without one."""
         return self.truncations[-1][0] if self.truncations else 0
 
     def truncated_to(self, position: int) -> int | None:
-        """Return in how many tokens the message there is shown at most, None where it was not truncated."""
+        """Return the most tokens in which the message at `position` is shown; None if no truncation covers it."""
         index = bisect_left(self.truncations, (position, 0))
         return self.truncations[index][1] if index < len(self.truncations) else None
 
 
 NEW_VIEW = ViewState()
 PENDING = -1
-"""In place of a position: the user's message that is not stored yet."""
+"""Stands in place of a position for the user's message that is not stored yet."""
 
 COMPACTED = "compacted"
 
@@ -77,15 +81,15 @@ _PAIRS = ("truncations", "left_out", "folded", "user_cuts")
 
 
 def range_at(ranges: tuple[tuple[int, int], ...], position: int) -> tuple[int, int] | None:
-    """Return which of the ranges, ordered and apart from each other, holds the position."""
+    """Return the range that contains `position`, None if none does; `ranges` must be in order and must not overlap."""
     index = bisect_left(ranges, (position + 1, 0)) - 1
     return ranges[index] if index >= 0 and position <= ranges[index][1] else None
 
 
 def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
-    """Return the state once a further summary is in use and the prompt takes `tokens` (None where nobody measured).
+    """Return the state once a further summary is in use and the prompt takes `tokens` (None if that was not measured).
 
-    What was done to the old summary is over; what was done to messages that are still shown stays done.
+    Cuts of the old summary, of pins and of notes end. What was done to messages that are still shown stays.
     """
     return replace(
         state,
@@ -100,9 +104,9 @@ def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
 
 
 def truncated(state: ViewState, through: int, tokens: int) -> ViewState:
-    """Return the state that shows each message up to `through` in at most so many tokens.
+    """Return the state in which each message up to `through` is shown in at most `tokens`.
 
-    What was shown in fewer stays so; it says nothing of messages that came later.
+    A lower limit that was set before stays. Messages after `through` keep theirs.
     """
     pairs: list[tuple[int, int]] = []
     for end in sorted({through, *(end for end, _ in state.truncations)}):
@@ -115,7 +119,7 @@ def truncated(state: ViewState, through: int, tokens: int) -> ViewState:
 
 
 def view_state_json(state: ViewState) -> JsonObject:
-    """Return what is stored: only what differs from a new view."""
+    """Return the fields to store: only those that differ from a new view."""
     found: dict[str, JsonValue] = {}
     for field in fields(ViewState):
         value = getattr(state, field.name)
@@ -125,7 +129,7 @@ def view_state_json(state: ViewState) -> JsonObject:
 
 
 def view_state_from(stored: Mapping[str, JsonValue]) -> ViewState:
-    """Read a stored view state. What a newer version wrote and this one does not know is left aside."""
+    """Return the view state from its stored fields; fields that only a newer version of the service has are ignored."""
     stored = _from_older_version(stored)
     known = {field.name: stored[field.name] for field in fields(ViewState) if field.name in stored}
     for name in _PAIRS:

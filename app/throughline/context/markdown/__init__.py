@@ -1,1 +1,1 @@
-"""Code in Markdown: fenced blocks and spans. Found for Slack's Markdown and for citations."""
+"""Search of Markdown text for code, in fenced blocks and in spans; used for Slack's format and for citations."""

@@ -21,7 +21,7 @@ LONGEST_INFO = 40
 
 
 class Kind(Enum):
-    """The kind of a line."""
+    """The kind of a line: text outside of code, the opening or closing line of a code block, or code inside one."""
 
     TEXT = "text"
     OPENING = "opening"

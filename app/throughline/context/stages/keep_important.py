@@ -34,14 +34,20 @@ SCANNED_CHARACTERS = 4_000
 
 MOST_RANGES = 100
 LOADED_SHARE = 1.25
-"""The kept rows lie within this many windows; older ones would otherwise drop out of the loaded rows between stages."""
+"""Size in windows of the newest messages that the stage may keep; older ones are trimmed.
+
+Older messages might no longer be loaded for a later prompt, which would then change between stages.
+"""
 
 _WORD = re.compile(r"[\w./-]{5,}")
 _MARK = re.compile(r"\d|[_/.][\w./-]")
 
 
 def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
-    """Leave out messages that score below `min_score_threshold`, then more, lowest score first, down to the target."""
+    """Leave out messages that score below `min_score_threshold`, then more, lowest score first, down to the target.
+
+    The newest `min_recent_messages` stay. The view is returned unchanged if too little would be freed.
+    """
     groups = past_groups(view)
     candidates = groups[: droppable_count(groups, max(view.context_input.policy.min_recent_messages - 1, 1))]
     if not candidates:
@@ -75,7 +81,7 @@ def score_messages(context_input: ContextInput) -> dict[int, float]:
 
 
 def distinct_words(contents: Iterable[Content]) -> frozenset[str]:
-    """Return the words that likely name one specific thing: those with a digit, slash, dot or underscore."""
+    """Return the words that likely name one specific thing: five or more characters with a digit, slash, dot or `_`."""
     return frozenset(
         word
         for content in contents

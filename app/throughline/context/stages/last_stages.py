@@ -33,14 +33,18 @@ OVERSIZED_USER_SHARE = 0.5
 """Share of the limit to which a user's text that could never fit is cut first, to leave room for other messages."""
 
 SUMMARY_CAP_SHARE, SUMMARY_FLOOR_SHARE = 0.30, 0.15
-"""Shares of the limit for the summary: it is always cut to the cap, and down to the floor if that alone is enough."""
+"""Shares of the limit for a summary that is cut to make the prompt fit.
+
+It is cut as far as needed if the rest is at least the floor. If it had to be smaller, it is cut only to the cap.
+"""
 
 BIG_SHARE = 0.05
 BIG_TOKENS = 2000
 SMALLEST_SHOWN = 48
 """Bounds of a big message, which may be truncated.
 
-It takes more than BIG_SHARE of the limit; that bound is at most BIG_TOKENS and at least SMALLEST_SHOWN.
+It takes more than BIG_SHARE of the limit; that bound is at most BIG_TOKENS and at least SMALLEST_SHOWN. The latter is
+also the fewest tokens in which a cut message is still readable.
 """
 
 
@@ -97,13 +101,13 @@ def trim_oldest(view: View, goal: Goal) -> ViewState:
 
 
 def fold_all_steps(view: View, goal: Goal) -> ViewState:
-    """Fold every step of the running turn, including the newest."""
+    """Show one note in place of all tool calls and results of the running turn, including the newest."""
     del goal
     return with_fold(view, running_groups(view))
 
 
 def squeeze_messages(view: View, goal: Goal) -> ViewState:
-    """Cut all remaining messages to the shortest readable size.
+    """Cut all remaining messages, except the user's current text and pins, to the shortest readable size.
 
     The ids and names of calls cannot be cut; other messages are cut further to make up for them.
     """
@@ -153,9 +157,9 @@ def truncate_user_text_hard(view: View, goal: Goal) -> ViewState:
 
 
 def leave_out_pins(view: View, goal: Goal) -> ViewState:
-    """Leave out pinned messages like all others.
+    """Leave out pinned messages and all others before the user's text, and fold the running turn's steps.
 
-    The ids and names of their calls, which cannot be cut, take too many tokens.
+    It is needed if the ids and names of pinned tool calls, which cannot be cut, take too many tokens.
     """
     if not view.pinned:
         return view.state

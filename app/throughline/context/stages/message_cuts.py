@@ -65,9 +65,9 @@ def _level(view: View, sizes: Sequence[int], room: int, smallest: int) -> int:
 
 
 def spared_step_positions(view: View) -> frozenset[int]:
-    """Return the positions of the running turn's newest step.
+    """Return the positions of the newest tool calls and results of the running turn, which are not to be cut.
 
-    Empty if one of its messages is larger than a tool result may be.
+    Empty if one of these messages is larger than a tool result may be.
     """
     newest = frozenset(position for group in running_groups(view)[-1:] for position in positions_of([group]))
     most = (
@@ -80,7 +80,11 @@ def spared_step_positions(view: View) -> frozenset[int]:
 
 
 def with_rows_cut(view: View, goal_tokens: int, smallest: int, spared: frozenset[int] = frozenset()) -> ViewState:
-    """Return the state that cuts all messages above one level to it; messages that were cut shorter before stay so."""
+    """Return the state that cuts messages to one level of tokens, so that the prompt takes `goal_tokens` if possible.
+
+    The level is at least `smallest`. Pins, the user's current text and the positions `spared` are not cut. Messages
+    that were cut shorter before stay so.
+    """
     stored = frozenset(row.position for row in view.messages if row.position is not None) - spared
     sizes = _sizes(view, stored - view.pinned)
     level = _level(view, sizes, goal_tokens, smallest)

@@ -11,7 +11,7 @@ from throughline.context.view import View, show
 from throughline.domain.message import Role
 
 MARK_CAP = 0.95
-"""Upper limit of every stage's threshold, as a share of the budget."""
+"""Upper limit of the size above which tool outputs are pruned, as a share of the budget."""
 
 
 def prune(view: View) -> tuple[View, tuple[str, ...]]:
@@ -31,7 +31,7 @@ def prune(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def stage_mark(context_input: ContextInput, share: float) -> float:
-    """Return the number of tokens, in the model's count, above which a stage begins."""
+    """Return the number of tokens, in the model's count, above which a prune begins: `share` of the window at most."""
     return min(share * context_input.budget.window_tokens, MARK_CAP * context_input.budget.budget_tokens)
 
 

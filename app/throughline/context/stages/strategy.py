@@ -13,7 +13,7 @@ class ReductionStrategy(Protocol):
     """A strategy: takes a view over the threshold; returns a smaller one, and the names of the stages that ran."""
 
     def __call__(self, view: View, /) -> tuple[View, tuple[str, ...]]:
-        """Return the same view if nothing can be left out."""
+        """Return the smaller view and the stages' names; the same view and no names if nothing can be left out."""
 
 
 def leave_unchanged(view: View) -> tuple[View, tuple[str, ...]]:

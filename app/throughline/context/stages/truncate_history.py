@@ -18,7 +18,10 @@ LEAST_SHARE = 0.5
 
 
 def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
-    """Keep the newest `keep_recent` messages; if they leave too little room to grow, keep only what fits the target."""
+    """Keep the newest `keep_recent` messages; if they leave too little room to grow, keep only what fits the target.
+
+    The view is returned unchanged if too little would be freed.
+    """
     groups = past_groups(view)
     if not groups:
         return view, ()

@@ -50,7 +50,7 @@ NOTHING_KNOWN = Sources()
 
 @dataclass(frozen=True, slots=True)
 class CheckedSummary:
-    """The verdict, its reason ('' for an accepted one), and the text to store."""
+    """The verdict on a summary, the reason ('' if accepted), the text to store ('' unless accepted), and its tokens."""
 
     verdict: Verdict
     reason: str
@@ -65,6 +65,7 @@ def check_summary(
 
     - Rejected are texts that are no summary (a refusal, an error text), a copy of the record, and the unchanged
       existing summary.
+    - Skipped is a summary that is no smaller than what it would replace, unless it has fewer than SMALL_SUMMARY_TOKENS.
     - Removed are the model's preceding reasoning, and citations of positions that it never read.
     - The size is judged before cutting. A text above `max_tokens` is then cut at a boundary and marked.
 

@@ -1,4 +1,4 @@
-"""Facts from citations: a message that a summary cites alone is also kept in its own words.
+"""Facts from citations: if a line of a summary cites one message alone, the sentence it restates is also kept verbatim.
 
 A model that writes "Ana must not have penicillin [#12]" shows that message 12 matters, even if it does not name it
 below `KEEP:`.
@@ -29,8 +29,9 @@ _KINDS = {"decisions": FactKind.DECISION, "open": FactKind.OPEN_QUESTION, "inten
 
 
 def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return the cited sentence for each line of a summary that cites exactly one user message.
+    """Return the restated sentence for each line of a summary that cites exactly one user message.
 
+    It is the sentence of that message which shares most words with the line; none if that is less than LEAST_SHARED.
     `lines` are the lines below `KEEP:`. If one of them names the same sentence, it determines the fact's kind and
     subject.
     """

@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"\d{1,4}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A request to a model: of the `listed` facts, numbered from 1, at most `most` that matter."""
+    """A request to a model to choose, from the `listed` facts, numbered from 1, at most `most` that matter."""
 
     listed: tuple[KeptFact, ...]
     most: int
@@ -93,7 +93,7 @@ def choice_of(facts: Sequence[KeptFact], room_tokens: int, count: Count, most_li
 def counted(facts: Sequence[KeptFact], choice: Choice, answer: str) -> tuple[KeptFact, ...]:
     """Return the facts with the model's choice counted for or against each listed one.
 
-    An answer with too few numbers counts for and against none.
+    An answer with too few numbers counts for and against none. The listed facts are marked as judged in any case.
     """
     numbers = dict.fromkeys(int(number) for number in _NUMBER.findall(without_thinking(answer)))
     chosen = {number for number in list(numbers)[: choice.most] if 1 <= number <= len(choice.listed)}

@@ -32,10 +32,10 @@ MAX_INSTRUCTIONS = 200
 
 
 def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return one list by position, in which each fact stands once per subject and knows what replaced it.
+    """Return one list by position, in which each fact stands once per subject with the position of what replaced it.
 
-    `MAX_FACTS` and `MAX_INSTRUCTIONS` limit it: replaced facts are dropped first, then the lowest scores, then the
-    oldest.
+    At most MAX_FACTS are kept: replaced facts are dropped first, then the lowest scores, then the oldest. Of the
+    instructions the newest MAX_INSTRUCTIONS are kept.
     """
     current = _Current()
     for fact in _without_parts(_each_once((*old, *new))):
@@ -47,9 +47,10 @@ def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[
 
 
 def without_subjects(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return the facts without subjects, for a summary that covers messages from which no facts were kept.
+    """Return the facts, except instructions, without their subjects.
 
-    Whether such facts still hold is unknown.
+    It is used if a summary covers messages from which no facts were kept: whether earlier facts still hold is then
+    unknown.
     """
     return tuple(fact if fact.kind is FactKind.INSTRUCTION else replace(fact, subject="") for fact in facts)
 

@@ -75,9 +75,10 @@ def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) ->
 
 
 def fact_line(fact: KeptFact, later: int = 0) -> str:
-    """Return the line for a fact: text, position, speaker unless a user, and subject unless the text names it.
+    """Return the line for a fact: its text, position and speaker, and its subject unless the text names it.
 
-    `later` is the position of a later statement that may concern the same subject, 0 for none.
+    The speaker of a user's fact is the author's name, if known. `later` is the position of a later statement that may
+    concern the same subject, 0 for none.
     """
     see = f"; later: #{later}" if later and _is_tracked(fact) and not fact.replaced_by else ""
     may_be_outdated = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)

@@ -32,7 +32,7 @@ class MergeTask:
 def segment_tokens(segments: Sequence[Segment], narrative_tokens: int, free_tokens: int) -> int:
     """Return the most tokens of the text of the next segment that is made from messages.
 
-    It is the segment's share of `narrative_tokens`, or as large a share of what the other segments leave of
+    It is the segment's share of `narrative_tokens`, or, if more, a third of what the other segments leave of
     `free_tokens`.
     """
     node = _node_tokens(max((segment.level for segment in segments), default=0), narrative_tokens)

@@ -91,7 +91,10 @@ def _opening(left_out: Sequence[Segment]) -> str:
 
 
 def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
-    """Return the text up to the last paragraph, line or sentence that fits together with the mark."""
+    """Return the text up to the last paragraph, line or sentence that fits with the mark; a short text unchanged.
+
+    If not even the first of them fits, the middle of the text is cut.
+    """
     if count(text) <= max_tokens:
         return text
     ends = [match.start() for match in _BOUNDARY.finditer(text)]
