@@ -1,4 +1,4 @@
-"""ChatAnthropic that tolerates invalid usage numbers, so that they do not cost the answer.
+"""LangChain's ChatAnthropic, changed so that invalid usage numbers in a stream do not make the answer fail.
 
 Imported only if such a model is used, because the provider package is optional.
 """

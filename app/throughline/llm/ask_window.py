@@ -1,4 +1,4 @@
-"""Question to a model's server about the model's window, sent to the address and with the key of the model's calls.
+"""Request to a model's server for the model's context window, with the address and key of the model's calls.
 
 The registry of chat models names the server; providers' own servers are not asked. The answers are read by
 `server_windows.py`.
@@ -48,10 +48,10 @@ class ModelServer:
 
 
 async def ask_window(server: ModelServer, *, seconds: float = TOTAL_SECONDS) -> ServerWindow | None:
-    """Return the window that the server reports for the model, None if it says nothing or does not answer in time.
+    """Return the window that the server reports for the model, None if it reports none or does not answer in time.
 
-    The list of models is asked for first. If it names no window, the routes that each server alone has are asked
-    together. No redirect is followed, so that the key reaches no other address.
+    The list of models is requested first. If it names no window, the routes that only llama.cpp, LM Studio, LiteLLM or
+    Ollama have are requested together. No redirect is followed, so that the key reaches no other address.
     """
     headers = {"authorization": f"Bearer {server.api_key}"} if server.api_key else {}
     hooks = {"request": [ask_uncompressed]}
@@ -77,7 +77,10 @@ class _Question:
     server: ModelServer
 
     async def ask(self) -> ServerWindow | None:
-        """Return the window. Raises httpx.HTTPError if the server is down, and then leaves its other routes alone."""
+        """Return the window, None if no route names one.
+
+        Raises httpx.HTTPError if the server cannot be reached; its other routes are then not requested.
+        """
         model, root = self.server.model, self.server.root
         listed = listed_window(await self._read(f"{self.server.base_url.rstrip('/')}/models"), model)
         if listed is not None:

@@ -85,7 +85,10 @@ class AnswerAssembly:
     _call_characters: int = 0
 
     def add(self, chunk: AIMessageChunk) -> str:
-        """Add a chunk and return its text for the reader, cleaned."""
+        """Add a chunk and return its text, with characters that cannot be stored replaced.
+
+        Raises AnswerTooLong if the tool calls exceed their limits.
+        """
         metadata = chunk.response_metadata
         self.finish_reason = _finish_reason(metadata) or self.finish_reason
         self.refused = self.refused or _is_refusal(chunk)
@@ -98,8 +101,8 @@ class AnswerAssembly:
     def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
         """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow if it is not a complete one.
 
-        `taken_ids` are the tool call ids in the prompt. Some servers count from 0 again in every answer, but two calls
-        of one conversation must never share an id.
+        `taken_ids` are the tool call ids in the prompt. A call with one of them gets a new id: some servers count from
+        0 in every answer. If the answer was cut off at its limit, calls with incomplete arguments are dropped.
         """
         reason = self.finish_reason.lower()
         self._check_reason(model, reason)

@@ -43,8 +43,9 @@ Mistral's; Google's.
 class ResponseBounds:
     """Limits of one response. Bytes are counted as they arrive; compressed responses are refused.
 
-    `event_bytes` limits one event or line, which packages read as a whole: four times an answer, because JSON may be
-    longer. `lines` limits empty lines, which cost time and bring nothing. A longer error body is cut off.
+    `whole_bytes` limits the whole body. `event_bytes` limits one event or line, which packages read as a whole: four
+    times an answer, because JSON may be longer. `lines` limits the number of lines, because empty ones cost time. An
+    error's body is cut off after `error_bytes`.
     """
 
     whole_bytes: int = 64_000_000
@@ -57,7 +58,10 @@ CHAT_BOUNDS = ResponseBounds()
 
 
 class ResponseRefused(Exception):
-    """A response that is not read any further. Packages may wrap it; `kind` is our exception that it stands for."""
+    """Exception for a response that is not read any further. Packages may wrap it.
+
+    `kind` is the exception of this service that is raised in its place.
+    """
 
     def __init__(self, kind: type[ThroughlineError], detail: str) -> None:
         """Keep the exception class and the message, which does not name the model."""
@@ -91,7 +95,10 @@ async def ask_uncompressed(request: Any) -> None:  # noqa: ANN401  # httpx's req
 
 @dataclass(frozen=True, slots=True)
 class _Bounding:
-    """Hook that a client calls with each response before its body is read."""
+    """Hook that a client calls with each response before its body is read: it sets the limits on the body.
+
+    It refuses redirects to other servers and compressed answers.
+    """
 
     bounds: ResponseBounds
 

@@ -39,7 +39,7 @@ from throughline.llm.translate_messages import to_langchain, to_tools
 from throughline.llm.usage_check import checked_usage
 
 CHARACTERS_PER_TOKEN = 4
-"""Low estimate, used only to judge whether a refused prompt was nearly full."""
+"""Characters assumed per token; the low estimate is used only to judge whether a refused prompt was nearly full."""
 
 MOST_CHUNKS = 200_000
 """Most chunks of one answer. The longest answers have 128,000 tokens; some providers send each in its own chunk."""
@@ -99,7 +99,10 @@ class LangChainChatModel:
 
     @property
     def calibration_key(self) -> str:
-        """The name, with its server's address if it has one: two servers may count and limit differently."""
+        """The key under which token counts are calibrated: the name, and the configured address of the server if any.
+
+        Two servers may count and limit differently.
+        """
         return f"{self.name}@{self._traits.base_url}" if self._traits.base_url else self.name
 
     @property
@@ -118,7 +121,10 @@ class LangChainChatModel:
         return self._known_window.window
 
     async def ask_window(self) -> None:
-        """Ask the model's server for its window if that is due; only the first question is waited for."""
+        """Ask the model's server for the model's window if that is due; only the first question is waited for.
+
+        Nothing is done for a provider's own server.
+        """
         await self._known_window.refresh()
 
     @property
@@ -180,7 +186,7 @@ class LangChainChatModel:
             ) from error
 
     def _options(self, parameters: ModelParameters) -> dict[str, Any]:  # provider keyword arguments
-        """Return the parameters under their names in the LangChain class; one for tools is bound with them."""
+        """Return the parameters under their names in the LangChain class, without the one that goes with the tools."""
         names = self._traits.parameters
         options = {names[name]: value for name, value in parameters.given() if name != TOOLS_PARAMETER}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}

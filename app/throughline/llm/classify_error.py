@@ -1,7 +1,8 @@
 """Classification of provider errors: turns any exception of a provider's package into one of ours.
 
-A known refusal decides first, else the first rule that matches. The texts are ours: they may name the model, the status
-and the provider's code, but never the user's text, a key, or the provider's own message, which the error carries apart.
+A prompt that is too long is recognised first, then a known refusal; otherwise the first rule that matches decides. The
+texts are ours: they may name the model, the status and the provider's code. They never contain the user's text, a key,
+or the provider's own message, which the error carries apart.
 """
 
 import re
@@ -66,7 +67,10 @@ _SERVER_ERRORS = range(500, 600)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call that failed. Token counts are our own estimates, 0 if unknown. `sent` is not shown again."""
+    """The model call that failed. Token counts are our own estimates, 0 if unknown.
+
+    `sent` holds the texts and keys that must not appear in an error's message.
+    """
 
     model: str = "the model"
     prompt_tokens: int = 0

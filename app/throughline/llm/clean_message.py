@@ -1,7 +1,7 @@
-"""What a provider said about a failed call, fit for the log and for operators: bounded, on one line, without secrets.
+"""Cleaning of a provider's message about a failed call, for the log and for operators: short, one line, no secrets.
 
-Providers repeat parts of the request and of the key in their error messages. Both are taken out here.
-`classify_error.py` calls it for every failure of a provider.
+Providers repeat parts of the request and of the key in their error messages. Both are removed here. `classify_error.py`
+calls it for every failure of a provider.
 """
 
 import re
@@ -19,10 +19,13 @@ REMOVED = "…"
 """Stands in a cleaned message for each part that was taken out."""
 
 RUN_WORDS = 4
-"""Words in a row that a message and the request have in common, from which on they count as a repetition."""
+"""Number of consecutive words, the same in a message and in the request, that count as a repetition of the request."""
 
 SHORTEST_WORD = 6
-"""Length of a request's only word from which on it counts as a repetition: `no` and `thanks` are also others' words."""
+"""Least length at which a text of the request that is a single word counts as repeated.
+
+Shorter ones, such as `no` and `thanks`, occur in any message.
+"""
 
 SHORTEST_SECRET = 6
 SHORTEST_ID = 20
@@ -57,7 +60,10 @@ class Sent:
 
 
 def clean_message(said: str, sent: Sent) -> str:
-    """Return the provider's message on one line of at most MOST_CHARACTERS, '' if no word is left of it."""
+    """Return the provider's message on one line of at most MOST_CHARACTERS, '' if no word is left of it.
+
+    Keys, ids and addresses are removed from it, and so are parts that repeat the request.
+    """
     if not said:
         return ""
     text = _on_one_line(said[: _whole_tokens(said)])

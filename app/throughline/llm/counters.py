@@ -75,7 +75,7 @@ class LocalTokenizer(Protocol):
     """The part of a Hugging Face tokenizer that counting needs; its package is optional."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Sized:
-        """Encode a text."""
+        """Return the tokens of a text, with or without the model's special tokens."""
 
 
 @dataclass(frozen=True, slots=True)

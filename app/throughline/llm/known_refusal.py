@@ -40,5 +40,5 @@ class KnownRefusal:
 
 
 def seen(pattern: str) -> re.Pattern[str]:
-    """Return the expression of a pattern that is searched in answers, in upper or lower case."""
+    """Return `pattern` compiled so that it matches upper and lower case alike."""
     return re.compile(pattern, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Search of the tables of known refusals. `classify_error.py` asks it before its general rules."""
+"""Search of the tables of known refusals, which `classify_error.py` uses before its general rules."""
 
 from throughline.llm.known_refusal import KnownRefusal
 from throughline.llm.provider_error import Failure

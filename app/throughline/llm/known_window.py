@@ -1,4 +1,4 @@
-"""The window of one model as it is known now: from its server if that was asked, else by the model's name.
+"""The context window of one model as it is known now: from its server if that was asked, else by the model's name.
 
 The server is asked when the service starts, and again now and then, because it may be started later or differently.
 """
@@ -34,7 +34,7 @@ class KnownWindow:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`by_name` is the window until the server reports one; without `ask` it is never asked."""
+        """Start with the window `by_name`, valid until the server reports one; without `ask` no server is asked."""
         self._monotonic = monotonic
         self._model = model
         self._window = by_name
@@ -76,7 +76,10 @@ class KnownWindow:
         self._was_asked = True
 
     def _keep(self, answer: ServerWindow) -> None:
-        """Take the answer. An assumption does not replace an earlier report: the model was unloaded since then."""
+        """Store the window that the server answered.
+
+        An assumed window does not replace an earlier report: the model was only unloaded since then.
+        """
         before = self._window
         if answer.is_assumed and before.origin is WindowOrigin.SERVER:
             return

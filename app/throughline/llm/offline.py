@@ -26,9 +26,9 @@ from throughline.llm.offline_summary import summarise
 
 WORDS_PER_YIELD = 16
 TOKENS_PER_WORD = 2
-"""Tokens per word of a summary request's limit, which asks for half as many words as it allows tokens.
+"""Tokens that a summary may have for each word of the limit in its request.
 
-A longer summary would be cut and lose its end.
+A request names half as many words as it allows tokens. A longer summary would be cut and lose its end.
 """
 
 _MOST_WORDS = re.compile(rf"^{CLOSING_WORDS}, in at most (\d+) words", re.MULTILINE)
@@ -37,7 +37,7 @@ _COUNTER = TiktokenCounter()
 
 
 class OfflineModel:
-    """Implementation of ChatModel without any provider."""
+    """The ChatModel port without a provider: fixed rules make the answers and summaries from the prompt's text."""
 
     name = calibration_key = "offline"
     address = ""
@@ -49,7 +49,7 @@ class OfflineModel:
         self._is_warm = False
 
     async def ask_window(self) -> None:
-        """Ask nobody: there is no server."""
+        """Do nothing: there is no server to ask."""
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Take every parameter, so that an agent file can be tried without its provider; none has an effect."""

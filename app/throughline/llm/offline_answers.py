@@ -40,7 +40,7 @@ class Reply:
 def reply_to(prompt: Prompt, tools: Sequence[ToolSpec]) -> Reply:
     """Return the reply to the last message of the prompt; the same prompt always gets the same reply.
 
-    If the prompt does not contain the answer, it searches the history once, provided that `search_history` is offered.
+    If the prompt does not contain the answer and `search_history` is offered, the reply is one call of that tool.
     """
     asked = max((at for at, message in enumerate(prompt.messages) if message.role is Role.USER), default=0)
     message = text_of(prompt.messages[asked].content) if prompt.messages else ""

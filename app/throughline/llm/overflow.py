@@ -109,7 +109,7 @@ _PROMPT = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The provider's own numbers, None if it named no plausible one."""
+    """The window and the prompt's size that the provider's error named; None for a missing or implausible number."""
 
     window_tokens: int | None
     prompt_tokens: int | None

@@ -9,7 +9,7 @@ from throughline.llm.providers import ModelName
 
 @contextmanager
 def raised_as(translate: Callable[[Exception], ThroughlineError]) -> Generator[None]:
-    """Raise an exception of the block as the one that `translate` returns for it; our own exceptions pass unchanged."""
+    """Replace an exception of the `with` block by the one that `translate` returns for it; ours pass unchanged."""
     try:
         yield
     except ThroughlineError:

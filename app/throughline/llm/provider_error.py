@@ -49,10 +49,10 @@ _ECHO = re.compile(r"""(?<!\w)'[^']{16,}'(?!\w)|(?<!\w)"[^"]{16,}"(?!\w)|\binput
 class Failure:
     """A provider error in one shape. Missing strings are empty and missing numbers None.
 
-    `status` is the HTTP status, or the status that the error's type stands for if a stream failed after `200 OK`.
-    `kinds` are the class names of the error and its causes. `body` is the innermost error object. `has_echo`: a part of
-    `message` was removed because it may repeat the user's text. `connection` is what the HTTP client says of a
-    connection that could not be opened.
+    `status` is the HTTP status, or the status that the error's type stands for if a stream failed after `200 OK`; then
+    `in_stream` is set. `kinds` are the class names of the error and its causes. `body` is the innermost error object.
+    `has_echo`: a part of `message` was removed because it may repeat the user's text. `connection` is what the HTTP
+    client says of a connection that could not be opened, '' if it was opened.
     """
 
     status: int | None
@@ -68,7 +68,10 @@ class Failure:
 
 
 def read_failure(error: BaseException) -> Failure:
-    """Read the error and its causes; the first of them with a status or a body provides the values."""
+    """Return the error in one shape.
+
+    The values come from the first exception, of the error and its causes, that has a status or a body.
+    """
     chain = tuple(error_chain(error))
     carrier = next(filter(_says_something, chain), error)
     raw = _body_of(carrier)

@@ -1,4 +1,4 @@
-"""Refusals of hosted providers: OpenAI, Azure, Anthropic, Google and OpenRouter."""
+"""Table of known error answers of hosted providers: OpenAI, Azure, Anthropic, Google and OpenRouter."""
 
 from throughline.domain.errors import (
     ModelAuthenticationFailed,

@@ -198,7 +198,8 @@ class ModelName:
 def parse_model_name(name: str, base_url: str | None) -> ModelName:
     """Split `provider:model`, or infer the provider; with a `base_url` and no provider it is `openai`.
 
-    A colon that follows no known provider is part of the model's name (`qwen2.5:7b`). Raises SettingInvalid.
+    A colon that follows no known provider is part of the model's name (`qwen2.5:7b`). Raises SettingInvalid if the
+    provider cannot be inferred.
     """
     prefix, _, rest = name.partition(":")
     provider = PROVIDERS.get(prefix.replace("-", "_").lower())

@@ -65,7 +65,7 @@ def _provider_at(model: str, base_url: str) -> str:
 
 
 class ModelRegistry:
-    """Implementation of the Models port."""
+    """The Models port: creates each named chat model when it is first needed, and keeps it until `close`."""
 
     def __init__(self, config: ModelsConfig | None = None) -> None:
         """Keep the configuration; each model is created when it is first needed."""

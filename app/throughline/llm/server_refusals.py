@@ -1,4 +1,4 @@
-"""Refusals of servers that operators run themselves, of chat templates, and of addresses that are wrong."""
+"""Table of known error answers of servers that operators run themselves, of chat templates, and of wrong addresses."""
 
 from throughline.domain.errors import ModelInvalidRequest, ModelUnavailable
 from throughline.llm.known_refusal import KnownRefusal, seen

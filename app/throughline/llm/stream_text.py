@@ -7,7 +7,10 @@ from throughline.domain.text import clean_text
 
 @dataclass(slots=True)
 class StreamText:
-    """Joins the pieces of a text. The first half of a surrogate pair at a piece's end is kept for the next piece."""
+    """Joins the pieces of a streamed text and replaces characters that cannot be stored.
+
+    The first half of a surrogate pair at a piece's end is kept for the next piece.
+    """
 
     _held: str = ""
     _pieces: list[str] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 LangChain parses each piece, and all pieces at the end, as possibly incomplete JSON, by removing one character after the
 other. One piece of 100 kB that was no JSON blocked the event loop for minutes. LangChain has no option for it. Its
-result is not needed here: answer.py joins the raw pieces, and the tool parses its arguments once.
+result is not needed here: `assemble_answer.py` joins the raw pieces, and the tool parses its arguments once.
 """
 
 import json
