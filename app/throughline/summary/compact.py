@@ -1,4 +1,4 @@
-"""Compaction: writes a new summary, or takes the prepared one, and moves the session's cursor once.
+"""Compaction: writes a new summary or adopts the prepared one, and moves the session's cursor (last position covered).
 
 Turns call `compact` before a model call, and requests on demand call it too. `prepare` writes summaries ahead with the
 same class `SummaryWriting`.

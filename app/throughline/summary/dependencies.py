@@ -10,7 +10,10 @@ from throughline.prompting.ready_agent import PromptDependencies
 
 @dataclass(frozen=True, slots=True)
 class SummaryDependencies(PromptDependencies):
-    """Dependencies of preparing a prompt, and those of hooks and time limits."""
+    """Dependencies of preparing a prompt, and those of hooks and time limits.
+
+    `hanging_hooks` holds, by a hook's name, the calls that have not returned within their time.
+    """
 
     hooks: Hooks
     clock: Clock

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 async def ask_hook(
     dependencies: SummaryDependencies, name: str, event: PreCompact, *, limit_seconds: float
 ) -> Decision:
-    """Return the decision of the hook `name`, or to go on if it gives none within its share of `limit_seconds`.
+    """Return the decision of the hook `name`; to go on, if it gives none within its share of `limit_seconds`.
 
     After several failures in a row the hook is not called until a cool-down is over. While earlier calls of it still
     hang, it is not called either.

@@ -35,10 +35,10 @@ log = structlog.get_logger(__name__)
 
 
 async def prepare_next(dependencies: SummaryDependencies, session: Session) -> CompactionResult:
-    """Write the next summary if a trigger has fired, and store it as prepared. Raises no ThroughlineError.
+    """Write the next summary if one is due, and store it as prepared; return the outcome, also of a failure.
 
-    It holds no lease and moves no cursor, so that it does not disturb a running turn. If something fails, the part
-    written until then becomes the next summary.
+    No ThroughlineError is raised. The job holds no lease and moves no cursor, so that it does not disturb a running
+    turn. If something fails, the part written until then becomes the next summary.
     """
     try:
         task = await _task(dependencies, session)
@@ -57,7 +57,10 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
 
 
 async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bool:
-    """Return whether another summary is due beyond the prepared one. Raises NotFound, DatabaseUnavailable."""
+    """Return whether another summary is due after the newest one, prepared or adopted.
+
+    Raises NotFound, DatabaseUnavailable.
+    """
     return (await _plan_next(await _task(dependencies, session))).is_summary_due
 
 

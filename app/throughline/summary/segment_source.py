@@ -17,7 +17,7 @@ from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft
 
 MANY_CHARACTERS = 8_000
-"""Length from which facts are found in a thread: 48,000 characters take a quarter of a second."""
+"""Length of a text from which facts are searched in a worker thread: 48,000 characters take a quarter of a second."""
 
 
 @dataclass(frozen=True, slots=True)

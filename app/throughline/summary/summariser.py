@@ -58,13 +58,13 @@ ONLY_LINES = "The summary model named what to keep and wrote no summary."
 
 
 class NotWorthIt(PermanentError):
-    """The summary is no smaller than what it would replace. It is no failure."""
+    """Exception for a summary that is no smaller than what it would replace. It does not count as a failure."""
 
     code = "summary_not_worth_it"
 
 
 class SummaryRejected(PermanentError):
-    """The summary model's answer cannot serve as a summary."""
+    """Exception for an answer that cannot serve as a summary, and for instructions that no model has room for."""
 
     code = "summary_rejected"
 
@@ -122,7 +122,10 @@ class Summariser:
 
     @property
     def keep_tokens(self) -> int:
-        """The tokens of an answer for lines below its summary; 0 if the window is too small to request them."""
+        """The tokens of an answer for lines below its summary that name facts.
+
+        0 if no such lines are requested: the window is too small, or the policy wants the narrative alone.
+        """
         is_asked = self.policy.kind is SummaryKind.HYBRID and self.window_tokens >= LEAST_WINDOW
         return min(KEEP_TOKENS, self.window_tokens // SMALL_WINDOW_PARTS) if is_asked else 0
 
@@ -172,7 +175,10 @@ class Written:
 
 
 async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: Summariser) -> tuple[Message, ...]:
-    """Return the first messages of `rest` that fit, or the first group shortened to fit."""
+    """Return the first messages of `rest`, for one segment, in at most `room_tokens`.
+
+    A first group that alone is larger is shortened to fit.
+    """
     count, most = summariser.count, summariser.policy.chunk_messages
 
     def choose() -> tuple[Message, ...]:
@@ -220,7 +226,7 @@ async def check_answer(
 ) -> CheckedSummary:
     """Return the answer in the form to store; large ones are checked in a thread.
 
-    Raises SummaryRejected for an unusable answer, NotWorthIt for one that is too large.
+    Raises SummaryRejected for an unusable answer, NotWorthIt for one that is no smaller than what it would replace.
     """
     check = partial(
         check_summary,
@@ -259,8 +265,8 @@ async def find_summarisers(
 ) -> tuple[Summariser, ...]:
     """Return the agent's summary model (or the setting's, if the agent names none), then the agent's own model.
 
-    An unavailable summary model does not stop summaries: the agent's own model writes them. Raises SummaryRejected if
-    the instructions take too much of every model's window.
+    An unavailable summary model does not stop summaries: the agent's own model writes them. A model is left out if the
+    instructions take more than INSTRUCTION_SHARE of its window. Raises SummaryRejected if that leaves none.
     """
     policy = agent.definition.context.summary
     all_instructions = "\n".join(part for part in (policy.instructions, instructions) if part)

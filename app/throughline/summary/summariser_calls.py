@@ -59,13 +59,13 @@ log = structlog.get_logger(__name__)
 
 
 class CircuitOpen(ModelUnavailable):
-    """Raised without a call: the summary model failed several times in a row, and its cool-down is not over."""
+    """Error without a call: the summary model failed several times in a row, and its cool-down is not over."""
 
     code = "circuit_open"
 
 
 class SummaryTimedOut(ModelUnavailable):
-    """Raised if the summary model did not answer within its share of the compaction's time limit."""
+    """Error of a summary model that did not answer within its share of the compaction's time limit."""
 
     code = "timeout"
 
@@ -170,7 +170,7 @@ class SummariserCalls:
         self.unsaved = None
 
     def count_unused(self, reason: str) -> None:
-        """Count all answers as unused."""
+        """Count the tokens of all stored answers as unused in the metrics; `reason` is why no summary uses them."""
         for written in self.kept:
             self._count_unused(written, reason)
         self.kept.clear()

@@ -1,4 +1,4 @@
-"""Summary of messages that belong to no session: window after window, nothing is stored.
+"""Summary of messages that belong to no session, read in parts that fit the model's window. Nothing is stored.
 
 The Python client uses it.
 """
@@ -19,10 +19,11 @@ Chunk = tuple[Message, ...]
 
 
 async def summarize_transcript(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> str:
-    """Return one checked text for `existing_summary` and `messages` together, extended window by window.
+    """Return one checked text for `existing_summary` and `messages` together.
 
-    A failed or unusable answer is requested once more. Raises InvalidInput if the summary model's window has no room
-    for messages, SummaryRejected, NotWorthIt, and the ModelRejected and ModelUnavailable families.
+    The messages are read in parts; each call extends the text of the call before. A failed or unusable answer is
+    requested once more. Raises InvalidInput if the summary model's window has no room for messages, SummaryRejected,
+    NotWorthIt, and the ModelRejected and ModelUnavailable families.
     """
     text, count = existing_summary, summariser.count
     replaced = await run_off_loop_if_large(len(text), partial(count, text))

@@ -118,7 +118,7 @@ class Draft:
         )
 
     def adopted(self, assignment: Assignment, count: Count) -> Session:
-        """Return the session as it will be once this draft is adopted."""
+        """Return the session as it will be once this draft is adopted; unchanged if it covers no further message."""
         session = assignment.session
         if self.through_position <= session.summary_through_position:
             return session

@@ -148,7 +148,10 @@ class SegmentWriter:
         self.draft = replace(self.draft, kept_facts=chosen)
 
     async def take(self, text: str, reached: Session, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
-        """Use `text` as the summary of all messages up to the cursor of `reached`; return False if it cannot serve."""
+        """Use `text` as the summary of all messages up to the cursor of `reached`; return False if it fails the checks.
+
+        `text` comes from the agent's hook. `facts` are kept beside it.
+        """
         limit, sources = await self._free_tokens(), Sources(reach=(1, reached.summary_through_position))
         check = partial(check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
         checked = await run_off_loop_if_large(len(text), partial(check, sources=sources))

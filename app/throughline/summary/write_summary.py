@@ -96,9 +96,10 @@ class SummaryWriting:
         )
 
     async def run(self) -> CompactionResult:
-        """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable.
+        """Write until all is read, the time is up or something fails; return why it ended.
 
-        Any error of a model's adapter or a counter becomes a failed result, so that no turn fails because of it.
+        The finished part is in `writer`. Any error of a model's adapter or a counter becomes a failed result, so that
+        no turn fails because of it. Raises LeaseLost, DatabaseUnavailable.
         """
         with ErrorBoundary(log.error, task="summary", lets_through=(ThroughlineError,), session_id=self._session_id):
             return await self._run()
@@ -171,7 +172,7 @@ class SummaryWriting:
     async def _take(self, writer: SegmentWriter, text: str) -> bool:
         """Use the hook's text for all messages to be read; facts are kept nevertheless.
 
-        Return False if it cannot serve.
+        Return False if there is no message to read, or the text fails the checks.
         """
         before = session = await writer.session()
         unsummarised, replaced = self._unsummarised(), 0
@@ -244,5 +245,8 @@ def unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, d
 
 
 def changed_meanwhile(task: Compaction, plan: ContextPlan) -> CompactionResult:
-    """Return the result of a compaction that lost to another change of the summary (a turn, a job, or on demand)."""
+    """Return the result of a compaction that was dropped because something else changed the summary first.
+
+    That is another turn, a side job, or a request on demand.
+    """
     return replace(unchanged(task, plan, CompactionOutcome.SKIPPED, CHANGED_MEANWHILE), is_stale=True)
