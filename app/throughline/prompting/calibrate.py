@@ -131,7 +131,7 @@ class CalibrationCache:
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     async def load(self, model: str) -> Calibration | None:
-        """Return the model's calibration, at most 30 s older than what other processes have stored."""
+        """Return the model's calibration, None without one. It is at most 30 s older than what is stored."""
         read_at, known = self._known.get(model, (float("-inf"), None))
         if self._clock.monotonic() - read_at < CACHED_SECONDS:
             return known

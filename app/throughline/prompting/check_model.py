@@ -35,9 +35,10 @@ NO_CALL = CheckedCall(0, Usage(), None, 0.0, 0, 0, "", ToolUse.NOT_CALLED)
 
 
 async def check_model(model: ChatModel, counter: TokenCounter, definition: AgentDefinition, clock: Clock) -> ModelCheck:
-    """Ask the model's server for the window, call the model once, and return what that showed.
+    """Ask the model's server for the window, call the model once, and return what was measured.
 
-    If the request with a tool is called invalid, the model is called again without one: the tool may be the reason.
+    If the call fails, the result holds the error's text. If the request with a tool is called invalid, the model is
+    called again without one: the tool may be the reason.
     """
     await model.ask_window()
     checked = CheckedModel(

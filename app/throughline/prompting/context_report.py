@@ -73,7 +73,7 @@ async def close_context(
 async def _facts_if_there(
     dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation
 ) -> SummaryFacts:
-    """Return the facts about summaries; if the database fails, those at hand.
+    """Return the facts about summaries; if the database fails, those that are known without it.
 
     A finished answer must not be lost because its report is incomplete.
     """

@@ -17,7 +17,7 @@ WINDOWS_LOADED = 2
 
 
 async def at_rest(dependencies: PromptDependencies, session: Session) -> tuple[ReadyAgent, Conversation]:
-    """Return agent and conversation of a session outside any turn."""
+    """Return agent and conversation of a session outside any turn. Raises NotFound if the agent no longer exists."""
     agent = await assemble_agent(dependencies, dependencies.agents.get(session.agent))
     conversation = await dependencies.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
     return agent, conversation
@@ -28,14 +28,14 @@ async def reload_conversation(
 ) -> Conversation:
     """Return the conversation as it is stored now, after another process has changed its summary during a turn.
 
-    The turn's knowledge of its own tool calls is kept.
+    `resumed_calls`, the calls that were open when the turn was resumed, are kept.
     """
     loaded = await messages.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
     return replace(loaded, resumed_calls=conversation.resumed_calls)
 
 
 def tokens_loaded(agent: ReadyAgent) -> int:
-    """Return the number of tokens of messages that a turn loads."""
+    """Return the most tokens of messages that a turn loads."""
     return WINDOWS_LOADED * agent.budget.window_tokens
 
 

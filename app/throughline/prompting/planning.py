@@ -103,7 +103,10 @@ async def plan_call(
 async def view_after(
     call: ModelCall, conversation: Conversation, plan: ContextPlan, done: CompactionResult | None
 ) -> View:
-    """Return the plan's view after the compaction `done`, or a new one if the summary under it has changed."""
+    """Return the view after the compaction `done`: a new one if a summary was adopted, else the plan's.
+
+    If the summary was not worth writing, the triggers count from the newest message on.
+    """
     if done is not None and done.is_not_worth_it:
         return waiting_for_growth(plan.view)
     if done is None or done.outcome is not CompactionOutcome.ADOPTED:

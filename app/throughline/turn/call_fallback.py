@@ -35,7 +35,8 @@ log = structlog.get_logger(__name__)
 async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
     """Return the result of `call` with the agent's model, or with its first fallback model that answers.
 
-    If none answers, raise the first model's error.
+    Fallback models are tried only if the agent's model is unavailable. If none answers, the first model's error is
+    raised.
     """
     if not agent.definition.fallback_models:
         return await call(agent, conversation)

@@ -101,7 +101,7 @@ def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> Non
 
 
 def reset_shown_text(turn: Turn) -> None:
-    """Tell readers to discard the text of the failed try."""
+    """Emit `AnswerReset`, so that readers discard the text of the failed try; nothing if they were sent none."""
     if turn.events.shown_text:
         turn.events.emit(AnswerReset(turn.attempt))
 

@@ -34,10 +34,11 @@ class SessionStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContextRequests:
-    """Handler of these requests. Every method raises NotFound for a session that the owner does not have.
+    """Handler of requests about a session's context: report, preview, summary on demand and pins.
 
-    `summary_slot` acquires one of the process's few slots for summaries on demand. It raises TurnLimitReached if no
-    slot is free, and SummaryLimitReached if the owner already uses its share of them.
+    Every method that takes a session raises NotFound if the owner does not have it. `summary_slot` acquires one of the
+    process's few slots for summaries on demand. It raises TurnLimitReached if no slot is free, and SummaryLimitReached
+    if the owner already uses its share of them.
     """
 
     dependencies: TurnDependencies
@@ -50,12 +51,15 @@ class ContextRequests:
         return await report_context(self.dependencies, await self.sessions.get(owner_id, session_id))
 
     async def report_with_quotations(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
-        """Return the report with what the newest turn's prompt quoted, for one statement more."""
+        """Return the report together with the earlier messages that the newest turn's prompt quoted.
+
+        It costs one SQL statement more than `report`.
+        """
         report = await self.report(owner_id, session_id)
         return replace(report, quoted=await self.dependencies.events.newest_quoted(session_id))
 
     async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
-        """Return the prompt that a turn with this message would send, with quotations, and the compaction it triggers.
+        """Return what the prompt of a turn with this message would show, and the compaction it would trigger.
 
         `content` None stands for an empty message.
         """

@@ -96,8 +96,8 @@ class Following:
     async def find_start(self, run: Run, last_seen: int) -> int | None:
         """Return the event number after which a reader continues that last saw `last_seen`.
 
-        None means that the reader has seen the last event. -1 means to start over: the number `last_seen` is not stored
-        (any more), so the numbering has restarted.
+        0 means to read from the first event. None means that the reader has seen the last event. -1 means to start
+        over: the number `last_seen` is not stored (any more), so the numbering has restarted.
         """
         if last_seen <= 0:
             return 0

@@ -1,4 +1,4 @@
-"""First node of the turn's graph: announces the run and loads the agent that answers it."""
+"""First node of the turn's graph: emits the run's start event and loads the agent that answers."""
 
 from langgraph.runtime import Runtime
 
@@ -10,7 +10,7 @@ from throughline.turn.state import Turn, TurnState
 
 
 async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Announce the run, refuse one with too many attempts, and set `agent` and `user` in the state.
+    """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
 
     Raises RunAbandoned after `max_attempts` attempts, NotFound if the agent no longer exists, and SettingInvalid if the
     agent's model is not configured.

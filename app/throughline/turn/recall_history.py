@@ -1,6 +1,7 @@
-"""Search of the history for what the user's message asks, beside the loading of the conversation.
+"""Search of the history for what the user's message asks, at the same time as the conversation is loaded.
 
-The search reads only what the summary covers and what is indexed. One that is slow or fails costs the turn nothing.
+The search reads only what the summary covers and what is indexed. A search that fails or takes too long is dropped, and
+the turn continues without it.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from throughline.turn.reduce_context import FittedContext
 from throughline.turn.state import Turn, TurnDependencies
 
 SEARCH_SECONDS = 0.5
-"""Longest time of a search. Loading takes some of it anyway, and a user notices more."""
+"""Seconds after which a search is given up. The loading of the conversation takes part of that time anyway."""
 
 QUOTED = "history_quoted"
-"""The name in the log line of a turn whose prompt quotes earlier messages."""
+"""Name, in the log line about a turn's context, for a prompt that quotes earlier messages."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +45,10 @@ class Asked:
 
 
 async def recall_history(dependencies: TurnDependencies, recall: Recall, asked: Asked) -> tuple[Quotation, ...]:
-    """Return the earlier messages that the user's message asks for; none if `recall` is off."""
+    """Return the earlier messages that the user's message asks for.
+
+    Empty if `recall` is off, the message asks for nothing, or the search fails or takes longer than SEARCH_SECONDS.
+    """
     question = question_of(asked.text) if recall is Recall.AUTO else ""
     if not question:
         return ()
@@ -65,7 +69,7 @@ async def recall_history(dependencies: TurnDependencies, recall: Recall, asked: 
 
 
 def quote_history(turn: Turn, context: FittedContext, quotations: Sequence[Quotation]) -> FittedContext:
-    """Return the prompt with the quotations that it has room for, and report them at the turn's first call."""
+    """Return the prompt with the quotations that it has room for. Emit `HistoryQuoted` at the turn's first call."""
     fitted, quoted = with_quotations(context.fitted, quotations)
     if not quoted:
         return context

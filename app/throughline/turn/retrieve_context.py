@@ -22,7 +22,7 @@ from throughline.turn.tool_node import open_calls
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Load the session and its newest messages in one query, plan the prompt, and compact if the plan says so.
 
-    Beside that, search the history for what the user's message asks.
+    At the same time, the history is searched for what the user's message asks.
 
     A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
     """

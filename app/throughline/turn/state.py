@@ -48,10 +48,12 @@ def present(value: T | None) -> T:
 class TurnConfig:
     """Limits of a turn.
 
-    `deadline_seconds` limits all model calls of a turn together, retries included. `max_answer_bytes` goes into each
+    `deadline_seconds` limits all model calls of a turn together, retries included. `max_attempts` limits how often a
+    run is begun, `max_parallel_tools` how many tools run at the same time. `max_answer_bytes` goes into each
     ModelRequest. Only the first `max_calls_per_step` tool calls of a step run; the others get an error result.
     `max_step_result_bytes` limits the results of a step together; a result over it is replaced by an error. These
-    limits bound what one step keeps in memory and stores in the database.
+    limits bound what one step keeps in memory and stores in the database. `token_counter` counts the text of an
+    interrupted answer.
     """
 
     deadline_seconds: float = 300.0

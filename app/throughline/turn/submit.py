@@ -11,7 +11,7 @@ class Slots(Protocol):
     """This process's slots for turns, with which an interface may claim a run in its own submit transaction."""
 
     def reserve(self) -> Claimer | None:
-        """Reserve a slot; None if none is idle or earlier runs may wait.
+        """Reserve a slot; None if no slot is idle or earlier runs may be waiting.
 
         Each reservation ends with `start` or `release`.
         """

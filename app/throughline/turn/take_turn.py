@@ -89,7 +89,7 @@ def _log_end(start: TurnStart, ended: Outcome, status: RunStatus, seconds: float
 
 @asynccontextmanager
 async def _lease_renewed(start: TurnStart) -> AsyncGenerator[None]:
-    """Renew the lease in the background inside the block, in which the end of the turn is stored."""
+    """Renew the lease in the background while the `with` block stores the end of the turn."""
     holding = asyncio.create_task(start.heartbeat.hold())
     try:
         yield
