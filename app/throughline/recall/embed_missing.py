@@ -1,6 +1,6 @@
-"""The side jobs that embed texts without a vector, of memories and of messages, at a limited rate.
+"""The side jobs that compute missing vectors of memories and of messages, at a limited rate.
 
-Both continue where they stopped: what has a vector of the model is not asked for again.
+Both continue where they stopped: a text that has a vector of the model is not embedded again.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The end of a round of a job that is not done: the pause before the next round.
+    """The end of a round of a job that is not finished: the pause before its next round.
 
     `has_failed`: this round achieved nothing.
     """
@@ -54,7 +54,7 @@ class Rest:
 
 
 class Pace:
-    """Requests to the model at most so often: each waits until the one before is long enough ago."""
+    """Rate limit of requests to the model: consecutive requests are 60 / `calls_per_minute` seconds apart."""
 
     def __init__(self, clock: Clock, calls_per_minute: int) -> None:
         """Allow the first request at once."""
@@ -68,13 +68,13 @@ class Pace:
         return timedelta(seconds=max(0.0, self._next - self._clock.monotonic()))
 
     async def take(self) -> None:
-        """Wait for the time of the next request, which must follow."""
+        """Wait until the next request may be made; the caller must then make it."""
         await self._clock.sleep(self.wait.total_seconds())
         self._next = self._clock.monotonic() + self._seconds
 
 
 class EmbedMemories:
-    """Embedding of all users' memories."""
+    """Job that computes the missing vectors of all users' memories."""
 
     def __init__(self, model: EmbeddingModel, vectors: MemoryVectorRepository, pace: Pace) -> None:
         """Embed with `model` and store in `vectors`."""
@@ -83,9 +83,10 @@ class EmbedMemories:
         self._pace = pace
 
     async def run(self, subject: str) -> Rest | None:
-        """Compute all missing vectors, in batches. `subject` names the model. Raises the model's errors.
+        """Compute all missing vectors, in batches, and return None. Raises the model's errors.
 
-        Returns a rest for a job of another model.
+        `subject` names the model of the job. If it is another model than this process's, nothing is embedded, and the
+        pause before the next try is returned.
         """
         if subject != self._model.name:
             return _of_another_model(subject, self._model)
@@ -104,7 +105,7 @@ class EmbedMemories:
 
 
 class EmbedHistory:
-    """Embedding of the messages of all sessions, newest sessions first."""
+    """Job that computes the missing vectors of the messages of all sessions, newest sessions first."""
 
     def __init__(self, model: EmbeddingModel, vectors: MessageVectorRepository, pace: Pace, clock: Clock) -> None:
         """Embed with `model` and store in `vectors`."""
@@ -114,10 +115,11 @@ class EmbedHistory:
         self._clock = clock
 
     async def run(self, subject: str) -> Rest | None:
-        """Embed messages for one round. `subject` names the model. Raises the model's errors.
+        """Embed messages for one round of about ROUND_SECONDS.
 
-        Returns the rest before the next round, None if no message is left and no request was made. So the next job
-        keeps to the rate, too.
+        Raises the model's errors, except ModelRateLimited. `subject` names the model of the job. Returns the pause
+        before the next round, None if no message is left and no request was made. So the next job keeps to the rate,
+        too.
         """
         if subject != self._model.name:
             return _of_another_model(subject, self._model)

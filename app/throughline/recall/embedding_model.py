@@ -34,10 +34,10 @@ class EmbeddingDependencies:
 
 
 class EmbeddingModel:
-    """An embedding model. It learns the vectors' length from the model's answers."""
+    """The configured embedding model. The length of its vectors is taken from its answers."""
 
     def __init__(self, dependencies: EmbeddingDependencies) -> None:
-        """Call nothing yet."""
+        """Keep the dependencies; the model is not called yet."""
         self._dependencies = dependencies
         self._breakers = Breakers(dependencies.clock)
         self._dimensions: int | None = None
@@ -55,7 +55,7 @@ class EmbeddingModel:
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return a vector for each text. Raises the model's errors.
 
-        If the vectors have another length than before, the jobs are queued.
+        If the vectors have another length than before, the jobs that compute missing vectors are queued.
         """
         vectors = await self._dependencies.embedder.embed(texts)
         before, self._dimensions = self._dimensions, len(vectors[0])

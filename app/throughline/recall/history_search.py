@@ -24,7 +24,7 @@ MODEL_SECONDS = 2.0
 
 K = 10
 MEANING_WEIGHT = 0.5
-"""The constant of the fusion, and the weight of the order by meaning; that of the order by words is 1.
+"""Weight of the order by meaning when both orders are combined with the constant K; the order by words has weight 1.
 
 Measured by benchmarks/retrieval.py: the order by words is the better one, and its first results matter most.
 """
@@ -41,7 +41,7 @@ class MessageVectors:
 
 
 class HistorySearch:
-    """Implements the interface History. Without an embedding model, and if it fails, words alone decide."""
+    """The History port: search by words and meaning. Without an embedding model, or if it fails, words alone decide."""
 
     def __init__(self, repository: SearchRepository, vectors: MessageVectors | None = None) -> None:
         """Search in `repository`, and by `vectors` too if there are some."""
@@ -51,7 +51,7 @@ class HistorySearch:
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
         """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search.
 
-        The search before a turn is by words alone, so that it waits for no model.
+        The search before a turn (`only_indexed`) is by words alone, so that it waits for no model.
         """
         read = self._repository.parse(query)
         if self._vectors is None or query.only_indexed or not read.terms:
@@ -74,7 +74,7 @@ class HistorySearch:
 
 
 async def _nearest(vectors: MessageVectors, scope: Scope, read: ReadQuery) -> tuple[Place, ...]:
-    """Return the places of the messages nearest in meaning; empty if the model or the database fails."""
+    """Return session and position of the messages nearest in meaning; empty if the model or the database fails."""
     vector = await vectors.model.embed_in_time(read.text, MODEL_SECONDS)
     if vector is None:
         return ()

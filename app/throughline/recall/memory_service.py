@@ -17,7 +17,7 @@ DEPTH = 100
 """Results taken from each ranking before two are combined; more than a search may return."""
 
 K = 60
-"""The constant of the fusion, from the paper."""
+"""The constant of reciprocal rank fusion, as in the paper that `fuse_rankings.py` names."""
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,10 @@ class MemoryVectors:
 
 
 class MemoryService:
-    """Stores memories before embedding them: if the model fails, nothing is lost and searches use words."""
+    """Storage and search of memories. A memory is stored before it is embedded.
+
+    If the embedding model fails, nothing is lost: the vector is computed later, and searches use words.
+    """
 
     def __init__(self, repository: MemoryRepository, vectors: MemoryVectors | None = None) -> None:
         """Store memories in `repository`; without `vectors` they are searched by words only."""
@@ -39,7 +42,7 @@ class MemoryService:
         self._vectors = vectors
 
     async def create(self, user_id: UserId, text: str, metadata: JsonObject) -> Memory:
-        """Store a memory."""
+        """Store a memory and return it. With an embedding model, its vector is computed at once or by a job."""
         memory = await self._repository.create(user_id, text, metadata)
         if self._vectors is not None:
             await _embed(self._vectors, memory)
@@ -53,7 +56,7 @@ class MemoryService:
         return memory
 
     async def search(self, user_id: UserId, query: str, limit: int) -> FoundMemories:
-        """Return the user's best matching memories, best first."""
+        """Return the user's best matching memories, best first: by words, and by meaning if the model is in time."""
         near = () if self._vectors is None else await _nearest(self._vectors, user_id, query)
         if not near:
             return FoundMemories(await self._repository.search(user_id, query, limit), "text")
