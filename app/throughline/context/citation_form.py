@@ -25,13 +25,13 @@ PLACE = re.compile(
 """One position or span of positions in brackets, with its session if that is another one."""
 
 NEXT = re.compile(r"[ ]?[,;][ ]?(?=#)|[ ](?=#)")
-"""What stands between two places in the same brackets."""
+"""Separator of two positions in the same brackets: a comma, a semicolon or a space before `#`."""
 
 LOOSE_BRACKET = re.compile(rf"(?P<before>[^\S\n]?+)\[(?P<places>#{_BEGINS}[\s,;#–—0-9-]++){_ENDS}")
-"""Brackets with nothing but numbers and signs between them, and the space before."""
+"""Brackets that begin with `[#` and a digit and hold only digits and separators, with the white space before them."""
 
 LOOSE_PLACE = re.compile(rf"#?([0-9]++)(?:\s*+{_DASH}\s*+#?([0-9]++))?+")
-"""One number or span of numbers in such brackets, however long the numbers are."""
+"""One number or span of numbers in brackets that LOOSE_BRACKET finds, however many digits the numbers have."""
 
 MARKED_NUMBER = re.compile(rf"#({_NUMBER})")
 """A number after `#`, anywhere in a text."""

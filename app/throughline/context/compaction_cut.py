@@ -26,7 +26,7 @@ WORTHWHILE_SHARE = 0.05
 LEAST_MESSAGES, MESSAGES_PART = 4, 3
 """Least number of messages that a summary triggered by N messages covers: a third of N, and at least four.
 
-The limit is lower if N leaves fewer messages besides the newest ones: those always stay, and may alone number N.
+If N exceeds the number of newest messages that always stay by fewer than four, that difference replaces the four.
 """
 
 TOKENS_SHARE = 2 / 3
@@ -37,7 +37,7 @@ HARDER_TARGET = 0.5
 
 
 def row_tokens(view: View) -> tuple[int, ...]:
-    """Return the tokens of each row after the cursor as it is shown, 0 for a hidden row."""
+    """Return the tokens that each stored message after the cursor takes in the prompt; 0 for one that is not shown."""
     shown = {
         message.position: tokens
         for message, tokens in zip(view.messages, view.counts, strict=True)
@@ -87,13 +87,16 @@ def background_cut(view: View) -> Cut | None:
 
 
 def tokens_removed(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
-    """Return the tokens of the rows from `first` to before `end` that prompts omit once they are summarised."""
+    """Return the tokens that prompts save once the rows from `first` to before `end` are summarised.
+
+    Pins and the running turn's user message stay shown and save nothing.
+    """
     kept = _kept_rows(view)
     return sum(tokens for index, tokens in enumerate(rows[first:end], first) if index not in kept)
 
 
 def summary_tokens(view: View) -> int:
-    """Return the tokens of the summary in the system message, delimiters included."""
+    """Return the tokens of the summary in the system message, delimiters included; 0 without a summary."""
     return view.system_tokens - count_system(view.context_input.system_prompt.strip(), view.context_input.count)
 
 

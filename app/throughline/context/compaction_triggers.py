@@ -71,9 +71,10 @@ def is_summarising(context_input: ContextInput) -> bool:
 
 
 def is_reducing(context_input: ContextInput) -> bool:
-    """Return whether the agent does anything at the threshold.
+    """Return whether the agent's strategy makes a prompt over the threshold smaller.
 
-    With the strategy `summarization` but without automatic summaries, only the last stages reduce the prompt.
+    It does not with the strategy `summarization` without automatic summaries: then only the last stages reduce the
+    prompt.
     """
     return context_input.policy.strategy is not Strategy.SUMMARIZATION or context_input.policy.auto_summarize
 
@@ -103,7 +104,10 @@ def has_hidden_messages(context_input: ContextInput) -> bool:
 
 
 def summarised_through(context_input: ContextInput) -> int:
-    """Return the position that the newest summary reaches, prepared or adopted, or found not worth writing."""
+    """Return the position up to which messages need no summary.
+
+    It is where the newest summary ends, prepared or adopted, or the end of messages not worth summarising.
+    """
     prepared = 0 if context_input.prepared is None else context_input.prepared.through_position
     return max(context_input.summary_through_position, prepared, context_input.view_state.skipped_through_position)
 
@@ -136,9 +140,9 @@ def tokens_since_summary(context_input: ContextInput) -> int:
 
 
 def has_grown(context_input: ContextInput, raw_tokens: int) -> bool:
-    """Return whether the prompt has grown by GROWTH_SHARE since the last compaction, or had enough room after it.
+    """Return whether the threshold counts again after the last compaction.
 
-    True if there was no compaction yet.
+    True if the prompt has grown by GROWTH_SHARE since, if that compaction left enough room, or if there was none.
     """
     before = context_input.view_state.compacted_to_tokens
     if before is None or scale(before, context_input.factor) <= ahead_tokens(context_input):

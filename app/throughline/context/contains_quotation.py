@@ -25,5 +25,5 @@ def contains_quotation(folded: str, quotation: str) -> bool:
 
 
 def fold_text(text: str) -> str:
-    """Return the text in the form in which quotations are compared."""
+    """Return the text as quotations are compared: lower case, single spaces, no quotation marks or Markdown marks."""
     return " ".join(text.translate(_UNCOMPARED).casefold().split())

@@ -1,4 +1,4 @@
-"""Input of planning and fitting: one immutable value, made from the data of one query."""
+"""Input of planning a prompt and of fitting it to the window: one immutable value, made from the data of one query."""
 
 from dataclasses import dataclass
 

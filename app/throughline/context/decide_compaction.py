@@ -40,7 +40,7 @@ from throughline.domain.summary import Prepared
 
 
 class CompactionAction(Enum):
-    """What is done about a new summary: nothing, or one of three ways to get one."""
+    """What is done about a new summary: nothing, adopt the prepared one, write one now, or in the background."""
 
     NONE = "none"
     ADOPT = "adopt"
@@ -101,7 +101,10 @@ def decide_compaction(
 
 
 def decide_ahead(view: View) -> CompactionDecision:
-    """Decide whether to write a summary in the background during a tool loop, because later calls may need it."""
+    """Return the decision to write a summary in the background during a tool loop, because later calls may need it.
+
+    NOTHING_DUE if no tool result is stored in this turn, or no summary is due.
+    """
     has_called = any(row.role is Role.TOOL for row in view.context_input.own)
     if has_called and background_trigger(view) is not None:
         return CompactionDecision(CompactionAction.WRITE_IN_BACKGROUND)

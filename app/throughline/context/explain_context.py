@@ -41,7 +41,7 @@ EMPTY_MESSAGE = Message(
     source=Source.API,
     created_at=datetime.min.replace(tzinfo=UTC),
 )
-"""The same message once it is stored; also used for its assumed answer."""
+"""The message assumed to come next, as a stored message; also used for the answer assumed to follow."""
 
 RECENT_ANSWERS = 10
 """Number of latest answers whose average length is expected of the next answer."""

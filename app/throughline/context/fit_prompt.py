@@ -24,7 +24,10 @@ ROOM_SHARE = 0.20
 
 LEAST_AIM_SHARE = 0.5
 GAP_WINDOWS = 1.0
-"""If older messages were not loaded, the view begins within this many windows, so that its edge rarely moves."""
+"""If older messages were not loaded, the prompt shows only the newest messages within this many windows.
+
+So its first message rarely changes.
+"""
 
 SHARE_EACH = 0.25
 """Most tokens that one message adds when GAP_WINDOWS is filled, as a share of the window.

@@ -67,7 +67,7 @@ class MessageList:
         self._user_cuts = dict(state.user_cuts)
 
     def list_all(self) -> None:
-        """Fill `messages`, `counts` and `current`."""
+        """Fill `messages`, token `counts`, and `current`: the message that the turn answers, None between turns."""
         hidden, rows = self._divided(self.context_input.rows)
         for row in sorted(filter(self._stays, (*self.context_input.shown_before_cursor, *hidden)), key=_position):
             self._add(row)
@@ -237,7 +237,7 @@ def _as_stored(row: Message) -> PromptMessage:
 
 
 _stored = ComputedCache(_as_stored)
-"""Cache of rows as they are shown whole.
+"""Cache of the prompt messages for stored messages that are shown whole.
 
 Every prompt gets the same message object, so that values computed from it can be reused.
 """
@@ -254,7 +254,7 @@ class _Stub:
 
 
 _stubs: IdentityCache[Message, _Stub] = IdentityCache()
-"""Cache of rows as they are shown pruned, so that every prompt gets the same message object."""
+"""Cache of the stubs of pruned tool outputs, so that every prompt gets the same message object."""
 
 
 def _position(row: Message) -> int:

@@ -75,9 +75,10 @@ def plan_context(
     forced: CompactionTrigger | None = None,
     allowance: CompactionAllowance = ALL_ALLOWED,
 ) -> ContextPlan:
-    """Measure the conversation, prune it, and decide about a new summary within `allowance`.
+    """Return the plan for one model call: the prompt after pruning and the agent's strategy, and what summary is due.
 
     `forced` (manual or overflow) compacts regardless of the triggers; manual summarises as many messages as possible.
+    `allowance` limits what is decided about the summary.
     """
     context_input = with_effective_state(context_input)
     opened = show(context_input, context_input.view_state)

@@ -17,7 +17,10 @@ class Recall(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How a conversation over its threshold is made to fit the window."""
+    """How a conversation over its threshold is made smaller: by a summary, or by leaving messages out.
+
+    Truncation leaves out the oldest messages, importance those with the lowest scores.
+    """
 
     SUMMARIZATION = "summarization"
     TRUNCATION = "truncation"
@@ -25,7 +28,7 @@ class Strategy(StrEnum):
 
 
 class Adopt(StrEnum):
-    """When a summary replaces the messages that it covers."""
+    """When a summary replaces the messages that it covers: at the threshold only, or also at N messages or K tokens."""
 
     AT_THRESHOLD = "at_threshold"
     IMMEDIATELY = "immediately"
@@ -164,8 +167,9 @@ class SummaryPolicy:
     timeout_seconds: Annotated[float, Range(gt=0, le=600)] = 10.0
     """Seconds that one turn waits for all its summaries together.
 
-    A summary model that has a fallback gets 70 % of them. Chosen: about as long as a user waits for an answer to begin;
-    after that the turn continues without the summary. A summary on demand or in the background has 60 seconds.
+    A summary model that has a fallback gets half of the remaining time. Chosen: about as long as a user waits for an
+    answer to begin; after that the turn continues without the summary. A summary on demand or in the background has at
+    least 60 seconds.
     """
 
     chunk_messages: Annotated[int | None, MESSAGES] = None

@@ -20,7 +20,7 @@ from throughline.context.view import View
 
 
 class Action(StrEnum):
-    """The strongest action that would happen before the call."""
+    """The strongest action before the call: none, prune outputs, fit by the last stages, write or adopt a summary."""
 
     NONE = "none"
     PRUNE = "prune"

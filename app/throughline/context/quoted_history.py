@@ -56,9 +56,9 @@ CORRECTED_WITHIN = 4
 
 OFTEN = 2
 LEAST_FULL_SCORE = 1.0
-"""Lower limit of the score with which the best message is compared, if that of all the question's words is lower.
+"""Least value that BEST_SHARE takes for the score of a message with every word of the query.
 
-So low a score means that the question's words occur all over the history and identify no message.
+A lower score means that the words occur all over the history, so that no message fits well.
 """
 
 MOST_NAME_CHARACTERS = 80
@@ -116,7 +116,7 @@ def _follows(message: Message, best: Message) -> bool:
 def head_of(message: Message, session_id: SessionId) -> str:
     """Return the head of a quoted message: position, session if it is not `session_id`, role, name, author and time.
 
-    A redaction finds what quotes a message by this form of position and session.
+    When a message is redacted, its quotations are found by this form of position and session.
     """
     where = "" if message.session_id == session_id else f" in session {message.session_id}"
     who = " ".join(_plain(part) for part in (message.role.value, message.name, message.author) if part)

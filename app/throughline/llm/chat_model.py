@@ -55,16 +55,19 @@ CHUNKS_AT_ONCE = 16
 class ModelTraits:
     """Facts about a model that its LangChain class does not provide.
 
+    - `idle_timeout_seconds`: the time without a chunk after which a call fails.
     - `output_parameter`: the provider's name for the maximum number of tokens of an answer.
     - `adds_usage`: a stream reports its usage in parts that must be added up.
+    - `has_known_tokenizer`: tiktoken is the model's own tokenizer, or nearly so.
     - `forbidden_tools`: the `tool_choice` that forbids tools although they are named. Anthropic requires them to be
       named if the conversation contains calls; at OpenAI a prompt without them would miss the provider's cache. None:
       tools are left out.
     - `takes_cache_markers`: the provider caches prompts only where markers say so.
     - `may_share_messages`: the class is known not to change the messages it is given.
     - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
-    - `parameters`: those that an agent may set, each with its name in the LangChain class.
+    - `base_url`: the configured address of the calls, with credentials if any; None for the provider's own.
     - `address`: that of the calls as operators are shown it; '' for the provider's own.
+    - `parameters`: those that an agent may set, each with its name in the LangChain class.
     - `max_chunks`: the most chunks of an answer, empty ones included.
     """
 

@@ -15,7 +15,8 @@ class KnownRefusal:
     """A refusal that operators meet when they connect a model.
 
     - `server`: the servers that answer so; `says`: such an answer, word for word; `source`: where it is documented.
-    - `pattern`: the part of the answer that recognises it. Texts in quotation marks may be missing from the answer.
+    - `pattern`: the part of the answer that recognises it. It must not need quoted texts of 16 characters or more,
+      which are removed from an answer before.
     - `statuses`: the HTTP statuses it comes with; empty for a connection that failed before any answer.
     - `kind`: the error it becomes, which decides whether the call is repeated.
     - `cause` and `remedy`: our own words, shown to users. A cause begins in lower case; neither ends with a full stop.

@@ -10,5 +10,5 @@ KNOWN_REFUSALS: tuple[KnownRefusal, ...] = (*PROVIDER_REFUSALS, *SERVER_REFUSALS
 
 
 def find_refusal(failure: Failure) -> KnownRefusal | None:
-    """Return the known refusal that the failure is, None if it is none of them."""
+    """Return the first known refusal that matches the failure, None if none does."""
     return next((known for known in KNOWN_REFUSALS if known.fits(failure)), None)

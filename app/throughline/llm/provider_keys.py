@@ -22,7 +22,7 @@ ReadVariable = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The address and key for a model; None leaves the choice to the provider's package."""
+    """The address and key for calls of a model; None leaves either of them to the provider's package."""
 
     base_url: str | None = None
     api_key: str | None = None

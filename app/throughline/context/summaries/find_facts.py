@@ -19,7 +19,7 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 MOST_SUBJECTS = 12
-"""Most known subjects that are named to the model again."""
+"""Most subjects of known facts that a summary request names to the model."""
 
 
 def facts_of(

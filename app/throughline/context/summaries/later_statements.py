@@ -24,7 +24,7 @@ MOST_STATEMENTS = 20
 """Most facts that one message changes."""
 
 COVERED_SHARE = 2 / 3
-"""Share of a subject's words that a sentence must contain to concern it."""
+"""Share of the words of a subject, or of an earlier sentence, that a sentence must contain to concern it."""
 
 SAME_START, LEAST_START = 0.5, 3
 """A sentence restates a fact if it begins with the same words: half of the fact's words, and at least three."""
@@ -33,7 +33,7 @@ ENDING_WORDS = words_in(
     "forget cancel cancelled canceled dropped withdrawn revoked vergiss abgesagt gestrichen zurückgezogen "
     "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
 )
-"""Words that end something. A sentence with one of them concerns the subject of which it names one word."""
+"""Words that say that something no longer holds, such as `cancelled`."""
 
 CHANGE_WORDS = ENDING_WORDS | words_in("""
     not no longer instead rather moved moves changed changes postponed actually correction now wait drop off new
@@ -75,7 +75,7 @@ _MOVED_ON = re.compile(
     r"|(?=[,.;:!?)]|\Z))",
     re.IGNORECASE,
 )
-"""People who have moved on to another task have moved nothing."""
+"""Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
 
 _LEFT_NUMBER = re.compile(
     r"\b(?:from|not|no longer|instead of|rather than|nicht|statt|von|desde|pas) (?:(?:at|on|in|um|am|a) )?(\d+)\b",

@@ -61,7 +61,7 @@ def merge_due(segments: Sequence[Segment], narrative_tokens: int, free_tokens: i
 
 
 def merge_of_large(segments: Sequence[Segment], narrative_tokens: int) -> MergeTask | None:
-    """Return the merge of segments too large for the narrative into half of it; None while they fit.
+    """Return the merge of segments too large for the narrative into one of half its size; None while they fit.
 
     The newest segment stays as it is if it fits the other half.
     """

@@ -15,7 +15,7 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
 KEEP_TOKENS = 1000
-"""Room for these lines in addition to a summary, about 30 lines; a small model's window gives less."""
+"""Most tokens of the lines below `KEEP:` in an answer, about 30 lines; for a small model's window it is less."""
 
 MOST_LINES = 60
 """Most lines of one answer that are read."""
@@ -49,7 +49,7 @@ _SPACED = "\u0530"
 
 @dataclass(frozen=True, slots=True)
 class KeepLine:
-    """A well-formed line, split into its parts. Whether its quote stands in the message is not checked yet."""
+    """A well-formed line below `KEEP:`, split into its parts; its quote is not compared with the message yet."""
 
     kind: FactKind
     subject: str
@@ -67,7 +67,7 @@ def split_answer(text: str) -> tuple[str, str]:
 
 
 def read_keep_lines(lines: str) -> Iterator[KeepLine]:
-    """Yield the well-formed lines, at most `MOST_LINES`."""
+    """Yield the well-formed lines among those below `KEEP:`, at most `MOST_LINES`."""
     for line in islice(filter(str.strip, lines.splitlines()), MOST_LINES):
         head, _, place = _BULLET.sub("", line.strip()).strip("|").rpartition("|")
         name, _, rest = head.partition("|")
@@ -80,8 +80,8 @@ def read_keep_lines(lines: str) -> Iterator[KeepLine]:
 def taken_facts(lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
     """Return the facts that the lines name and that stand in `messages`, in position order.
 
-    Instructions must be whole sentences of a user's own words. Tool results and pasted or quoted text do not count, and
-    a part of a prohibition could mean the opposite.
+    An instruction must be a whole sentence of a user's own words: a part of a prohibition could mean the opposite.
+    Instructions in tool results, pasted text or quoted text do not count.
     """
     by_position = {message.position: _Read(message) for message in messages}
     taken = (

@@ -23,9 +23,9 @@ _QUOTATION = re.compile(
 
 
 def without_pasted_blocks(text: str) -> str:
-    """Blank out pasted text: code (fenced or indented), quoted lines, blocks between tags, and announced text.
+    """Return the text with pasted parts blanked out; all other characters keep their offsets.
 
-    The remaining text keeps its offsets.
+    Pasted are code (fenced or indented), quoted lines, blocks between tags, and text announced by a colon.
     """
     text = _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text)))
     return _ANNOUNCED.sub(_blank, _INDENTED.sub(_blank, text))
