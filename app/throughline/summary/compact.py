@@ -43,8 +43,9 @@ async def compact(
 ) -> tuple[Conversation, CompactionResult]:
     """Carry out the plan: write a new summary or adopt the prepared one; return the conversation to continue with.
 
-    If something fails, the part written until then is adopted, as one version. A summary model that fails, is slow or
-    writes nonsense raises nothing; the cursor then stays where it was. Raises LeaseLost, DatabaseUnavailable.
+    If writing fails, the segments finished until then are adopted as one version; without any, the cursor stays where
+    it is. Nothing is adopted that would not make the prompt smaller. A summary model that fails, is slow or writes
+    nonsense raises nothing. Raises LeaseLost, DatabaseUnavailable.
     """
     started = dependencies.clock.monotonic()
     adopts_prepared = plan.decision.action is CompactionAction.ADOPT

@@ -31,7 +31,10 @@ def facts_from_answer(written: Written, said: Sequence[Message]) -> tuple[KeptFa
 def request_key(
     owner_id: UserId, summariser: Summariser, ask: Ask, read: Sequence[Message] = (), level: int = 0
 ) -> str:
-    """Return the hash by which the owner's other sessions find the answer; `read` are the messages as stored."""
+    """Return the hash by which the owner's other sessions find the answer to `ask`.
+
+    It covers the owner, the model, the request and its limits, and the messages `read` as stored.
+    """
     numbers = (ask.max_tokens, ask.keep_tokens, level)
     return request_hash(str(owner_id), summariser.key, ask.prompt, numbers, read)
 

@@ -25,8 +25,8 @@ async def ask_hook(
 ) -> Decision:
     """Return the decision of the hook `name`; to go on, if it gives none within its share of `limit_seconds`.
 
-    After several failures in a row the hook is not called until a cool-down is over. While earlier calls of it still
-    hang, it is not called either.
+    It has at most HOOK_SECONDS. After several failures in a row the hook is not called until a cool-down is over. While
+    earlier calls of it still hang, it is not called either.
     """
     key = f"pre_compact:{name}"
     if not name or _is_hanging(dependencies, name) or not dependencies.breakers.acquire(key):

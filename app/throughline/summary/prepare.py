@@ -28,7 +28,7 @@ A session has only one such job at a time.
 ROUND_SECONDS = 20.0
 """Time after which a preparation ends between two calls and keeps its segments, so that other jobs can run.
 
-The limit above would interrupt a call.
+PREPARE_SECONDS, in contrast, interrupts a running call.
 """
 
 log = structlog.get_logger(__name__)

@@ -27,7 +27,7 @@ MOST_CALLS = 32
 """Approximate maximum of model calls for one request; if more were needed, only the newest messages are read."""
 
 MOST_READS = MOST_CALLS * (MERGED - 1) // MERGED
-"""Number of those calls that read messages; merging four segments into one, level by level, takes a third as many."""
+"""Number of the MOST_CALLS calls that read messages; merging four segments into one takes a third as many."""
 
 ALL = 2**31 - 1
 

@@ -45,7 +45,7 @@ LEAST_ANSWER_BYTES = 200_000
 """Bytes of an answer that are accepted in any case: reasoning models write more than the limit of their answer."""
 
 LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
-"""Smallest window in which lines to keep are requested, and the divisor of a window for their room."""
+"""Least window in tokens for which lines below `KEEP:` are requested; the divisor of a window for their tokens."""
 
 SLACK_TOKENS = 64
 """Reserve for the difference between the counts of parts and the count of the whole."""
@@ -117,7 +117,7 @@ class Summariser:
         return sum(self.count(text) for text in (prompt.system, *(text_of(said.content) for said in prompt.messages)))
 
     def output_tokens(self, max_tokens: int) -> int:
-        """Return `max_tokens` as the model counts them."""
+        """Return `max_tokens`, which is by our count, converted to the model's count."""
         return math.ceil(max_tokens * self._safe_factor)
 
     @property
@@ -150,7 +150,7 @@ class Ask:
 
     `reach` is the first and last position it would cover; None: it is no summary, and is not checked.
     `may_be_unchanged`: the model may return the existing summary unchanged, because it has done so before.
-    `keep_tokens` is room for the lines that name facts to keep.
+    `keep_tokens` is the most tokens of the lines below the text that name facts to keep; 0: none are requested.
     """
 
     prompt: Prompt

@@ -96,7 +96,7 @@ def _nothing_to_do(session: Session) -> str:
 
 @asynccontextmanager
 async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
-    """Hold the session's lease for summaries on demand inside the block, so that no second one runs."""
+    """Hold the session's lease for summaries on demand during the `with` block, so that no second one runs."""
     lease = await summaries.take_lease(session_id, LEASE_SECONDS)
     try:
         heartbeat = Heartbeats(summaries.renew_leases, LEASE_SECONDS).of(lease)

@@ -84,7 +84,10 @@ class Draft:
         )
 
     def extended(self, segments: tuple[Segment, ...], facts: Sequence[KeptFact], replaced_tokens: int) -> "Draft":
-        """Return the draft with `segments` in place of its segments; the last of them reaches further."""
+        """Return the draft with `segments` instead of its present ones, and with `facts` merged into its own.
+
+        The last segment must reach further than the draft. `replaced_tokens` is added to its count.
+        """
         last = segments[-1]
         return replace(
             self,
@@ -143,9 +146,10 @@ class Draft:
 async def open_draft(
     summaries: SummaryStore, session: Session, count: Count, *, lease: Lease | None, extends_prepared: bool
 ) -> Draft:
-    """Return the draft with which the next summary of `session` begins: the adopted or the prepared one.
+    """Return the draft with which the next summary of `session` begins: the adopted summary or the prepared one.
 
-    Raises SummaryConflict if the session's summary, or the prepared one, has changed since `session` was read.
+    The draft is empty if the session has no summary. Raises SummaryConflict if the session's summary, or the prepared
+    one, has changed since `session` was read.
     """
     if extends_prepared:
         return await _of_prepared(summaries, session)

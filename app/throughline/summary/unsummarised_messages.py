@@ -68,7 +68,10 @@ class Unsummarised:
         return self.conversation.session.summary_through_position
 
     async def _read_backlog(self, session: Session, room_tokens: int) -> Batch:
-        """Read messages after the cursor until they fill the room or are long, up to the end of a group."""
+        """Read messages after the cursor until they exceed `room_tokens` or BATCH_CHARACTERS.
+
+        The batch ends with a whole group; the rest is read again for the next one.
+        """
         rows: list[Message] = []
         tokens = characters = 0
         after, limit = session.summary_through_id, PAGE_MESSAGES

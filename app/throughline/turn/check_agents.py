@@ -47,7 +47,7 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
 async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]:
     """Check every agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid.
 
-    Servers of models are asked for their windows first. One that does not answer in seconds stops nothing.
+    Servers of models are asked for their windows first. A server that does not answer within seconds stops nothing.
     """
     await ask_windows(dependencies.agents.all(), dependencies.models)
     ready = []
@@ -90,7 +90,7 @@ def _check_address(agent: AgentDefinition, fallback: FallbackModel, model: ChatM
 
 @contextmanager
 def _locating_errors(*places: str, error_type: type[AgentInvalid | SettingInvalid] = AgentInvalid) -> Generator[None]:
-    """Prefix an error raised inside the block with `places`, and raise it as `error_type`."""
+    """Prefix an error raised in the `with` block with `places`, and raise it as `error_type`."""
     try:
         yield
     except (SettingInvalid, PromptCannotFit) as error:

@@ -32,9 +32,10 @@ def failed(code: str, detail: str, provider_message: str = "") -> Outcome:
 async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     """Store how the run ended, and return the stored status; None if another worker continues the run.
 
-    While the database is unavailable, stalled or full, the write is retried without limit, so that a finished answer is
-    not requested twice. If an available database does not accept this end, a failure is stored instead. If it refuses
-    the failure too, the last attempt stores the run's status alone. The caller must keep the lease renewed meanwhile.
+    While the database is unavailable or full, the write is retried without limit, so that a finished answer is not
+    requested twice. If an available database refuses the outcome or is too slow for it several times, a failure is
+    stored instead. If it refuses the failure too, the last attempt stores the run's status alone. The caller must keep
+    the lease renewed meanwhile.
     """
     unstored = await turn.events.drain()
     while True:

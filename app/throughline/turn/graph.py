@@ -39,7 +39,7 @@ async def after_saving(state: TurnState) -> str:
 
 
 async def after_answering(state: TurnState) -> str:
-    """End the graph after an answer; go to `tool_node` after a step with tool calls."""
+    """Return END after an answer, `tool_node` after a step with tool calls."""
     return END if state.answer is not None else "tool_node"
 
 

@@ -106,7 +106,11 @@ async def _carry_out(
 
 
 async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
-    """Return the prompt, measured as a whole and cut until it fits. Raises PromptCannotFit, LeaseLost."""
+    """Return the prompt, measured as a whole and cut until it fits.
+
+    If it was cut, the new view state is stored with the session, and the cut is reported by events. Raises
+    PromptCannotFit, LeaseLost.
+    """
     view = reduced.view
     fitted = await compute_context(view.context_input, lambda _: fit_view(view))
     if not fitted.notes:
