@@ -8,22 +8,28 @@ import math
 from dataclasses import dataclass, replace
 
 INITIAL_MARGIN = 0.15
-"""Share by which our counts are raised for a model with an unknown tokenizer, before it has reported any usage."""
+"""Share by which our counts are raised for a model with an unknown tokenizer that has not reported any usage yet."""
 
 KNOWN_MARGIN = 0.03
-"""The same for a model whose tokenizer is known: only the framing of messages can differ from our count."""
+"""Share by which our counts are raised for a model with a known tokenizer that has not reported any usage yet.
+
+Only the framing of messages can differ from our count.
+"""
 
 LEARNED_MARGIN = 0.02
-"""Permanent margin above the learned ratio."""
+"""Share by which the factor always stays above the learned ratio."""
 
 YOUNG_MARGIN = 0.03
-"""Further margin above the learned ratio, divided by the number of samples."""
+"""Further share by which the factor stays above the learned ratio, divided by the number of samples."""
 
 LOWEST_RATIO, HIGHEST_RATIO = 0.5, 4.0
 """Limits of the ratio: values beyond them come from broken usage reports, not from tokenizers."""
 
 PRIOR_TOKENS = 32
-"""Weight of the prior ratio, in tokens, so that the framing of a tiny prompt does not distort the ratio."""
+"""Weight, in tokens, of the ratio known before when a prompt's ratio is computed.
+
+It keeps the framing of a tiny prompt from distorting the ratio.
+"""
 
 DECAY = 0.1
 """Share of the distance to a lower ratio by which one sample lowers the learned ratio."""

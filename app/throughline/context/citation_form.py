@@ -16,7 +16,7 @@ _ENDS = r"\](?![(`\w])"
 """What may not stand around the brackets: links, code and parts of words are no citations."""
 
 BRACKET = re.compile(rf"\[#{_BEGINS}[^\[\]`\n]{{1,200}}+{_ENDS}")
-"""Brackets that begin with a position."""
+"""A pair of square brackets that begins with a position, such as `[#12]` or `[#12, user]`."""
 
 PLACE = re.compile(
     rf"#(?P<first>{_NUMBER})(?:[ ]?{_DASH}[ ]?#?(?P<last>{_NUMBER}))?"

@@ -156,7 +156,10 @@ def _target(context_input: ContextInput, trigger: CompactionTrigger) -> int | No
 
 
 def _is_worthwhile(view: View, trigger: CompactionTrigger, cut: Cut) -> bool:
-    """Return whether the cut frees enough. A cut that is not worthwhile now becomes so as the conversation grows."""
+    """Return whether the cut frees or replaces enough for its trigger.
+
+    A cut that is not worthwhile now becomes so as the conversation grows.
+    """
     match trigger:
         case CompactionTrigger.THRESHOLD:
             return _frees_enough(view, cut)

@@ -137,7 +137,7 @@ class SummaryPolicy:
     """The server that offers `model`; None for the provider's own."""
 
     api_key_env: str | None = None
-    """The name of the environment variable with the API key for that server."""
+    """The name of the environment variable with the API key for the server at `base_url`; None without one."""
 
     kind: SummaryKind = SummaryKind.HYBRID
     """What a summary contains.

@@ -151,7 +151,10 @@ def _to_summarise(plan: ContextPlan, context_input: ContextInput) -> SegmentToSu
 
 
 def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[ShownMessage]:
-    """Mark the messages that the planned summary will cover; pins and the text being answered stay shown."""
+    """Return the messages, with those marked as summarised that the planned summary will cover.
+
+    Pins and the text being answered stay shown.
+    """
     through, current = plan.decision.through_position, plan.view.context_input.current
     if plan.decision.trigger is None or through is None:
         return list(messages)

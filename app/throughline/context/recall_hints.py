@@ -11,7 +11,10 @@ TAG = "quoted_history"
 
 @dataclass(frozen=True, slots=True)
 class RecallHints:
-    """Sentences for a stub of one output, for a note on several messages, and for a summary; each may be empty."""
+    """Sentences on how to look up hidden messages; each is '' if the agent has no tool for it.
+
+    `output` goes into the stub of one tool output, `span` into a note on several messages, `summary` below a summary.
+    """
 
     output: str = ""
     span: str = ""

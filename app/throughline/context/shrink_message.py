@@ -13,7 +13,10 @@ IMAGE_SHARE = 0.5
 """Share of a message's tokens that its images may take; images beyond it are left out, the first ones stay."""
 
 ARGUMENT_SHARES = (0.8, 0.4, 0.1)
-"""Shares tried when arguments are cut: inside a JSON string they may take more tokens than as plain text."""
+"""Shares of the allowed tokens to which a call's arguments are cut, tried one after the other.
+
+Inside a JSON string they may take more tokens than as plain text.
+"""
 
 NO_ARGUMENTS = "{}"
 NOTHING = "[…]"

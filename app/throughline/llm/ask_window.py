@@ -35,7 +35,7 @@ MAX_BODY_BYTES = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """The server of one model: the address and key of its calls, and the model's name there; '' is no key."""
+    """The server of one model: the address and key of its calls ('' without a key), and the model's name there."""
 
     base_url: str
     model: str
@@ -43,7 +43,7 @@ class ModelServer:
 
     @property
     def root(self) -> str:
-        """The address without the path of the OpenAI wire format."""
+        """The address without `/v1` at its end, from which servers offer routes of their own."""
         return self.base_url.rstrip("/").removesuffix("/v1")
 
 

@@ -59,7 +59,7 @@ class _Call:
     arguments: list[str] = field(default_factory=list)
 
     def take(self, name: str, arguments: str) -> None:
-        """Add a piece. Some servers repeat the whole name in every piece."""
+        """Add a piece. A name that only repeats the known one is ignored: some servers send it with every piece."""
         if name != self.name:
             self.name += name
         self.arguments.append(arguments)

@@ -112,7 +112,7 @@ def _seen(prompt: Prompt, asked: int) -> str:
 
 
 def _shown(prompt: Prompt, asked: int) -> Iterator[tuple[str, str]]:
-    """Yield speaker and text of everything in the prompt except the message at `asked`."""
+    """Yield speaker and text of all that the prompt shows, without the message at `asked` and the model's answers."""
     yield "the summary", _summary(prompt)
     for at, message in enumerate(prompt.messages):
         text = text_of(message.content)

@@ -1,7 +1,7 @@
 """Adaptation of a prompt to OpenAI's chat completions: no images in tool results, a limited number of calls.
 
-Imported messages, or those stored from another provider, may contain both. OpenAI would refuse them in every turn of
-the session.
+Messages that were imported, or stored from another provider, may have such images or more calls. OpenAI would refuse
+them in every turn of the session.
 """
 
 from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ from throughline.llm.providers import ModelName
 
 @contextmanager
 def raised_as(translate: Callable[[Exception], ThroughlineError]) -> Generator[None]:
-    """Replace an exception of the `with` block by the one that `translate` returns for it; ours pass unchanged."""
+    """Replace an exception of a `with` block by what `translate` returns; a ThroughlineError is not replaced."""
     try:
         yield
     except ThroughlineError:

@@ -1,4 +1,4 @@
-"""Bridge from a turn's state to the context engine: builds the engine's input and runs its functions."""
+"""Conversion of an agent and a conversation into the context engine's input, and calls of the engine's functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
-    """Return the engine's input; `pending` is the user's message while it is not stored yet."""
+    """Return the context engine's input; `pending` is the user's message while it is not stored yet."""
     session = conversation.session
     return ContextInput(
         policy=agent.definition.context,
@@ -94,7 +94,10 @@ async def plan_call(
     forced: CompactionTrigger | None = None,
     allowance: CompactionAllowance = ALL_ALLOWED,
 ) -> ContextPlan:
-    """Return the engine's plan for the call; after a refusal it compacts regardless of the triggers."""
+    """Return the context engine's plan for the call.
+
+    If the provider refused the call's prompt before (`cap_tokens`), the plan compacts regardless of the triggers.
+    """
     forced = forced if call.cap_tokens is None else CompactionTrigger.OVERFLOW
     context_input = _call_input(call, conversation)
     return await compute_context(context_input, partial(plan_context, forced=forced, allowance=allowance))

@@ -23,8 +23,8 @@ DEFAULT_COUNTER = "tiktoken:cl100k_base"
 class ReadyAgent:
     """An agent prepared for a turn: its definition, model, tools and counter, fixed for the whole turn.
 
-    Our counts are multiplied by `factor` before they are compared with the window. Within a turn it only grows, with
-    the provider's reports on the prompts it received.
+    Our counts are multiplied by `factor` before they are compared with the window. Within a turn the factor only grows,
+    with the provider's reports on the prompts it received.
     """
 
     definition: AgentDefinition
@@ -57,7 +57,10 @@ class PromptDependencies:
 
 
 async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
-    """Return the agent with its model, tools and counter, and its budget in that model's window."""
+    """Return the agent with its model, tools and counter, and its budget in that model's window.
+
+    Raises SettingInvalid if the model, a tool or the counter is not available.
+    """
     model = dependencies.models.get(definition.model, definition.base_url, definition.api_key_env)
     if definition.context.window is None:
         await model.ask_window()
@@ -78,7 +81,7 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
 
 
 def calibration_key(model: ChatModel, counter: TokenCounter) -> str:
-    """Return the key of a model's learned ratio to a counter's counts: another counter has another ratio."""
+    """Return the key under which the ratio of a model's counts to a counter's is stored; counters differ in it."""
     key = model.calibration_key
     return key if counter.name == DEFAULT_COUNTER else f"{key} by {counter.name}"
 

@@ -36,6 +36,9 @@ def content_key(model_key: str, session_id: str) -> str:
 
 
 def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
-    """Return the state of the circuit breaker that blocks the session's calls of the model longest."""
+    """Return the state of the circuit breaker that blocks the session's calls of the model longest.
+
+    It is closed if none blocks them.
+    """
     readings = [breakers.reading(key) for key in (*model_keys(model_key), content_key(model_key, session_id))]
     return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

@@ -36,7 +36,7 @@ LOCKED_SECONDS = 10.0
 """Pause before messages are read again whose sessions were locked, or had a redaction, when they were to be stored."""
 
 OTHER_MODEL_SECONDS = 60.0
-"""Pause before another process may take a job of another model."""
+"""Pause before a job may be taken again that names another embedding model than this process uses."""
 
 _NOT_OF_THE_TEXT = (ModelAuthenticationFailed, ModelQuotaExhausted, ModelRateLimited)
 log = structlog.get_logger(__name__)
@@ -74,7 +74,10 @@ class Pace:
 
 
 class EmbedMemories:
-    """Job that computes the missing vectors of all users' memories."""
+    """Job that computes the missing vectors of all users' memories.
+
+    At its end, vectors of other models are deleted that are older than KEPT_DAYS.
+    """
 
     def __init__(self, model: EmbeddingModel, vectors: MemoryVectorRepository, pace: Pace) -> None:
         """Embed with `model` and store in `vectors`."""
@@ -105,7 +108,10 @@ class EmbedMemories:
 
 
 class EmbedHistory:
-    """Job that computes the missing vectors of the messages of all sessions, newest sessions first."""
+    """Job that computes the missing vectors of the messages of all sessions, newest sessions first.
+
+    At its end, vectors of another model or another length are deleted that are older than KEPT_DAYS.
+    """
 
     def __init__(self, model: EmbeddingModel, vectors: MessageVectorRepository, pace: Pace, clock: Clock) -> None:
         """Embed with `model` and store in `vectors`."""
@@ -170,7 +176,7 @@ def _are_of(kind: VectorKind, vectors: Sequence[Vector | None]) -> bool:
 
 
 async def _kind_of(model: EmbeddingModel, pace: Pace) -> VectorKind:
-    """Return the kind of the model's vectors; the model is asked how long they are if it was not asked before."""
+    """Return the model's name and the length of its vectors, for which the model is called if it is not known yet."""
     if model.dimensions is None:
         await pace.take()
         await model.embed([PROBE])
@@ -181,8 +187,8 @@ async def _kind_of(model: EmbeddingModel, pace: Pace) -> VectorKind:
 async def _embed_each(model: EmbeddingModel, pace: Pace, texts: Sequence[str]) -> list[Vector | None]:
     """Return a vector for each text, None for one that the model does not embed.
 
-    A batch that fails is halved until the texts are found that the model refuses, or fails at. Raises the model's error
-    if it fails at any text.
+    A batch that fails is halved until the failing texts are found. Raises the model's error if it fails at a harmless
+    text, too, or if key, quota or rate is the reason.
     """
     await pace.take()
     try:

@@ -48,7 +48,7 @@ LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
 """Least window in tokens for which lines below `KEEP:` are requested; the divisor of a window for their tokens."""
 
 SLACK_TOKENS = 64
-"""Reserve for the difference between the counts of parts and the count of the whole."""
+"""Tokens kept free in a request, because the whole may count more tokens than its parts do."""
 
 
 INSTRUCTION_SHARE = 1 / 4

@@ -150,7 +150,10 @@ class SummaryWriting:
             await writer.read(batch, until=until)
 
     async def open_writer(self, decision: Decision) -> SegmentWriter:
-        """Return the writer, with the instructions of the session, the request and the hook. Raises SummaryConflict."""
+        """Return the writer, with the instructions of the session, the request and the hook.
+
+        Raises SummaryConflict, and SummaryRejected for instructions that no summary model has room for.
+        """
         task, policy = self.task, self.task.agent.definition.context.summary
         session, count = task.conversation.session, task.agent.counter.count
         instructions = "\n".join(

@@ -90,9 +90,9 @@ async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
 
 
 async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
-    """Store the user's message if the turn failed before storing it: an accepted message is always kept.
+    """Store the user's message if the turn did not succeed and has not stored it: an accepted message is always kept.
 
-    Its tokens are not counted here, because counting may be what failed the turn. Raises LeaseLost,
+    The agent's counter does not count its tokens here, because counting may be what failed the turn. Raises LeaseLost,
     DatabaseUnavailable.
     """
     if outcome.status is RunStatus.SUCCEEDED:

@@ -20,7 +20,7 @@ class Slots(Protocol):
         """Run the claimed run in the reserved slot."""
 
     def release(self) -> None:
-        """Free the reserved slot unused."""
+        """Free the reserved slot, in which no turn was started."""
 
 
 async def submit_message(submission: Submission, runs: RunStore, slots: Slots | None) -> Submitted:

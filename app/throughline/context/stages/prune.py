@@ -31,7 +31,10 @@ def prune(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def stage_mark(context_input: ContextInput, share: float) -> float:
-    """Return the number of tokens, in the model's count, above which a prune begins: `share` of the window at most."""
+    """Return the number of tokens, in the model's count, above which a prune begins.
+
+    It is `share` of the window, but never more than MARK_CAP of the budget.
+    """
     return min(share * context_input.budget.window_tokens, MARK_CAP * context_input.budget.budget_tokens)
 
 

@@ -1,4 +1,4 @@
-"""Subjects of facts: recognition of one subject in different words, and of later statements about it."""
+"""Subjects of facts: comparison of their names by words, so that later statements about one subject are recognised."""
 
 import re
 import unicodedata

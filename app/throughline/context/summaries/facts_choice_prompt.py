@@ -23,7 +23,10 @@ Half of the choice's list must have room for as many.
 """
 
 LISTED_ROOMS = 6
-"""Largest size of the list, as a multiple of the room for facts: for little room a long list is not worthwhile."""
+"""Largest size of the list of facts to choose from, as a multiple of the room for facts in the summary.
+
+For little room a long list is not worthwhile.
+"""
 
 LEAST_SCORE = 0.25
 """Score below which a fact is not listed again: for example, passed over three times and never chosen."""

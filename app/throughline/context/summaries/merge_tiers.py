@@ -16,7 +16,10 @@ MERGED = 4
 """Number of neighbours of one level that are merged; each level in use may have one fewer."""
 
 LEAST_NODE_TOKENS = 64
-"""Least size of a segment, which limits the number of levels; the highest level is merged within itself."""
+"""Least tokens of a segment's text, which limits the number of levels.
+
+Segments of the highest level are merged into one of the same level.
+"""
 
 
 @dataclass(frozen=True, slots=True)
