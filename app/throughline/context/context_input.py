@@ -70,7 +70,10 @@ class ContextInput:
 
     @property
     def shown_before_cursor(self) -> tuple[Message, ...]:
-        """The messages shown before all others, in order: pins from outside `rows`, and `current_behind_cursor`."""
+        """The messages from outside `rows` that the prompt shows first, in order.
+
+        They are pinned messages, and the running turn's user message if it is already summarised.
+        """
         behind = self.current_behind_cursor
         if behind is None:
             return tuple(sorted(self.pinned, key=lambda row: row.position))

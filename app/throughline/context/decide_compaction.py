@@ -77,7 +77,7 @@ class CompactionDecision:
 
     @property
     def is_now(self) -> bool:
-        """Whether a summary is adopted or written before this model call."""
+        """Whether a summary is adopted or written before the model is called, and not in the background."""
         return self.action in {CompactionAction.ADOPT, CompactionAction.WRITE_NOW}
 
 

@@ -38,7 +38,7 @@ class SegmentToSummarise:
 
     @property
     def message_count(self) -> int:
-        """The number of these messages."""
+        """The number of messages in the range."""
         return self.through_position - self.from_position + 1
 
 

@@ -108,7 +108,7 @@ def counter_of(model: str) -> str:
 
 @functools.cache
 def make_counter(name: str) -> TokenCounter:
-    """Return the counter of that name; the same name gives the same counter.
+    """Return the token counter with this name; the same name gives the same object.
 
     Raises SettingInvalid for a name that is neither known nor an importable function that counts.
     """

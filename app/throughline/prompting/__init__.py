@@ -1,1 +1,1 @@
-"""Preparation of a prompt: the agent with its model, the loaded conversation, the engine's plan, and reports."""
+"""Preparation of a prompt: the agent with its model, the loaded conversation, the plan of `context/`, and reports."""

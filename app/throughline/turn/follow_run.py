@@ -33,7 +33,7 @@ def _go_on() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Settings with which this process follows runs.
+    """Reader of runs' events, with the settings of this process.
 
     Idle is yielded after `heartbeat_seconds` without an event, and costs no statement. `monotonic` returns seconds that
     never run backwards. `before_waiting` is called before each wait, and after a notification that brought no event; an
