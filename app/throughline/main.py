@@ -1,6 +1,6 @@
-"""Entry point of the console script. Each command imports its own code when it runs.
+"""Entry point of the console script `throughline`.
 
-Importing all code takes seconds.
+Each command imports its own code when it runs, because importing all code takes seconds.
 """
 
 from collections.abc import Awaitable, Sequence

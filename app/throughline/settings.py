@@ -39,7 +39,7 @@ Origins are compared as text, so that one with a path, a wildcard or capital let
 MOST_SHOWN = 80
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 HOUR, DAY = 3_600, 86_400
-"""Upper bounds in seconds. A longer wait is a mistake, and clocks and intervals may overflow."""
+"""Upper bounds of settings in seconds. A longer wait is a mistake, and clocks and intervals may overflow."""
 
 
 class Settings(BaseSettings):
@@ -256,7 +256,7 @@ class Settings(BaseSettings):
 
 
 def _check_origin(written: str) -> str:
-    """Return an origin as browsers send it: in lower case, without a default port."""
+    """Return an origin as browsers send it: in lower case, without a default port. Raises ValueError if it is none."""
     origin = written.strip().rstrip("/").lower()
     if not ORIGIN.fullmatch(origin):
         raise ValueError(

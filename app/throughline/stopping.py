@@ -28,7 +28,7 @@ class Stopping:
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
 
     def started(self) -> None:
-        """End the start: from now on a signal only sets `asked`."""
+        """Record that the start is complete: from now on a signal only sets `asked` and cancels nothing."""
         self._starting = None
 
     def _stop(self) -> None:

@@ -9,7 +9,7 @@ FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 class SummarySeries:
-    """Metrics of calls to summary models. Their number is the count of `throughline_summary_seconds`."""
+    """Metrics of calls to summary models. The number of calls is the count of `throughline_summary_seconds`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
@@ -103,7 +103,7 @@ class RetentionSeries:
 
 
 class PrometheusMetrics:
-    """Metrics of turns as Prometheus series; implements the turn's Metrics port."""
+    """All metrics of a process as Prometheus series: turns, prompts, compactions, summaries, side jobs, retention."""
 
     def __init__(self) -> None:
         """Register the series in a registry of their own."""
@@ -167,7 +167,7 @@ class PrometheusMetrics:
         self._model_failures.labels(model, error).inc()
 
     def stage_fired(self, *, stage: str) -> None:
-        """Count a stage that changed the view of a session."""
+        """Count a stage (`pruned`, `oldest_trimmed`, …) that made the prompt of a session smaller."""
         self._stages.labels(stage).inc()
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
@@ -205,7 +205,7 @@ class PrometheusMetrics:
         self._jobs.ended.labels(kind, outcome).inc()
 
     def jobs_waiting(self, *, kind: str, jobs: int, oldest_seconds: float) -> None:
-        """Record the number of waiting side jobs of a kind, and the age of the oldest in seconds."""
+        """Record the number of waiting side jobs of a kind, and for how many seconds the oldest has been due."""
         self._jobs.waiting.labels(kind).set(jobs)
         self._jobs.oldest.labels(kind).set(oldest_seconds)
 
@@ -218,11 +218,11 @@ class PrometheusMetrics:
         self._retention.deleted.labels(kind).inc(count)
 
     def retention_failed(self, *, kind: str) -> None:
-        """Count a failed batch of a kind, after which the rest of the kind was skipped."""
+        """Count a failed batch of deletions. The remaining rows of that kind are left to the next run of retention."""
         self._retention.failed.labels(kind).inc()
 
     def retention_out_of_time(self, *, kind: str) -> None:
-        """Count a run of retention that ran out of time before the end of a kind."""
+        """Count a run of retention that ran out of time before all old rows of a kind were deleted."""
         self._retention.out_of_time.labels(kind).inc()
 
     def render(self) -> tuple[bytes, str]:

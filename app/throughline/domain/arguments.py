@@ -12,15 +12,15 @@ RAW_ARGUMENTS = "_raw"
 """Key of the object that wraps arguments which are not a JSON object, when they are sent to a provider again."""
 
 MOST_NESTED = 100
-"""Deepest allowed nesting of arguments. Chosen: far deeper than tools need.
+"""Most nested arrays and objects in a tool call's arguments: far more than tools need.
 
-Encoders of providers' clients can handle far more.
+The JSON encoders of providers' clients can handle far more.
 """
 
 SHORT_CHARACTERS, KEPT_SHORT = 500, 4096
-"""Longest arguments whose compact form is cached, and the size of that cache.
+"""Longest arguments whose compact JSON is cached, in characters, and the most entries of that cache.
 
-Most arguments are that short, and every view of a session counts them again.
+Most arguments are that short, and their tokens are counted again for every prompt of a session.
 """
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -40,9 +40,9 @@ class SentArguments:
 def send_again(arguments: str) -> SentArguments:
     """Return what to send to a provider for the arguments a model wrote.
 
-    A JSON object is sent as the very text that the model wrote. Other text is wrapped in an object, under
-    RAW_ARGUMENTS: some providers accept nothing else, and the model still sees what it wrote. Characters that no
-    provider accepts are replaced in all strings.
+    A JSON object is sent as the very text that the model wrote, empty text as `{}`. Lone surrogates in its strings are
+    replaced, because no provider accepts them. Other text is wrapped in an object, under RAW_ARGUMENTS: some providers
+    accept nothing else, and the model still sees what it wrote.
     """
     value = _object_in(arguments)
     if value is None:
@@ -61,7 +61,7 @@ def is_json_object(arguments: str) -> bool:
 
 
 def compact_object(arguments: str) -> str:
-    """Return the object that is sent for the arguments as JSON text without whitespace between tokens."""
+    """Return the object that `send_again` sends for the arguments, as JSON text without whitespace outside strings."""
     return _compact_short(arguments) if len(arguments) <= SHORT_CHARACTERS else _compact(arguments)
 
 
@@ -79,6 +79,7 @@ def _compact_short(arguments: str) -> str:
 def _object_in(arguments: str) -> dict[str, object] | None:
     """Return the JSON object that the text encodes, None if it is not one that every provider accepts.
 
+    Empty text counts as an empty object.
     NaN, Infinity and numbers that overflow to infinity (1e999) are refused, since no provider takes them back. Nesting
     deeper than MOST_NESTED is refused: the parser's own limit depends on the caller's stack depth.
     """

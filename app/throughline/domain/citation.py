@@ -18,7 +18,8 @@ class CitationStatus(StrEnum):
 class Citation:
     """A citation in a text, not checked yet.
 
-    `start` and `end` are the character range of its positions, without the brackets. Both positions are inclusive.
+    `start` (inclusive) and `end` (exclusive) are the character range of its positions in the text, without the
+    brackets. Both positions are inclusive; they are equal if the text names one message.
     `session_id` is None if the text names no session. `quotation` is the text in quotation marks beside it, or ''.
     """
 

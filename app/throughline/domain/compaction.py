@@ -35,10 +35,11 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The outcome of a compaction, and the session to continue with; `detail` says why no more was achieved.
+    """The outcome of a compaction, and the session to continue with.
 
-    The token numbers are the prompt's size before and after, as the model counts. With `is_stale` the stored session
-    has changed meanwhile and must be loaded again. Another attempt is useless before `delay_seconds` have passed.
+    `detail` says why no more was achieved, '' if there is nothing to explain. The token numbers are the prompt's size
+    before and after, as the model counts. With `is_stale` the stored session has changed meanwhile and must be loaded
+    again. Another attempt is useless before `delay_seconds` have passed.
     """
 
     outcome: CompactionOutcome
@@ -52,5 +53,8 @@ class CompactionResult:
 
     @property
     def is_not_worth_it(self) -> bool:
-        """Whether the summary would be no smaller than the messages it replaces; retried after more growth."""
+        """Whether no summary was due, or none would be smaller than the messages it replaces.
+
+        An attempt that another writer overtook (`is_stale`) does not count. The caller retries after more growth.
+        """
         return self.outcome is CompactionOutcome.SKIPPED and not self.is_stale

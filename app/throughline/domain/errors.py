@@ -5,12 +5,14 @@ ThroughlineError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
 │   ├── IdempotencyKeyReused · SessionBusy · QueueFull (OwnerQueueFull)
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
-│   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · RunAbandoned · TurnTimeout
+│   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed
+│   ├── RunAbandoned · TurnTimeout
 │   └── ModelRejected
 │       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused · AnswerTooLong
 │       └── ContextOverflow
 └── TemporaryError
-    ├── DatabaseUnavailable · NoWorkerAvailable · TurnLimitReached
+    ├── DatabaseUnavailable (DatabaseBusy · DatabaseFull)
+    ├── NoWorkerAvailable · TurnLimitReached · SummaryLimitReached
     └── ModelUnavailable
         └── ModelRateLimited · ModelTimeout · AnswerIncomplete
 
@@ -46,7 +48,7 @@ class TemporaryError(ThroughlineError):
     """An error that a retry may avoid, after `delay_seconds` if known."""
 
     def __init__(self, detail: str, *, delay_seconds: float | None = None) -> None:
-        """Keep `detail` and the delay that the other system asked for."""
+        """Keep `detail`, and the delay in seconds that the other system asked for, None if it asked for none."""
         super().__init__(detail)
         self.delay_seconds = delay_seconds
 
@@ -289,7 +291,7 @@ def provider_words(error: BaseException) -> dict[str, str]:
 
 
 def traceback_lines(error: BaseException) -> str:
-    """Return the functions and lines of the error's traceback, innermost first, for the log.
+    """Return the function names and line numbers of the error's traceback, innermost first, for the log.
 
     The error's text is left out, because it may contain a user's words.
     """

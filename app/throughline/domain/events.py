@@ -47,7 +47,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:
-    """The instruction to discard the run's earlier events, because attempt number `attempt` starts again."""
+    """The instruction to readers to discard the run's earlier events, because attempt number `attempt` starts again."""
 
     type: ClassVar[EventType] = EventType.RESET
     attempt: int
@@ -66,8 +66,8 @@ class CompactionStarted:
 class CompactionFinished:
     """The result of a compaction.
 
-    `detail` says why no more was achieved. `fired` are the stages that changed the view, in order. Token numbers are
-    the model's. `through_position` is the last position that the adopted summary covers.
+    `detail` says why no more was achieved. `fired` are the stages that made the prompt smaller, in order. Token numbers
+    are the model's. `through_position` is the last position that the adopted summary covers, 0 without a summary.
     """
 
     type: ClassVar[EventType] = EventType.COMPACTION_FINISHED
@@ -191,6 +191,6 @@ class RunEvent:
 
 
 def ending(run: Run, answer: Message | None) -> tuple[Event, ...]:
-    """Return the closing events of an ended run: the completed answer, if there is one, and the end."""
+    """Return the closing events of an ended run: MessageCompleted if the run has an answer, then RunEnded."""
     ended = RunEnded(run, answer)
     return (ended,) if answer is None else (MessageCompleted(answer), ended)

@@ -16,7 +16,10 @@ Parsed arguments take much memory.
 """
 
 MEMORY_OF_ARGUMENTS = 16
-"""Most bytes of memory per character of parsed arguments, measured with nested lists of small numbers."""
+"""Upper bound of the bytes of memory that parsed arguments take per character of their text.
+
+Measured with nested lists of small numbers.
+"""
 
 
 def has_short_arguments(calls: Sequence[ToolCall]) -> bool:

@@ -8,7 +8,7 @@ from throughline.domain.prompt import Usage
 
 
 class ToolUse(StrEnum):
-    """What the model did with the tool that it was asked to call."""
+    """What came of the tool that the model was asked to call. `REFUSED`: the provider rejected the request with it."""
 
     CALLED = "called"
     NOT_CALLED = "not called"

@@ -5,7 +5,11 @@ from enum import StrEnum
 
 
 class WindowOrigin(StrEnum):
-    """Where the number of a window comes from."""
+    """Where the number of a window comes from.
+
+    `LEARNED`: a provider's refusal named it. `SERVER`: the model's server reports it. `PROFILE`: LangChain's profile of
+    the model. `TABLE`: this service's table of well-known models. `UNKNOWN`: the number is assumed.
+    """
 
     AGENT_FILE = "agent file"
     LEARNED = "learned"
@@ -28,5 +32,5 @@ class ModelWindow:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether nothing says what the model takes."""
+        """Whether the number is assumed, because no source names the model's window."""
         return self.origin is WindowOrigin.UNKNOWN

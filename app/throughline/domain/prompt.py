@@ -41,7 +41,7 @@ class ToolSpec:
 class Usage:
     """Token usage as the provider reported it; None if it reported none.
 
-    `cached_tokens` are those of `input_tokens` that the provider read from its cache. They are not stored.
+    `cached_tokens` are those of `input_tokens` that the provider read from its cache. Their number is not stored.
     """
 
     input_tokens: int | None = None

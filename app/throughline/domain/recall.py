@@ -13,8 +13,9 @@ FoundBy: TypeAlias = Literal["vector", "text"]
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """Conditions on the messages that a search may find; None accepts all. Both position bounds are exclusive.
+    """Conditions on the messages that a search may find; None accepts all.
 
+    `after` and `before` are exclusive positions. Times from `since` (inclusive) to `until` (exclusive) are accepted.
     `author` and `tool` are compared case-insensitively. All `phrases` must occur in the text exactly as written.
     `before_run` excludes that run's messages and all later messages of its session. `behind_cursor_of` excludes the
     messages of that session that its summary does not cover yet.
@@ -41,7 +42,7 @@ class HistoryFilter:
 class HistoryQuery:
     """A search query: the words, the most messages to return, the filter, and the day it is asked on.
 
-    `today` is what "yesterday" or a month without a year refers to; None: such words are only words. With
+    `today` is what "yesterday" or a month without a year refers to; None: such words are searched as text. With
     `only_indexed` the search takes one statement, and misses messages that are not indexed yet. A query that `is_plain`
     has neither filters nor phrases: its text was not written for a search. Of a message with at most `whole_characters`
     the hit's snippet is the whole text.

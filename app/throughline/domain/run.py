@@ -137,8 +137,9 @@ class Outcome:
 class Claimer:
     """The claiming worker, and the seconds after which its lease expires unless renewed.
 
-    `held` are rows this process is already working on; their leases may have expired during a database outage. Expired
-    runs with exactly `skipped_attempt` attempts are not claimed. With `only_for` only this owner's runs are claimed.
+    `held` are rows this process is already working on, which are not claimed again; their leases may have expired
+    during a database outage. Expired runs with exactly `skipped_attempt` attempts are not claimed. With `only_for` only
+    this owner's runs are claimed.
     """
 
     worker: str

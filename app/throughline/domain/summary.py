@@ -18,9 +18,9 @@ class SummaryState(StrEnum):
 
 
 CHOICE_LEVEL = -1
-"""Level of a row that is not a segment but a model's choice among the kept facts of messages 1..through.
+"""Value of `level` in a stored segment row that holds no summary text.
 
-The row's text is the model's answer.
+Such a row stores a model's choice among the kept facts of messages 1..through; its text is the model's answer.
 """
 
 

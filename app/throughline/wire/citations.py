@@ -25,7 +25,10 @@ class CitationOut(Shape):
 
 
 def citation_json(citation: CheckedCitation) -> JsonDict:
-    """Return a citation as JSON in the shape of `CitationOut`: about 10 µs faster, for each of thousands in a page."""
+    """Return a citation as JSON in the shape of `CitationOut`.
+
+    This is about 10 µs faster than `CitationOut.render`; a page may have thousands of citations.
+    """
     return {
         "start": citation.start,
         "end": citation.end,

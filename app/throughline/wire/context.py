@@ -21,7 +21,7 @@ class SummaryOut(Shape):
 
 
 class SummariserOut(Shape):
-    """The summary model that is called first, in the state that the answering process knows."""
+    """The summary model that is called first, and the state of its circuit breaker in the process that answers."""
 
     model: str
     state: Annotated[str, one_of("closed", "open", "half_open")] = Field(
@@ -38,7 +38,7 @@ class SummaryFailureOut(Shape):
 
 
 class ContextOut(Shape):
-    """The state of a session's context. Tokens are the model's: the service's counts times the factor.
+    """The state of a session's context. Tokens are the model's: the service's counts times a factor learned for it.
 
     Thresholds of messages and tokens are null if no summary is written automatically.
     """
@@ -145,7 +145,7 @@ class PreviewedMessage(Shape):
 
 
 class PreviewOut(Shape):
-    """The plan for one model call, of which nothing has been executed. Tokens are the model's."""
+    """The plan for one model call. Nothing of it has been executed. Tokens are the model's."""
 
     action: Annotated[str, one_of("none", "prune", "fit", "compact", "adopt")]
     cause: Annotated[str, one_of("threshold", "messages", "tokens", "manual", "overflow")] | None = Field(

@@ -133,9 +133,10 @@ def event_json(event: events.Event) -> JsonDict:
 
 
 def ending_json(ended: events.RunEnded) -> JsonDict:
-    """Return the data of a run's last event as JSON; for a completed run, the answer of `POST …/messages`.
+    """Return the data of a run's last event as JSON.
 
-    The context report is passed on as it was stored, possibly by an earlier version.
+    For a completed run this is also the body with which `POST …/messages` is answered. The context report is passed on
+    as it was stored, possibly by an earlier version.
     """
     run = ended.run
     run_json, answer = RunOut.render(run), None if ended.answer is None else MessageOut.render(ended.answer)

@@ -25,7 +25,7 @@ Time: TypeAlias = Annotated[
 
 
 class Shape(BaseModel):
-    """A JSON object. Its reader ignores unknown fields, because the service may be newer than the reader."""
+    """Base class of JSON objects. Unknown fields are ignored, because the service may be newer than the reader."""
 
     # Validators are built at first use, because the command line needs few of them.
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, from_attributes=True)

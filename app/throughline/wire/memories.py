@@ -8,7 +8,7 @@ from throughline.wire.json_shape import Id, Shape, Time, one_of
 
 
 class MemoryOut(Shape):
-    """A stored text."""
+    """A memory: a short text that a user stored."""
 
     id: Id
     text: str

@@ -57,7 +57,7 @@ class RunForOperators(RunOut):
 
 
 def run_json(run: Run, *, for_operator: bool) -> JsonDict:
-    """Return the run as JSON, with what the provider said only for operators."""
+    """Return the run as JSON. What the model's provider said about a failure is included only if `for_operator`."""
     return (RunForOperators if for_operator else RunOut).render(run)
 
 

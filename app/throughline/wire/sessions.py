@@ -30,7 +30,7 @@ class SessionOut(Shape):
 
 
 class SessionPage(Shape):
-    """A page of sessions, newest first."""
+    """A page of sessions, the last updated first."""
 
     data: list[SessionOut]
     next_cursor: str | None
@@ -55,7 +55,7 @@ class SummaryVersionOut(Shape):
 
 
 class SummaryList(Shape):
-    """A page of versions, newest first."""
+    """A page of summary versions: prepared ones first, then by number, the newest first."""
 
     data: list[SummaryVersionOut]
     next_cursor: str | None
@@ -83,7 +83,7 @@ class SummaryCostOut(Shape):
 
 
 class SummarizeOut(Shape):
-    """The result of a summary on demand."""
+    """The result of a summary on demand, and the session afterwards."""
 
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled")] = Field(
         description="skipped: not worthwhile, or another summary came first; cancelled: by the agent's hook"
