@@ -1,1 +1,4 @@
-"""Assembly of a process from concrete parts. `main.py` imports it only when a command needs it."""
+"""Assembly of the programs: settings, database, models and interfaces are put together for one process.
+
+`main.py` imports it only when a command needs it.
+"""

@@ -63,13 +63,16 @@ async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
 
 
 async def slack_link_code(options: LocalOptions, user: str) -> str:
-    """Return a code with which a person in Slack becomes this user. The user is created if new."""
+    """Return a new code with which a person in Slack becomes the user `user`, who is created if new."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         return await database.open_slack("").links.new_code(await database.users.get_or_create(user))
 
 
 async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, ...]:
-    """End links of Slack users and return these users as TEAM:USER. Raises NotFound if there is no link."""
+    """End the links between Slack users and a user of this service; return the Slack users as TEAM:USER.
+
+    Raises NotFound if there is no such link.
+    """
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         links = database.open_slack("").links
         if whom.slack_user:
@@ -80,7 +83,7 @@ async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, .
 
 
 async def upgrade_database(options: LocalOptions) -> None:
-    """Upgrade the schema to the newest revision."""
+    """Upgrade the schema to the newest revision, and create the tables for vectors if an embedding model is set."""
     settings = read_quiet_settings(options)
     async with open_direct_address(database_location(settings)) as url:
         await upgrade(url)
@@ -105,7 +108,7 @@ async def database_address(options: LocalOptions) -> str:
 
 
 async def database_status(options: LocalOptions) -> DatabaseStatus:
-    """Return the schema's revision and the newest one."""
+    """Return the schema revision of the database and the newest one that this version has."""
     async with open_direct_address(database_location(read_quiet_settings(options))) as url:
         found = await status(url)
     return DatabaseStatus(current=found.current, head=found.head, is_current=found.is_current)

@@ -37,14 +37,14 @@ MOST_NAMED = 8
 """Number of unknown names in one error text."""
 
 _COMPOSE_PREFIXES = ("POSTGRES_", "COMPOSE_", "DOCKER_")
-"""Beginnings of names that docker compose and docker-compose.yml read from the same file."""
+"""Beginnings of names that docker compose and docker-compose.yml read from `.env`: they are not refused there."""
 
 _LIBRARY_PREFIXES = ("PG", "LC_")
 _LIBRARY_NAMES = frozenset({
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "LANG", "LANGUAGE", "TZ"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 })  # fmt: skip
-"""Variables of libraries, which read them from the environment: in the file they have no effect."""
+"""Variables of libraries, which read them from the environment only: in `.env` they have no effect."""
 
 _SHOWABLE = re.compile(r"[A-Z][A-Z0-9_]{1,59}|[a-z][a-z0-9_]{1,59}")
 """Names that are shown. Anything else may be a key that was pasted into a line of its own."""
@@ -94,9 +94,9 @@ def ineffective_names() -> tuple[str, ...]:
 
 
 def misspelt_variables() -> Mapping[str, str]:
-    """Return the environment's variables that nearly have the name of a setting, each with that name.
+    """Return the environment's variables that nearly have the name of a setting, each with that setting's name.
 
-    Settings that are set are not compared.
+    Names of settings that the environment sets are not suggested.
     """
     environment = read_environment()
     unset = SETTING_NAMES - {name.upper() for name in environment}

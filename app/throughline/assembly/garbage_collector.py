@@ -1,6 +1,6 @@
 """Configuration of Python's garbage collector for a process that runs for weeks.
 
-Each program calls it once its own set-up is complete.
+Each program calls `tune_collector` once its own set-up is complete.
 """
 
 import gc
@@ -10,9 +10,9 @@ YOUNG_PASSES = 10
 MIDDLE_PASSES = 40
 """Thresholds of the collector's generations, in place of Python's own (700, 10, 10).
 
-With those, each turn paid for passes over all objects that the process keeps. After two minutes of load, this took a
-tenth of the time, in pauses of a quarter of a second. Python counts created objects minus freed ones, so under steady
-load a young pass visits up to five times YOUNG_OBJECTS.
+With Python's own, each turn paid for passes over all objects that the process keeps. After two minutes of load, these
+passes took a tenth of the time, in pauses of a quarter of a second. Python counts created objects minus freed ones, so
+under steady load a young pass visits up to five times YOUNG_OBJECTS.
 """
 
 

@@ -21,10 +21,10 @@ CLOSING_SECONDS = 1.0
 async def health_served(
     runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None
 ) -> AsyncGenerator[str | None]:
-    """Serve health and metrics on HEALTH_PORT while the context is open. Raises SettingInvalid.
+    """Serve health and metrics on HEALTH_PORT while the context is open.
 
-    Yields the URL, None if no port is set. While turns are drained inside the context, the process is live and not
-    ready.
+    Raises SettingInvalid if the process cannot listen on that port. Yields the URL, None if no port is set. While turns
+    are drained inside the context, the process is live and not ready.
     """
     settings = runtime.settings
     if settings.health_port is None:
@@ -43,4 +43,4 @@ async def health_served(
 
 
 async def _nothing_to_end() -> None:
-    """Do nothing: none of these requests takes long."""
+    """Do nothing before the server closes: no request for health or metrics takes long."""

@@ -57,9 +57,9 @@ class ProcessHeartbeats:
 
 @asynccontextmanager
 async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
-    """Show this process in the database while the context is open, including its draining.
+    """Keep the row of this process in the table `processes` up to date while the context is open.
 
-    `has_worker`: this process runs turns of all users.
+    `has_worker`: this process runs turns of all users. The row is deleted at the end.
     """
 
     def read_state() -> ProcessState:

@@ -30,7 +30,8 @@ EVERY = timedelta(minutes=5)
 class RecallShare:
     """Memories and search of the history, and the jobs and schedules by which a worker embeds both.
 
-    `embed_soon` queues these jobs; None without a model.
+    `embed_soon` queues these jobs. It is None without an embedding model, and in a command on a server that others
+    operate.
     """
 
     memories: MemoryService
@@ -61,9 +62,10 @@ def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
 async def open_recall(
     settings: Settings, kind: ProcessKind, database: Database, embedder: LangChainEmbedder | None, clock: Clock
 ) -> AsyncGenerator[RecallShare]:
-    """Yield memories and search. With a model, texts without a vector of that model get one. Raises DatabaseUnusable.
+    """Yield memories and search. With an embedding model, jobs are queued that embed texts without a vector.
 
-    A command on a server that others operate creates no vectors, because their model may be a different one.
+    Raises DatabaseUnusable if vectors cannot be stored. A command on a server that others operate creates no vectors,
+    because their model may be a different one.
     """
     if embedder is None:
         yield RecallShare(MemoryService(database.memories), HistorySearch(database.history))

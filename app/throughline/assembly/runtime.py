@@ -72,7 +72,7 @@ class Runtime:
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
-    """Yield the parts of a process. Raises if an agent, its model or one of its tools cannot be used."""
+    """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)

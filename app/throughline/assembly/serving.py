@@ -26,7 +26,10 @@ CLOSING_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServeMode:
-    """How to serve: with or without turns in this process, of one user or of all, until `stop`."""
+    """How to serve the REST API until `stop` is set.
+
+    `has_worker`: turns run in this process, with `only_for` those of this user alone. `slack` is served, too, if set.
+    """
 
     has_worker: bool = True
     only_for: UserId | None = None
@@ -38,7 +41,7 @@ class ServeMode:
 async def serving_on(
     listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: ServeMode
 ) -> AsyncGenerator[None]:
-    """Serve while the context is open."""
+    """Serve the REST API on `listener` while the context is open. Raises ClaimingFailed if the claim loop crashed."""
     async with noted(runtime, has_worker=mode.has_worker and mode.only_for is None):
         serving = asyncio.create_task(serve_on(listener, runtime, config, mode))
         try:
@@ -49,7 +52,11 @@ async def serving_on(
 
 
 async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: ServeMode) -> None:
-    """Serve until stopped. Turns get their grace period first; unfinished event streams are then aborted."""
+    """Serve the REST API on `listener` until `mode.stop` is set or the claim loop crashes.
+
+    At the end turns get their grace period; unfinished event streams are then aborted. Raises ClaimingFailed after a
+    crash of the claim loop.
+    """
     slack = None if mode.slack is None else mode.slack.health
     services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
 

@@ -39,7 +39,10 @@ def slack_config(settings: Settings) -> SlackConfig:
 
 @asynccontextmanager
 async def slack_over_http(runtime: Runtime) -> AsyncGenerator[SlackHttpInterface | None]:
-    """Yield Slack's HTTP endpoint, None if Slack is not configured or uses Socket Mode only."""
+    """Run the Slack interface over HTTP while the context is open, and yield its endpoint.
+
+    Yields None if Slack is not configured or uses Socket Mode only. Raises SettingInvalid for a wrong setting of Slack.
+    """
     settings = runtime.settings
     _check_agent(runtime)
     if settings.slack_signing_secret or (settings.slack_bot_token and not settings.slack_app_token):
@@ -52,9 +55,10 @@ async def slack_over_http(runtime: Runtime) -> AsyncGenerator[SlackHttpInterface
 
 @asynccontextmanager
 async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: bool) -> AsyncGenerator[asyncio.Event]:
-    """Run the Slack interface over Socket Mode while the context is open. Raises SettingInvalid.
+    """Run the Slack interface over Socket Mode while the context is open.
 
-    With `turns`, this process runs turns as well. Yields an event that is set once turns are no longer claimed.
+    With `turns`, this process runs turns as well. Yields an event that is set once the claim loop has crashed, so that
+    turns are no longer claimed. Raises SettingInvalid for a wrong setting of Slack.
     """
     _check_agent(runtime)
     working = runtime.worker.working() if turns else nullcontext(asyncio.Event())

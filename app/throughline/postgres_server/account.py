@@ -61,7 +61,7 @@ class Account:
         )
 
     def own(self, path: Path) -> None:
-        """Make this account the owner of `path`."""
+        """Make this account the owner of `path`. Does nothing for the account of this process."""
         if self.is_other:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 

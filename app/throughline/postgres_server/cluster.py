@@ -63,7 +63,7 @@ def make_cluster_if_missing(installation: Installation, *, password: str, may_cr
     """Create the cluster with its role, database and vector extension if it is missing; the creation is atomic.
 
     Raises:
-        DatabaseUnusable: it cannot be created; the text contains the program's output.
+        DatabaseUnusable: the cluster cannot be created; the text contains the failed program's output.
     """
     layout, account = installation.layout, installation.account
     if layout.cluster.exists():
@@ -94,7 +94,7 @@ def check_version(installation: Installation) -> None:
     """Check that the cluster was written by the PostgreSQL version of the programs.
 
     Raises:
-        DatabaseUnusable: wrong version, or no cluster at all.
+        DatabaseUnusable: another version wrote the cluster, or there is no cluster at all.
     """
     cluster, wanted = installation.layout.cluster, installation.binaries.major_version
     try:
@@ -161,7 +161,7 @@ def _run_initdb(installation: Installation, folder: Path) -> None:
 
 
 def _run_as_superuser(installation: Installation, cluster: Path, statements: list[str]) -> None:
-    """Run statements in template1, so that databases created later inherit the results."""
+    """Run SQL statements in single-user mode in template1, so that databases created later inherit the results."""
     arguments = [
         installation.binaries.postgres,
         "--single",

@@ -18,7 +18,10 @@ _SHORT_PLACES = (Path("/run"), Path("/tmp"))  # noqa: S108 - mkdtemp makes a pri
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Everything needed to run the programs. `is_hidden`: the account cannot reach the data by its path."""
+    """What is needed to run PostgreSQL's programs on the data: paths, account and binaries.
+
+    `is_hidden`: the account cannot reach the data by its path.
+    """
 
     layout: Layout
     account: Account
@@ -35,7 +38,7 @@ class Installation:
 
 
 def prepare_installation(layout: Layout) -> Installation:
-    """Choose the server's account and programs, and check whether the account can reach the data.
+    """Choose the server's account and programs, check whether the account can reach the data, and return all of this.
 
     Raises:
         DatabaseUnusable: no server can be run here.
@@ -72,7 +75,10 @@ def provide_socket_dir(installation: Installation) -> Path:
 
 
 def remove_short_socket_dir(layout: Layout) -> None:
-    """Remove the socket folder outside the data directory after the server stopped; its record stays."""
+    """Remove the socket folder outside the data directory, if there is one and it is empty.
+
+    Called after the server stopped. The record of the folder's path stays, so that the next start uses the same path.
+    """
     if layout.socket_record.exists():
         folder = Path(layout.socket_record.read_text(encoding="utf-8"))
         if folder.is_dir() and not any(folder.iterdir()):

@@ -76,7 +76,7 @@ def choose_data_dir(wanted: Path | None) -> Path:
 
 
 def has_cluster(wanted: Path | None) -> bool:
-    """Whether the data directory has an embedded cluster, also if it is unreadable. Creates nothing."""
+    """Whether the data directory has an embedded cluster. True as well if it cannot be read. Creates nothing."""
     try:
         return Layout(choose_data_dir(wanted) / "postgres").cluster.exists()
     except PermissionError:
@@ -84,7 +84,7 @@ def has_cluster(wanted: Path | None) -> bool:
 
 
 def make_data_dir(data_dir: Path) -> None:
-    """Create the data directory if missing; others may traverse root's, whatever the umask."""
+    """Create the data directory if missing. Other users may traverse it only if root creates it, whatever the umask."""
     if data_dir.exists():
         return
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def read_or_make_password(layout: Layout) -> str:
 
 
 def is_private_folder(folder: Path, uid: int) -> bool:
-    """Return whether `folder` is a real folder of that user with mode 0700."""
+    """Return whether `folder` is a folder, no symbolic link, that belongs to user `uid` and has mode 0700."""
     try:
         found = folder.lstat()
     except FileNotFoundError:

@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.02
 
 
 class FileLock:
-    """A lock on a file that this object opens itself; child programs do not inherit it."""
+    """A shared or exclusive lock on a file that this object opens itself; child programs do not inherit it."""
 
     def __init__(self, path: Path) -> None:
         """Open `path`, created with the owner of its folder if missing."""
@@ -46,7 +46,7 @@ class FileLock:
 
 @contextmanager
 def exclusively(path: Path, *, timeout_seconds: float) -> Iterator[None]:
-    """Hold the lock file exclusively inside the block, against other processes and other threads of this one.
+    """Hold the lock file exclusively while the context is open, against other processes and threads of this one.
 
     Raises:
         DatabaseUnavailable: another holder kept the lock until the timeout.

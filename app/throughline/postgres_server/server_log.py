@@ -32,7 +32,7 @@ def bound_log(path: Path) -> None:
 
 
 def read_tail(path: Path) -> str:
-    """Return the log's last lines as one line."""
+    """Return the log's last lines as one line, '' if there is no log."""
     if not path.exists():
         return ""
     with path.open("rb") as log:

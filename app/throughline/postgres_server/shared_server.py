@@ -48,7 +48,7 @@ class SharedServer:
 
         Raises:
             DatabaseUnusable: the data directory or the programs cannot be used; the text says why.
-            DatabaseUnavailable: not ready in time.
+            DatabaseUnavailable: the server is not ready in time, or another process holds the start lock.
         """
         data_dir = choose_data_dir(config.data_dir)
         try:
@@ -64,11 +64,11 @@ class SharedServer:
             ) from error
 
     def revive(self) -> bool:
-        """Restart the server if it is dead; return whether it was.
+        """Restart the server if it is dead, and return whether it was. A released share restarts nothing.
 
         Raises:
-            DatabaseUnusable: it cannot be started any more.
-            DatabaseUnavailable: it is not ready yet.
+            DatabaseUnusable: the server cannot be started any more.
+            DatabaseUnavailable: the server is not ready in time, or another process holds the start lock.
         """
         if self._process and is_alive(self._process):
             bound_log(self._layout.log_file)

@@ -28,7 +28,10 @@ _STOP_SECONDS = 30.0
 
 
 def find_usable_server(installation: Installation) -> psutil.Process | None:
-    """Return the running server, None if there is none; a server that is stopping is waited for."""
+    """Return the running server, None if there is none.
+
+    A server that is stopping is shut down and waited for; the result is then None.
+    """
     cluster = installation.layout.cluster
     process = find_server(cluster)
     noted = read_pid_file(cluster)
@@ -41,8 +44,10 @@ def find_usable_server(installation: Installation) -> psutil.Process | None:
 def start_server(installation: Installation) -> psutil.Process:
     """Start the server; the caller holds the start lock, and no other server may be running.
 
+    Does not wait until the server accepts connections.
+
     Raises:
-        DatabaseUnusable: a server of another container uses the same data.
+        DatabaseUnusable: a server of another container uses the same data, or the new server exited at once.
     """
     layout = installation.layout
     socket_dir = provide_socket_dir(installation)

@@ -46,8 +46,8 @@ class ApiDependencies:
 class Call:
     """One admitted request.
 
-    `recheck` raises NotAuthenticated once the request's key is revoked. `shared_by` is the owner of a session that the
-    caller takes part in without owning it.
+    `recheck` raises NotAuthenticated once the request's key is revoked. `shared_by` is the owner of the requested
+    session if the caller takes part in it without owning it, else None.
     """
 
     services: Services

@@ -72,7 +72,7 @@ class Authenticator:
     async def recheck(self, headers: Headers) -> None:
         """Check that the key of an already admitted request is still valid; a request without a key passes.
 
-        Raises NotAuthenticated if the key was revoked.
+        Each key is looked up at most once in RECHECK_SECONDS. Raises NotAuthenticated if the key was revoked.
         """
         secret = _secret(headers)
         if secret is None:

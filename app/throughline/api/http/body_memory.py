@@ -31,9 +31,9 @@ class _Waiting:
 
 
 class BodyMemory:
-    """Budget of body bytes.
+    """Budget of bytes for request bodies.
 
-    They are taken before a body is read, and given back once the body was read or its request ended.
+    A request takes bytes before its body is read, and gives them back once the body was read or the request ended.
     """
 
     def __init__(self, total_bytes: int, largest_body_bytes: int) -> None:

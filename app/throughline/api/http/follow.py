@@ -19,10 +19,11 @@ from throughline.turn.follow_run import Followed, Following, Idle, follow_while_
 
 
 def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
-    """Follow the run's events as `Following.events` does, on behalf of an HTTP request.
+    """Yield the run's events after sequence number `after`, up to the last one, and Idle while no event comes.
 
-    Also raises NoWorkerAvailable, NotAuthenticated once the request's key is revoked, and StreamAborted once the
-    process stops.
+    `is_fresh`: this process has just started the run, so that no event is stored yet. Raises NotFound once the run is
+    deleted, NoWorkerAvailable if no worker is active for too long, NotAuthenticated once the request's key is revoked,
+    and StreamAborted once the process stops.
     """
     following = following_of(call)
     followed = follow_while_worked_on(
@@ -45,9 +46,10 @@ async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> Asy
 
 
 async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> Response:
-    """Stream the run's events, or return a 503 problem if no worker takes the run in time.
+    """Return the stream of the run's events, or a 503 problem if no worker takes the run in time.
 
-    The response is not begun while the run waits for a worker, so that it can still become a problem with Retry-After.
+    While the run waits for a worker the response is not begun, so that it can still become a problem with Retry-After.
+    It also becomes one if the process stops during that wait.
     """
     run = stream.run
     if not run.status.is_final and not await call.services.database.followed_runs.has_running_worker():
@@ -68,9 +70,9 @@ def stopping(run: Run) -> ServiceStopping:
 
 
 async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
-    """Return the first item received once a worker is active or the client has disconnected.
+    """Return the run's first events; or Idle, once a worker is active or the client has disconnected.
 
-    Empty if the run's events end before that. Raises NoWorkerAvailable.
+    Empty if the run's events end before that. Raises NoWorkerAvailable if no worker becomes active in time.
     """
     runs = call.services.database.followed_runs
     async for item in followed:
@@ -80,7 +82,7 @@ async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Fol
 
 
 def following_of(call: Call) -> Following:
-    """Return the `Following` of this request. Its wait raises StreamAborted once the process stops."""
+    """Return the settings for following a run in this request: waiting raises StreamAborted once the process stops."""
 
     def stop_if_stopping() -> None:
         if call.services.shutting_down.is_set():

@@ -38,7 +38,7 @@ class Idempotency:
 
 
 def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
-    """Return the request's idempotency key and fingerprint.
+    """Return the request's idempotency key and fingerprint, None and '' if it has no key.
 
     Raises InvalidInput if the key is repeated, empty, too long or not printable ASCII.
     """
@@ -63,19 +63,28 @@ def _fingerprint(request: Request, body: BaseModel) -> str:
 
 
 def prefers_stream(accept: Sequence[str]) -> bool:
-    """Return whether the client prefers an event stream to JSON. At equal quality, the more specific range wins."""
+    """Return whether the client prefers an event stream to JSON.
+
+    At equal quality the more specific media range wins. JSON wins if that is equal, too.
+    """
     qualities = _read(",".join(accept))
     return _rank(qualities, STREAM) > _rank(qualities, JSON)
 
 
 def prefers_html(accept: Sequence[str]) -> bool:
-    """Return whether the client prefers a page to JSON, as browsers do; at equal quality and range it does not."""
+    """Return whether the client prefers an HTML page to JSON, as browsers do.
+
+    At equal quality the more specific media range wins. JSON wins if that is equal, too.
+    """
     qualities = _read(",".join(accept))
     return _rank(qualities, HTML) > _rank(qualities, JSON)
 
 
 def _rank(qualities: Qualities, ranges: Sequence[str]) -> tuple[float, int]:
-    """Return quality and specificity of the most specific range in `qualities`, NOT_WANTED without one."""
+    """Return quality and specificity of the most specific of `ranges` that the header names.
+
+    NOT_WANTED if it names none of them, or refuses that one with the quality 0.
+    """
     for exactness, covering in zip(range(len(ranges), 0, -1), ranges, strict=True):
         if covering in qualities:
             quality = qualities[covering]

@@ -23,7 +23,7 @@ OTHER_DESCRIPTORS = 256
 """File descriptors reserved for everything but connections: the database, models, logs."""
 
 RESERVE_PART = 4
-"""Divisor for the reserve if file descriptors are few: one connection in four is kept for refusals and health checks.
+"""Divisor for the reserve if file descriptors are few: at most one connection in four is kept for refusals and health.
 """
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class Shutdown:
 
 
 def bind_tcp(address: TcpAddress) -> socket.socket:
-    """Return a listening TCP socket. Raises SettingInvalid if the address is in use or not one of this machine."""
+    """Return a listening TCP socket. Raises SettingInvalid if the process cannot listen on the address."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, proto, _, name = found[0]
@@ -148,7 +148,7 @@ def limit_connections(wanted: int) -> ConnectionLimits:
     """Return limits for `wanted` connections, or for as many as the file descriptors allow.
 
     Each connection needs a file descriptor. The process's descriptor limit is raised as far as permitted. If
-    descriptors are still too few, the reserve is reduced as well.
+    descriptors are still too few, the reserve of connections for refusals and health checks is reduced as well.
     """
     reserve = NO_OTHER_LIMITS.reserve
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

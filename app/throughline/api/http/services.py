@@ -48,7 +48,7 @@ class Services:
     """Dependencies of the routes.
 
     - `submit` stores a message as a run.
-    - `preview_context` returns the plan for a message; None stands for an empty message.
+    - `preview_context` returns the plan for the model call that a message would cause; None: an empty message.
     - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
     - `count_message` returns a message with its token count, as the named agent counts it.
     - `agent_window` returns the window of an agent's next turn.

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunStream:
-    """Events of a run to stream. `first` is sent before `followed`; `render` encodes each event."""
+    """Events of a run to stream. `first`, read already, is sent before `followed`; `render` encodes each event."""
 
     run: Run
     followed: AsyncGenerator[Followed]

@@ -53,7 +53,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/")
 async def start(request: Request) -> Response:
-    """Return the links in the form that the client prefers."""
+    """Return the links as an HTML page if the client prefers one, else as JSON."""
     config = dependencies_of(request).config
     if prefers_html(request.headers.getlist("accept")):
         return HTMLResponse(_page(config), headers=HEADERS)

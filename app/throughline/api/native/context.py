@@ -33,7 +33,7 @@ async def get_context(session_id: str, call: Reader) -> Response:
     openapi_extra=json_body(PreviewContext, is_required=False),
 )
 async def preview_context(request: Request, session_id: str, call: Reader) -> Response:
-    """Return the plan for the first model call that this message would cause: what it shows, and in which form."""
+    """Return the plan for the first model call that this message would cause: how its prompt shows each message."""
     found = session_id_of(session_id)
     body = await read_optional_body(request, PreviewContext)
     preview = await call.services.preview_context(call.owner_id, found, body.as_content())

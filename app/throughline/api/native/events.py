@@ -26,7 +26,7 @@ def render_event(event: RunEvent) -> bytes:
 def turn_problem(ended: RunEnded, *, for_operator: bool) -> Response:
     """Return the problem document of a run that failed or was cancelled.
 
-    Only an operator's has the provider's own message, if the provider said anything.
+    It contains the provider's own message only if `for_operator`, and only if the provider said anything.
     """
     run = run_json(ended.run, for_operator=for_operator)
     more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": run}

@@ -111,9 +111,10 @@ class ImportSession(BaseModel):
 
 
 def from_openai(body: ImportSession, source: Source) -> Conversation:
-    """Return the conversation. Raises InvalidInput.
+    """Return the conversation, without system and developer messages.
 
-    Tool results without a matching call are stored unchanged and never sent to a model.
+    Raises InvalidInput if a tool message has no `tool_call_id`. Tool results without a matching call are stored
+    unchanged and never sent to a model.
     """
     called: dict[str, str] = {}
     messages = []

@@ -85,7 +85,7 @@ async def redact_message(session_id: str, message_id: str, call: Writer) -> Resp
 
 
 def _citing_text(message: Message) -> str:
-    """Return the text in which citations are searched: an assistant's."""
+    """Return the text in which citations are searched: that of an assistant's message, '' for other roles."""
     return text_of(message.content) if message.role is Role.ASSISTANT else ""
 
 

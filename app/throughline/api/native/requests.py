@@ -200,7 +200,7 @@ class SendMessage(BaseModel):
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
 
     def as_content(self) -> Content:
-        """Return the content as a domain value."""
+        """Return the content as the type of `domain/message.py`: text, or text and image blocks."""
         return _as_content(self.content)
 
 
@@ -215,7 +215,7 @@ class PreviewContext(BaseModel):
     ] = Field(None, examples=["What next?"])
 
     def as_content(self) -> Content | None:
-        """Return the content as a domain value, None if it was omitted."""
+        """Return the content as the type of `domain/message.py`: text or blocks, None if it was omitted."""
         return None if self.content is None else _as_content(self.content)
 
 
@@ -253,7 +253,7 @@ class QueryParameters(BaseModel):
 
 
 class ListSessions(QueryParameters):
-    """A page of the list of sessions, newest first, and filters for it."""
+    """A page of the list of sessions, the last updated first, and filters for it."""
 
     limit: int = Field(50, ge=1, le=200)
     cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the previous page")
@@ -263,7 +263,7 @@ class ListSessions(QueryParameters):
 
 
 class ListSummaries(QueryParameters):
-    """A page of the versions of a summary, newest first."""
+    """A page of the versions of a session's summary: prepared ones first, then the newest numbers."""
 
     limit: int = Field(50, ge=1, le=200)
     cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the previous page")

@@ -36,9 +36,10 @@ async def get_run(run_id: str, call: Reader) -> Response:
     openapi_extra={"parameters": [header(LAST_EVENT_ID, "continue after this event", pattern=r"^(-1|\d{1,9})$")]},
 )
 async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
-    """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen.
+    """Stream the run's events after `Last-Event-ID`: stored ones at once, later ones as they happen.
 
-    If no worker takes the run in time, the answer is 503, or the stream is cut if it has begun.
+    A client that has seen the last event gets 204. If no worker takes the run in time, the answer is 503, or the stream
+    is cut if it has begun.
     """
     last_seen = _last_seen(request)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))

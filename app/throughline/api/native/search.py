@@ -24,7 +24,7 @@ POSITION_WORDS = (
 
 
 def _read_position(value: object) -> object:
-    """Return `value`, a position. Raises ValueError for text that is no number.
+    """Return `value` unchanged. Raises ValueError for text that is no whole number.
 
     Such text is usually a day; the error says where to write days.
     """

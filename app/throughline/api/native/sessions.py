@@ -46,7 +46,7 @@ async def create_session(request: Request, call: Writer) -> Response:
 
 @router.get("", responses={HTTPStatus.OK: {"model": SessionPage}})
 async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -> Response:
-    """List the caller's sessions, newest first."""
+    """List the caller's sessions, the last updated first."""
     page = await call.services.database.sessions.list(
         call.owner_id,
         SessionQuery(
