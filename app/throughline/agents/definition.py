@@ -20,7 +20,7 @@ class RecallReach(StrEnum):
 class FallbackModel:
     """A model that takes an agent's calls while the models before it are unavailable.
 
-    `window` is that of this model, None for its own.
+    `window` is this model's window in tokens as the agent file sets it; None: the window that the service finds out.
     """
 
     model: str
@@ -59,7 +59,10 @@ class AgentDefinition:
     is_fallback: bool = False
 
     def fallbacks(self) -> Iterator["AgentDefinition"]:
-        """Yield the agent with each of its fallback models; `is_fallback` marks it, and it has only the later ones."""
+        """Yield one copy of the agent for each fallback model, in order.
+
+        A copy uses that model, is marked by `is_fallback`, and keeps only the later fallback models.
+        """
         for number, fallback in enumerate(self.fallback_models, start=1):
             yield replace(
                 self,

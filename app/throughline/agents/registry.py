@@ -31,8 +31,8 @@ def _default_counter(_model: str) -> str:
 class AgentDefaults:
     """Values for agents whose file does not define them.
 
-    - `summary_model` may be empty. Its address is `summary_base_url`, and `summary_api_key_env` names the variable with
-      the key for that address.
+    - `summary_model` writes summaries; '' stands for the agent's own model. Its address is `summary_base_url`, and
+      `summary_api_key_env` names the variable with the key for that address.
     - `inherited_default_base_url` returns the address of a model that is named without one: the default model's server
       if both are of the same provider, else None, which stands for the provider's own address.
     - `counter_of` returns the name of a model's token counter; '' is the default model.
@@ -187,7 +187,7 @@ def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
 
 
 def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy:
-    """Return the policy with the section's fields of the same names, except for those that are `decided`."""
+    """Return a policy with the values in `decided`; all its other fields are those of the same names in `section`."""
     written = {declared.name for declared in fields(policy)} - decided.keys()
     values: dict[str, Any] = {name: getattr(section, name) for name in written}  # Any: each field has its own type
     return policy(**values | decided)
@@ -210,7 +210,7 @@ def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
 
 
 def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:
-    """Return the variable with the key of the summary model.
+    """Return the name of the variable with the key of the summary model, None if no variable is named for it.
 
     The agent's key is sent only to the agent's address. Without an address it is for the provider of the agent's model,
     and another model may have another provider.

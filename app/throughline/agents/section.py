@@ -4,7 +4,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """A mapping in the file. Unknown fields are refused; empty fields count as missing."""
+    """Base class of the mappings in an agent file. Unknown fields are refused; empty fields count as missing."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 

@@ -51,7 +51,10 @@ PATTERNS = {
 
 
 def format_errors(error: ValidationError) -> str:
-    """Return one line for each error, in the order of the file's fields."""
+    """Return one line for each of the first MAX_COMPLAINTS errors, and the number of further ones.
+
+    The lines are in the order of the fields in the schema.
+    """
     found = error.errors(include_url=False)
     lines = [_complaint(details) for details in found[:MAX_COMPLAINTS]]
     if len(found) > MAX_COMPLAINTS:

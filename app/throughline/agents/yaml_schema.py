@@ -222,7 +222,7 @@ class ContextSection(Section):
 
 
 class FallbackSection(Section):
-    """One of `fallback_models`: a model's name, or this mapping."""
+    """An item of `fallback_models`. In the file it is this mapping, or only the model's name."""
 
     model: Line
     base_url: Address | None = None
@@ -263,14 +263,17 @@ class AgentFile(Section):
 
 
 def check_key_has_an_address(value: str | None, info: ValidationInfo) -> str | None:
-    """Return the variable's name. Raises ValueError if the section has no address for the key."""
+    """Return `value`, the name of a key's variable or None. Raises ValueError for a name without a `base_url`."""
     if value is not None and info.data.get("base_url", "") is None:
         raise ValueError("needs base_url, the address that the key is for")
     return value
 
 
 def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:
-    """Return the section that contains the field at `path`, which is a location in a pydantic error."""
+    """Return the class of the innermost section on `path`: the whole file's if `path` is empty.
+
+    `path` is a location in a pydantic error without its last field.
+    """
     section: type[BaseModel] = AgentFile
     for step in path:
         info = section.model_fields.get(str(step))

@@ -10,7 +10,7 @@ AGAIN = "To ask again, submit the message with another idempotency key."
 
 
 class NotAnswered(PermanentError):
-    """Error raised when the answer of a failed or cancelled run is requested; `run` is that run."""
+    """Error of `Ended.answer` for a run that failed or was cancelled; `run` is that run."""
 
     code = "not_answered"
 

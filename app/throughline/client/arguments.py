@@ -17,12 +17,12 @@ LARGEST_NUMBER = 2**31 - 2
 
 
 def read_session_id(given: SessionId | str) -> SessionId:
-    """Return the session id in `given`, which may be text."""
+    """Return `given`, an id or its text, as a session id. Raises InvalidInput for text that is no id."""
     return SessionId(_uuid(given, field="session_id"))
 
 
 def read_run_id(given: RunId | str) -> RunId:
-    """Return the run id in `given`, which may be text."""
+    """Return `given`, an id or its text, as a run id. Raises InvalidInput for text that is no id."""
     return RunId(_uuid(given, field="run_id"))
 
 
@@ -34,12 +34,12 @@ def read_text(given: object, *, field: str) -> str:
 
 
 def read_optional_text(given: object, *, field: str) -> str | None:
-    """Return `given` if it is a str that is not empty, None for '' and None."""
+    """Return `given` if it is a str that is not empty, None for '' and None. Raises InvalidInput for anything else."""
     return None if given is None else read_text(given, field=field) or None
 
 
 def read_number(given: object, *, field: str) -> int:
-    """Return `given` if it is 0 or a possible number of an event or a message."""
+    """Return `given`, an int from 0 to LARGEST_NUMBER. Raises InvalidInput for anything else."""
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LARGEST_NUMBER:
         return given
     raise InvalidInput(
@@ -48,7 +48,7 @@ def read_number(given: object, *, field: str) -> int:
 
 
 def read_metadata(given: JsonObject | None) -> JsonObject:
-    """Return a copy of `given` if JSON can represent it, {} for None."""
+    """Return a copy of `given`, {} for None. Raises InvalidInput unless it is a dict that JSON can represent."""
     try:
         written = json.dumps(given or {}, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
@@ -62,7 +62,10 @@ def read_metadata(given: JsonObject | None) -> JsonObject:
 
 
 def read_on_busy(given: OnBusy | str) -> OnBusy:
-    """Return `given` as an OnBusy. Other code compares the value by identity, which text would never match."""
+    """Return `given`, an OnBusy or its text, as an OnBusy. Raises InvalidInput for another text.
+
+    Other code compares the value by identity, which text would never match.
+    """
     try:
         return OnBusy(given)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Connecting a client: the database at the given address, or else at DATABASE_URL, is opened and checked."""
+"""Connection of a client: the database at the given address, or else at DATABASE_URL, is opened and checked."""
 
 import time
 from collections.abc import AsyncGenerator

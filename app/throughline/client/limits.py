@@ -34,7 +34,7 @@ class Limits:
 
     @property
     def caps(self) -> Caps:
-        """Limits on the number of waiting messages."""
+        """The limits on waiting messages, as the database code that accepts a message takes them."""
         return Caps(queued_per_session=self.max_queued_per_session, queued_per_owner=self.max_queued_per_owner)
 
 

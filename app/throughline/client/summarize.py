@@ -104,7 +104,7 @@ def _read(messages: Sequence[Said]) -> list[NewMessage]:
 
 
 def numbered(position: int, said: NewMessage) -> Message:
-    """Return a message as the one at `position`, belonging to no session."""
+    """Return `said` as a stored message with this position, although it belongs to no session."""
     content = clean_text(said.content) if isinstance(said.content, str) else said.content
     return Message(
         id=MessageId(UUID(int=position)),

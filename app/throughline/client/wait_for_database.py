@@ -11,7 +11,7 @@ from throughline.domain.errors import DatabaseUnavailable
 
 PAUSE_SECONDS = 1.0
 SAME_OUTAGE_SECONDS = 30.0
-"""Failures that are less than this apart belong to one outage.
+"""Failures at most this many seconds apart belong to one outage.
 
 A try over a network that answers nothing takes nearly as long.
 """
@@ -30,9 +30,9 @@ class Outage:
 
     @asynccontextmanager
     async def wait_out(self) -> AsyncGenerator[None]:
-        """Run the block. If the database is unavailable in it, end when the next try is due.
+        """Suppress DatabaseUnavailable raised in the context, and return about a second later for the next try.
 
-        Raises DatabaseUnavailable once the outage has lasted too long.
+        Raises it once the outage has lasted `longest_seconds`.
         """
         try:
             yield

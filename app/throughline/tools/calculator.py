@@ -43,7 +43,10 @@ def calculator(expression: str) -> str:
 
 
 def _parse(text: str) -> ast.Expression:
-    """Parse. Some releases of CPython 3.11 raise SystemError now and then (gh-106905), not twice."""
+    """Return the syntax tree of the expression. Raises SyntaxError and other errors of `ast.parse`.
+
+    Parsing is repeated once after a SystemError, which some releases of CPython 3.11 raise at random (gh-106905).
+    """
     try:
         return ast.parse(text, mode="eval")
     except SystemError:
@@ -72,7 +75,10 @@ def _evaluate(node: ast.expr, *, depth: int) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    """Refuse a power too large before it is computed."""
+    """Return `base` to the power of `exponent`. Raises ToolFailed for a complex result.
+
+    Raises OverflowError for integers whose power would have more than MAX_BITS, before it is computed.
+    """
     if (
         isinstance(base, int)
         and isinstance(exponent, int)
@@ -102,7 +108,7 @@ def _bounded(value: Number) -> Number:
 
 
 def _show(value: Number) -> str:
-    """Fifteen digits are what a float really knows: 0.1 + 0.2 is 0.3."""
+    """Return the number as text: a float with at most 15 significant digits, so that 0.1 + 0.2 is 0.3."""
     return str(value) if isinstance(value, int) else f"{value:.15g}"
 
 

@@ -1,4 +1,4 @@
-"""What a model reads of a failed tool call: its reason, but nothing that may be confidential."""
+"""Results of failed tool calls, as the model reads them: with the reason, but nothing that may be confidential."""
 
 import structlog
 
@@ -12,9 +12,9 @@ log = structlog.get_logger(__name__)
 
 
 def failure_for_model(error: BaseException, name: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-    """Return the error for the model: a ToolFailed's text, but only the class of other exceptions.
+    """Return the error result for the model: a ToolFailed's text, but only the class of an unexpected exception.
 
-    `name` is the tool's. The log also gets the location where the error was raised.
+    `name` is the tool's. All but ToolFailed are logged; of an unexpected exception also where it was raised.
     """
     run_id = str(context.run_id)
     if isinstance(error, ToolFailed):

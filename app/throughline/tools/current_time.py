@@ -8,7 +8,7 @@ from throughline.tools.tool import ToolFailed
 
 
 def make_current_time(now: Callable[[], float]) -> Callable[..., str]:
-    """Return the tool; `now` returns seconds since the epoch."""
+    """Return the function of the tool `current_time`. `now` returns seconds since the epoch."""
 
     def current_time(timezone: str = "UTC") -> str:
         """Tell the current date, weekday and time in a time zone.

@@ -49,7 +49,7 @@ class FunctionTool:
 
     @property
     def source(self) -> object:
-        """The function itself; two tools of one name are the same if it is the same."""
+        """The function itself. Two tools with one name and the same function count as one tool."""
         return self.function
 
     @property
@@ -71,7 +71,10 @@ class FunctionTool:
         return failure_for_model(outcome.error, self.spec.name, context, limits)
 
     async def _outcome(self, parsed: Mapping[str, object], limits: CallLimits) -> Outcome[str]:
-        """Call the service's own coroutines on its event loop, where the database is; call all others in a thread."""
+        """Call the function within the time limit, and return its result as text or its exception.
+
+        The service's own coroutines run on its event loop, where the database is; all other functions in a thread.
+        """
         function = functools.partial(self.function, **parsed)
         read = functools.partial(result_text, max_bytes=limits.max_result_bytes)
         if self.is_ours and inspect.iscoroutinefunction(self.function):

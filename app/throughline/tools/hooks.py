@@ -25,7 +25,7 @@ class ImportedHooks:
 
 
 def _check(name: str, found: object) -> Hook:
-    """Return the hook. Raises SettingInvalid if it is evidently no hook, without calling it."""
+    """Return `found`. Raises SettingInvalid unless it is a function that takes one argument; it is not called."""
     if inspect.isclass(found) or not callable(found):
         raise SettingInvalid(
             f"{FIELD} {name!r}: is not a function; write one that takes the compaction and returns a Decision or None"

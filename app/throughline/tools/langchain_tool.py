@@ -1,7 +1,7 @@
 """LangChain's tools and toolkits as tools of an agent, without a change and without importing LangChain here.
 
-They are recognised by their class. The arguments that LangChain injects itself (state, store, call id) are unknown
-outside of its own agents; a tool that has some is refused.
+LangChain's tools are recognised by their class. The arguments that LangChain injects itself (state, store, call id) are
+unknown outside of its own agents; a tool that has some is refused.
 """
 
 import functools
@@ -32,7 +32,7 @@ OWN_ERRORS = frozenset({"ToolException"})
 
 
 class _LangChainTool(Protocol):
-    """What is used of LangChain's BaseTool."""
+    """The attributes and methods of LangChain's BaseTool that this module uses."""
 
     name: str
     description: str
@@ -79,7 +79,10 @@ class LangChainTool:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it may be called again if the outcome of its first call is unknown: see `metadata`."""
+        """Whether the tool may be called again if the outcome of its first call is unknown.
+
+        True unless `repeatable` in the tool's `metadata` says otherwise.
+        """
         return bool((self.tool.metadata or {}).get("repeatable", True))
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
@@ -100,9 +103,10 @@ class LangChainTool:
         return failure_for_model(error, self.spec.name, context, limits)
 
     def _bound(self, arguments: dict[str, object]) -> Callable[[], object]:
-        """Return the call. A tool with a synchronous way is called so: some have an asynchronous one that only raises.
+        """Return a function without parameters that calls the tool with `arguments`.
 
-        The arguments are wrapped, because LangChain would take some that a model may write for a call of its own.
+        It calls `invoke` if the tool has a synchronous implementation: some tools have an asynchronous one that only
+        raises. The arguments are wrapped in a tool call, because LangChain would take certain arguments for one.
         """
         is_sync = getattr(self.tool, "func", None) is not None or _overrides(self.tool, "_run")
         asked: dict[str, object] = {"type": "tool_call", "id": "call", "name": self.tool.name, "args": arguments}
@@ -110,7 +114,10 @@ class LangChainTool:
 
 
 def make_langchain_tools(tools: Iterable[_LangChainTool], *, origin: str) -> tuple[LangChainTool, ...]:
-    """Return the tools as those of an agent. Raises SettingInvalid, naming `origin`, for one that cannot be one."""
+    """Return LangChain's tools as tools that agents may name.
+
+    Raises SettingInvalid, naming `origin`, for a tool without a valid name or description, or with injected arguments.
+    """
     return tuple(LangChainTool(_spec(tool, origin), tool, origin) for tool in tools)
 
 
@@ -138,7 +145,7 @@ def _schema(schema: type[BaseModel] | dict[str, Any]) -> JsonObject:  # Any: a J
 
 
 def _read(function: Callable[[], T], origin: str) -> T:
-    """Return what the tool's own code returns. Raises SettingInvalid, whatever it raises."""
+    """Return what `function`, which runs code of the tool, returns. Any exception becomes SettingInvalid."""
     match outcome_of(function):
         case Returned(value):
             return value

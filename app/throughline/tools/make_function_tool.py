@@ -22,7 +22,10 @@ UNKNOWABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, i
 
 
 def make_function_tool(function: object, *, origin: str) -> FunctionTool:
-    """Return the tool made from `function`. Raises SettingInvalid, naming `origin`, if it cannot be one."""
+    """Return the tool made from `function`.
+
+    Raises SettingInvalid, naming `origin`, if it is no plain function, or lacks a docstring or annotations.
+    """
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise SettingInvalid(
             f"tool {origin!r} is a {type(function).__name__}; it must be a plain function, or a tool of LangChain"
@@ -40,7 +43,10 @@ def make_function_tool(function: object, *, origin: str) -> FunctionTool:
 
 
 def _read_docstring(function: Callable[..., object], origin: str) -> tuple[str, Mapping[str, str]]:
-    """Return the description and a note for each argument in the Google-style `Args:` section."""
+    """Return the tool's description, and the description of each argument in the Google-style `Args:` section.
+
+    Raises SettingInvalid for a function without a docstring.
+    """
     text = inspect.getdoc(function)
     if not text:
         raise SettingInvalid(f"tool {origin!r} has no docstring; write one: it is what the model knows of the tool")

@@ -1,7 +1,7 @@
-"""Tools with which a model looks up hidden messages: search of the stored history, and reading it again.
+"""Tools with which a model looks up messages that its prompt does not show: by search, and by position.
 
-Their results are quoted, marked as quotations, limited in tokens, and name positions. They cover the run's own session;
-with `recall: user` in the agent's file, all sessions of the same user.
+Their results are marked as quotations, limited in tokens, and name positions. They cover the run's own session; with
+`recall: user` in the agent's file, all sessions of the same user.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ from throughline.ports.history import History
 from throughline.tools.tool import ToolFailed
 
 MAX_TOKENS = 3_000
-"""Most tokens of one result; fewer if the call's context says that less would be shown."""
+"""Most tokens of one result; fewer if the prompt would show less of it (`ToolContext.room`)."""
 
 FRAME_TOKENS = 120
-"""Part of them for the text around the quoted messages."""
+"""Tokens of a result that are reserved for the text around the quoted messages."""
 
 LEAST_TOKENS = 48
 HIT_TOKENS = 200
@@ -41,9 +41,9 @@ Count = Callable[[str], int]
 
 
 def make_recall_tools(history: History, count: Count) -> tuple[Callable[..., object], ...]:
-    """Return `search_history`, `read_history` and `read_output` over the history.
+    """Return the functions `search_history`, `read_history` and `read_output`, which look up messages in `history`.
 
-    `count` counts tokens where a call's context names no counter of the agent's.
+    `count` counts tokens for calls whose context has no counter of the agent's.
     """
     recall = _Recall(history, count)
     return recall.search_history, recall.read_history, recall.read_output
@@ -133,12 +133,16 @@ def _room(context: ToolContext, count: Count) -> ResultRoom:
 
 
 def _inner(room: ResultRoom) -> int:
-    """Return what is left inside the frame; in a window where that is nearly nothing, still a line."""
+    """Return the tokens for the quoted messages alone: `room` without FRAME_TOKENS, but at least LEAST_TOKENS."""
     return max(room.tokens - FRAME_TOKENS, LEAST_TOKENS)
 
 
 def _session(named: str, context: ToolContext) -> SessionId:
-    """Return the session to read. Whose it is decides the history: nobody reads another user's."""
+    """Return the session to read: the one with the id `named`, or the call's own if that is ''.
+
+    Raises ToolFailed for another session unless the agent may recall all, and for text that is no id. The history
+    itself refuses sessions of other users.
+    """
     if named.strip() in {"", str(context.session_id)}:
         return context.session_id
     if not context.may_recall_all:
@@ -182,7 +186,10 @@ def _hit_text(hit: Hit, context: ToolContext, room: ResultRoom) -> str:
 
 
 def _quoted_messages(messages: Sequence[Message], last: int, context: ToolContext, room: ResultRoom) -> str:
-    """Quote from the first on as many as fit; one that is too long for itself is shown by its head and tail."""
+    """Return a quotation of as many messages as fit, from the first on.
+
+    If not even the first message fits, its head and tail are quoted.
+    """
     shown: list[str] = []
     left = _inner(room)
     for message in messages:
@@ -200,7 +207,10 @@ def _quoted_messages(messages: Sequence[Message], last: int, context: ToolContex
 
 
 def _part(message: Message, offset: int, context: ToolContext, room: ResultRoom) -> str:
-    """Quote the part of a text that begins at `offset`, as much as fits."""
+    """Return a quotation of the message's text from character `offset` on, as much as fits.
+
+    Raises ToolFailed if the text ends before `offset`.
+    """
     text = searched_text(message)
     if offset >= len(text) > 0:
         raise ToolFailed(f"#{message.position} has {len(text):,} characters: there is nothing at {offset:,}.")
@@ -212,12 +222,12 @@ def _part(message: Message, offset: int, context: ToolContext, room: ResultRoom)
 
 
 def _as_quoted(room: ResultRoom) -> Count:
-    """Return a counter of texts as they are quoted."""
+    """Return a function that counts the tokens of a text with the indentation of a quotation."""
     return lambda text: room.count(indented(text))
 
 
 def _fitting(text: str, max_tokens: int, count: Count) -> int:
-    """Return how many characters of the text fit, at least one: shrunk in proportion until it does."""
+    """Return how many leading characters of the text fit into `max_tokens`, at least one unless it is empty."""
     length = min(len(text), max_tokens * 6)
     while length > 1 and (tokens := count(text[:length])) > max_tokens:
         length = max(min(length - 1, int(length * max_tokens / tokens * 0.97)), 1)

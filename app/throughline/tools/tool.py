@@ -32,11 +32,11 @@ class Tool(Protocol):
 
     @property
     def source(self) -> object:
-        """The object that the tool was made of. Two tools of one name are the same if it is the same."""
+        """The object that the tool was made of. Two tools with one name and the same source count as one tool."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it may be called again if the outcome of its first call is unknown."""
+        """Whether the tool may be called again if the outcome of its first call is unknown."""
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
         """Call the tool with the model's JSON. Every error becomes an outcome that the model can read."""

@@ -13,7 +13,7 @@ from throughline.tools.tool import CallLimits, Tool, failed
 
 
 class ToolBox:
-    """Implementation of the `Tools` port. Calls may run concurrently; the box keeps no state of them."""
+    """Implementation of the `Tools` port: tools by name. Calls may run concurrently; no state of them is kept."""
 
     def __init__(self, tools: Sequence[Tool], limits: CallLimits, *, imported: Sequence[str] = ()) -> None:
         """Store `tools`, and import those that `imported` names (`module:attribute`). Raises SettingInvalid."""
@@ -27,7 +27,7 @@ class ToolBox:
     def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """Return the specs of the named tools; a `module:attribute` is imported when it is first named.
 
-        One that names a LangChain toolkit, or a list of LangChain tools, stands for all of them.
+        A `module:attribute` that is a LangChain toolkit, or a list of LangChain tools, stands for all of its tools.
 
         Raises SettingInvalid for an unknown name, one that cannot be imported, and two tools of one name.
         """
