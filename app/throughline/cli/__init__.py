@@ -1,1 +1,1 @@
-"""The command-line interface."""
+"""The command-line interface: the commands of `throughline`, the chat, and their HTTP client."""

@@ -17,7 +17,10 @@ IDENTITY = {"Accept-Encoding": "identity"}
 
 
 async def bound_reply(response: httpx.Response) -> None:
-    """Limit the body of `response`; used as a hook of httpx. Raises UnexpectedReply for a compressed body."""
+    """Limit the body of `response`, except an event stream, to MAX_REPLY_BYTES; used as a hook of httpx.
+
+    Raises UnexpectedReply for a compressed body.
+    """
     encoding = response.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise UnexpectedReply(

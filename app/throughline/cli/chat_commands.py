@@ -27,7 +27,7 @@ LISTED_SESSIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChatCommand:
-    """One command of the chat; `usage` is its syntax."""
+    """One command of the chat: `usage` is its syntax, `purpose` its line in `/help`."""
 
     usage: str
     purpose: str
@@ -49,7 +49,7 @@ async def run_command(state: ChatState, line: str) -> None:
 
 
 async def list_sessions(state: ChatState, _argument: str) -> None:
-    """Print the newest sessions with the numbers that `/resume` accepts."""
+    """Print the last updated sessions with the numbers that `/resume` accepts."""
     sessions, _ = await state.client.sessions(SessionFilter(), limit=LISTED_SESSIONS)
     state.listed = tuple(sessions)
     if not sessions:
@@ -74,7 +74,7 @@ async def start_new(state: ChatState, _argument: str) -> None:
 
 
 async def change_agent(state: ChatState, name: str) -> None:
-    """Let another agent answer from the next message on, or list the agents."""
+    """Let the agent `name` answer from the next message on; '': print the present agent and all agents."""
     known = ", ".join(agent.name for agent in await state.client.agents())
     if not name:
         state.screen.say(f"{state.agent} answers. The agents are: {known}.")

@@ -28,7 +28,7 @@ NO_REQUEST = "nothing"
 
 
 async def show_context(state: ChatState, _argument: str) -> None:
-    """Print how full the session's window is."""
+    """Print the context report: how full the window is, and what the next message triggers."""
     session = session_of(state)
     state.screen.draw(draw_context(await state.client.context(session.id), width=state.screen.width))
 
@@ -62,7 +62,7 @@ async def summarize(state: ChatState, argument: str) -> None:
 
 
 async def keep(state: ChatState, instructions: str) -> None:
-    """Change the session's summary instructions if `instructions` is given, and print them."""
+    """Set what every summary of the session has to keep, and print it. '' changes nothing, `nothing` removes it."""
     session = session_of(state)
     if instructions:
         session = state.session = await state.client.keep_in_summaries(

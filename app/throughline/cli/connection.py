@@ -26,7 +26,10 @@ Given = ParamSpec("Given")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The service to connect to. Without a URL, a service is opened in this process, made of `parts`."""
+    """The service that a command uses: the one at `url`, or, if that is None, one opened in this process.
+
+    `api_key` is sent to the service at `url`. `data_dir` and `dependencies` are for a service in this process.
+    """
 
     dependencies: CliDependencies
     url: str | None

@@ -20,7 +20,10 @@ OVER_WINDOW = "over 100%: before the next message, the prompt is reduced until i
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One bar: `used` of `limit`, which is None or 0 without a limit. `mark` is another value on the same scale."""
+    """One bar: `used` of `limit`, which is None or 0 without a limit. `mark` is another value on the same scale.
+
+    `is_firing`: this gauge triggers the next action, and gets a sign behind its numbers.
+    """
 
     label: str
     used: int
@@ -30,7 +33,7 @@ class Gauge:
 
     @property
     def fires_at(self) -> int:
-        """Value from which the bar is red: the mark if there is one, else the limit."""
+        """Value from which the bar is red: the mark if there is one, else the limit, 0 if there is neither."""
         return self.mark or self.limit or 0
 
 

@@ -1,4 +1,4 @@
-"""Errors between the command line and the service that it talks to."""
+"""Errors that the command line raises itself about the service that it calls, and about answers and models."""
 
 from throughline.domain.errors import PermanentError, TemporaryError
 
@@ -10,7 +10,7 @@ class ServiceUnreachable(TemporaryError):
 
 
 class RequestRefused(PermanentError):
-    """Error with which the service answered a request; `status` is the HTTP status."""
+    """Error for a request that the service answered with an error; `status` is the HTTP status (4xx or 5xx)."""
 
     code = "request_refused"
 
@@ -27,7 +27,7 @@ class UnexpectedReply(PermanentError):
 
 
 class ModelCheckFailed(PermanentError):
-    """Error for an agent whose model cannot be used."""
+    """Error for an agent whose model cannot be used, or refuses the tools that the agent has."""
 
     code = "model_check_failed"
 

@@ -11,7 +11,7 @@ PIN = "📌"
 
 
 def text_of(message: MessageOut) -> str:
-    """Return the text of a message; an image is replaced by its type."""
+    """Return the text of a message, with `[image]` in place of an image."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(str(block.get("text", f"[{block.get('type', 'block')}]")) for block in message.content)

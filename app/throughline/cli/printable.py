@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, *, limit: int) -> str:
-    """Return `text` made safe, on one line, and cut with an ellipsis after `limit` characters."""
+    """Return `text` on one line, without control characters, and cut to `limit` characters with an ellipsis."""
     head = " ".join(printable(text[: limit * 8]).split())
     return head if len(head) <= limit else head[: limit - 1] + "…"
 

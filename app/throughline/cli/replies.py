@@ -12,7 +12,7 @@ from throughline.wire.json_shape import Shape
 Reply = TypeVar("Reply")
 Item = TypeVar("Item", covariant=True)  # noqa: PLC0105  # a page is read only
 Exported: TypeAlias = dict[str, object]
-"""A value in the service's JSON form, passed on unchanged."""
+"""A session or message as the JSON object that the service sent, passed on unchanged to an export."""
 
 BEFORE_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ADAPTERS: dict[type[object], TypeAdapter[Any]] = {}  # built once per type; Any, because the types differ

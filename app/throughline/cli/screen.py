@@ -24,7 +24,10 @@ class _PipeConsole(Console):
 
 
 class Screen:
-    """Standard output and standard error as consoles. Each `str` is made safe and never read as markup."""
+    """Standard output and standard error as consoles.
+
+    Escape sequences and control characters are removed from each `str`, and no `str` is read as markup.
+    """
 
     def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None, width: int | None = None) -> None:
         """Write to `out` and `err`, by default the process's standard streams."""
@@ -53,7 +56,7 @@ class Screen:
         self.draw(Text("\n".join(lines), style=style))
 
     def draw(self, drawing: RenderableType) -> None:
-        """Print a table or a drawing, whose texts must be safe already."""
+        """Print a table or a drawing to standard output. Its texts must have no control characters."""
         self.end_line()
         self._out.print(drawing, soft_wrap=isinstance(drawing, Text))
 

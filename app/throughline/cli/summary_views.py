@@ -119,9 +119,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def restored(version: SummaryVersionOut | None, session: SessionOut) -> str:
-    """Return the line that confirms the restored version; None stands for no summary.
+    """Return the line that confirms that `version` was restored; None: the session has no summary now.
 
-    A version that was in use already has changed nothing.
+    For a version that was in use already, the line says that nothing has changed.
     """
     if version is None:
         return (

@@ -78,7 +78,10 @@ class AnswerWriter:
             pass
 
     async def abandon(self, remark: str) -> None:
-        """End the open message with `remark`, after the delivery was deleted from the outbox."""
+        """End the open message in Slack with `remark`. Used after the delivery was deleted from the outbox.
+
+        Does nothing if no message is open, or if what it shows is not known.
+        """
         written = self._written
         if written.streams:
             rest = closing(written.shown, len(written.shown)) + remark
@@ -230,9 +233,9 @@ class AnswerWriter:
     async def _update_inherited(self, text: str) -> None:
         """Edit the messages of an earlier sender, except its last one, to show the final text.
 
-        What they show is not known: the earlier attempt of the turn may have produced another text, or the answer was
-        redacted since. If the final text ends before the last of them begins, it is written again from the first
-        message.
+        What these messages show is not known: the earlier attempt of the turn may have produced another text, or the
+        answer was redacted since. If the final text ends before the last of these messages begins, it is written again
+        from the first message.
         """
         inherited, self._inherited = self._inherited, ()
         if inherited and inherited[-1].starts >= len(text):
@@ -243,7 +246,10 @@ class AnswerWriter:
                 await self._settle(part.number, part.ts, part_of(text, part.starts, following.starts))
 
     async def _settle(self, number: int, ts: str, shown: str) -> None:
-        """Edit a closed message to show `shown`. A message that cannot be edited was written to its end before."""
+        """Edit a closed message to show `shown`, or a withdrawal note if that is ''.
+
+        A message that can no longer be edited stays as it is: it was complete when it was closed.
+        """
         try:
             await self._messages.rewrite(number, ts, shown)
         except SlackRefused as error:
@@ -254,7 +260,7 @@ class AnswerWriter:
             log.warning("slack edit of earlier answer message refused", error=error.error)
 
     async def _withdraw_rest(self) -> None:
-        """Replace the messages of an earlier attempt that the final text does not need by a withdrawal note."""
+        """Edit messages of an earlier attempt that the final text does not need: they then show a withdrawal note."""
         for number, ts in sorted(self._known.items()):
             if number >= self._written.number:
                 await self._settle(number, ts, "")

@@ -20,7 +20,7 @@ from throughline.slack.web_api import Thread
 from throughline.turn.follow_run import Followed, Following, Idle
 
 HEARTBEAT_SECONDS = 1.0
-"""How often the status in the thread is checked while the run produces no events."""
+"""Interval in seconds at which the status in the thread is checked while the run produces no events."""
 
 ERASED = "\n\n_(This conversation was deleted.)_"
 NOT_SHOWN = (
@@ -43,7 +43,11 @@ class AnswerSender:
         self._growth = DisplayPace()
 
     async def deliver(self, delivery: Delivery) -> None:
-        """Deliver the whole answer. Raises LeaseLost, SlackRefused, and temporary errors that call for a retry."""
+        """Deliver the whole answer of the delivery's run, or its notice if it has no run.
+
+        If the session was deleted meanwhile, the open message is closed with a remark instead. Raises LeaseLost,
+        SlackRefused, and temporary errors that call for a retry.
+        """
         writer = AnswerWriter(self._services, delivery)
         try:
             await self._write(delivery, writer)
@@ -57,7 +61,10 @@ class AnswerSender:
         return delivery.run_id is not None and await self._runs.find(delivery.run_id) is None
 
     async def tell_failed(self, delivery: Delivery, reason: str) -> None:
-        """Post in the thread that the answer is not shown there, and where to read it. Failures are only logged."""
+        """Post in the thread that the answer could not be shown there, why, and where to read it.
+
+        Does nothing for a delivery without a run. Failures are only logged.
+        """
         if delivery.run_id is None:
             return
         thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)

@@ -38,15 +38,15 @@ class GrowingAnswer:
         return f"is using {list(self._tools.values())[-1]}…" if self._tools else "is thinking…"
 
     def settled_text(self) -> str:
-        """Return the beginning of the text that later text cannot change in Slack.
+        """Return the beginning of the text whose display in Slack cannot be changed by later text.
 
-        The blank line that follows a complete step settles the whole step.
+        A complete step is included as a whole, because a blank line follows it.
         """
         text = self.text
         return text[: settled(f"{text}{BETWEEN_STEPS}" if self.is_silent else text)]
 
     def feed(self, event: RunEvent) -> None:
-        """Apply one run event."""
+        """Add one run event: text, a tool call or its result, or the reset of the answer. Ignore other events."""
         match event.event:
             case MessageDelta(text=text):
                 self._say(self._steps, self._current + text)

@@ -29,7 +29,7 @@ HELP = (
 class Gauge:
     """One bar of the context report: `used` of `limit`, which is None or 0 without a limit.
 
-    `mark` is another value on the same scale.
+    `mark` is another value on the same scale. `is_firing`: this gauge triggers the next action.
     """
 
     label: str
@@ -45,7 +45,10 @@ def plain(text: str) -> CommandReply:
 
 
 def named(title: str) -> str:
-    """Return the first words of a session's title in quotation marks, without mentions, links or formatting."""
+    """Return the beginning of a title in quotation marks, without mentions, links or formatting.
+
+    A blank title gives the words "a conversation without a title".
+    """
     words = " ".join(clean_text(title).replace("`", "'").split())
     if len(words) > NAME_LENGTH:
         words = words[: NAME_LENGTH - 1].rstrip() + "…"

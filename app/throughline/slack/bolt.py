@@ -55,7 +55,7 @@ def silent_logger() -> logging.Logger:
 
 
 def make_client(config: SlackConfig, logger: logging.Logger) -> AsyncWebClient:
-    """Return a Slack client that never retries by itself, because only the caller knows what may be repeated."""
+    """Return a client of Slack's Web API that never retries by itself: only its caller knows what may be repeated."""
     return AsyncWebClient(token=config.bot_token, base_url=config.api_url, logger=logger, retry_handlers=[], timeout=20)
 
 

@@ -28,7 +28,7 @@ class CitedLinks:
     async def linked(self, run: Run, text: str) -> str:
         """Return the Markdown of the run's answer, in which valid citations `[#12]` link to messages that are known.
 
-        Two statements look up citations that are seen for the first time, and none the others.
+        Citations that are seen for the first time are looked up in two SQL statements; the others need none.
         """
         citations = find_citations(text)
         if any(_key(citation) not in self._links for citation in citations):

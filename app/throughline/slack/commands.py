@@ -77,14 +77,17 @@ class Commands:
         return plain("Working on it…")
 
     async def stop_by_sign(self, sign: StopSign) -> None:
-        """Cancel the run of the message to which a participant added a stop reaction."""
+        """Request that the run of the message to which a participant added a stop reaction is cancelled.
+
+        Does nothing for a message without a run, or a person who takes no part in the conversation.
+        """
         found = await self._services.slack.conversations.run_at(sign.place, sign.user_id)
         if found is not None:
             await self._services.database.runs.request_cancel(found.owner_id, found.run_id)
             log.info("slack run stopped by reaction", run_id=str(found.run_id))
 
     async def close(self) -> None:
-        """Cancel the commands that are still running."""
+        """Cancel the commands that got a preliminary reply and are still running."""
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)

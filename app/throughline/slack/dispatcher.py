@@ -22,7 +22,7 @@ from throughline.slack.slack_errors import TOKEN_ERRORS, TOKEN_REFUSED, SlackRef
 
 POLL_SECONDS = 1.0
 READY_PLACES = 10
-"""Slots in addition to `concurrency`, reserved for complete answers.
+"""Concurrent deliveries allowed in addition to `concurrency`, reserved for complete answers.
 
 A complete answer must not wait behind answers that still grow or whose run no worker has taken.
 """
@@ -69,9 +69,10 @@ class Dispatcher:
         return self._loop.running("deliver to slack")
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[Delivery]:
-        """Claim as many deliveries as there are free slots.
+        """Claim as many deliveries as there are free slots, except those of `late`.
 
-        If only the slots for complete answers are free, claim complete answers only.
+        `late` are leases of deliveries that this process still works on although they have expired. If only the slots
+        for complete answers are free, claim complete answers only.
         """
         free = self._config.concurrency - len(self._loop.held)
         if free + READY_PLACES <= 0:
@@ -110,9 +111,9 @@ class Dispatcher:
         self._outbox.waiting.wake()
 
     async def _seconds_after_loss(self, claimed: Delivery) -> float:
-        """Return how long the sender may still close open messages in Slack after it lost its lease.
+        """Return for how many seconds the sender may still close open messages in Slack after it lost its lease.
 
-        This is 0 if another process may deliver, and a third of the lease if the delivery is over.
+        This is 0 if another process may deliver, and a third of the lease if the delivery is over or deleted.
         """
         with ErrorBoundary(log.debug, task="slack delivery state"):
             return self._config.lease_seconds / 3 if await self._outbox.is_over(claimed.lease) else 0.0

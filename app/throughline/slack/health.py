@@ -1,6 +1,6 @@
-"""What currently keeps this process from receiving or answering Slack's messages.
+"""Record of what currently keeps this process from receiving or answering Slack's messages.
 
-The Slack interface records it, and the readiness check shows it.
+The Slack interface writes the record, and the readiness check shows it.
 """
 
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ class EventsEndpoint:
     """ASGI endpoint for Slack's events, commands and interactions, at PATH."""
 
     def __init__(self, app: AsyncApp | None, signing_secret: str, clock: Clock) -> None:
-        """Pass genuine requests to `app`. Without `app` they are answered with 503 until `open` sets it."""
+        """Pass requests with a valid signature to `app`. If it is None, they get 503 until `open` sets it."""
         self._app = app
         self._verifier = SignatureVerifier(signing_secret)
         self._clock = clock

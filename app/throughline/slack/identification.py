@@ -1,4 +1,7 @@
-"""Finding out who the bot is. Wrong settings end the start; if Slack does not answer, it is asked again."""
+"""Identification of the bot: at start, Slack is asked for the bot's user id and workspace.
+
+Wrong settings end the start. If Slack does not answer, it is asked again in the background.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -23,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Identification:
-    """Query of the bot's identity, which records in `health` why the identity is not known yet."""
+    """Query of the bot's identity from Slack. It records in `health` why the identity is not known yet."""
 
     def __init__(self, client: AsyncWebClient, config: SlackConfig, clock: Clock, health: SlackHealth) -> None:
         self._client = client

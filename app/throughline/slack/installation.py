@@ -60,7 +60,7 @@ class Installation:
             self.note_refused(str(event["type"]))
 
     def note_refused(self, word: str) -> None:
-        """Record that Slack refuses the token, with Slack's error code.
+        """Record that Slack refuses the bot token. `word` is Slack's error code, or the type of the event that said so.
 
         Logged once until the token is accepted again.
         """

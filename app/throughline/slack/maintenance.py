@@ -1,4 +1,4 @@
-"""Maintenance of the Slack interface in the background: learning names, and linking people by e-mail."""
+"""Background loop of the Slack interface that fetches people's names, and links people to users by e-mail address."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -33,14 +33,14 @@ log = structlog.get_logger(__name__)
 
 
 class Maintenance:
-    """Loop that learns about people while the dispatcher runs. Nothing waits for it."""
+    """Loop that fetches profiles of people who wrote to the bot. Nothing else waits for it."""
 
     def __init__(
         self, database: SlackDatabase, calls: SlackWebApi, clock: Clock, identity: Identity, *, link_by_email: bool
     ) -> None:
-        """Learn about people from Slack.
+        """Fetch profiles through `calls` and store them in `database`.
 
-        With `link_by_email`, a confirmed address of the workspace identifies the user.
+        With `link_by_email`, a member with a confirmed e-mail address is linked to the user of that name.
         """
         self._database = database
         self._calls = calls
@@ -65,7 +65,7 @@ class Maintenance:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def run_once(self) -> None:
-        """Look up a few people whose look-up is due."""
+        """Look up the profiles of up to PEOPLE_AT_ONCE people whose look-up is due."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
             await self._look_up(who)
 

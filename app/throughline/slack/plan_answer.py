@@ -44,11 +44,11 @@ class Written:
         return self.streams and now - self.since > ROLL_SECONDS
 
     def lacks(self, text: str, now: float) -> bool:
-        """Return whether showing `text` would change anything."""
+        """Return whether showing `text` would change anything in Slack: it differs, or the stream must be replaced."""
         return self.is_old(now) or visible(text).rstrip() != self.shown.rstrip()
 
     def opened(self, ts: str, now: float, *, streams: bool = False) -> "Written":
-        """Return the state with an open message; what the message shows is not known yet."""
+        """Return the state with the open message `ts`; what that message shows is not known yet."""
         return replace(self, ts=ts, streams=streams, since=now, sent=self.starts, exact=-1, edited=now)
 
     def grown(self, text: str, end: int) -> "Written":

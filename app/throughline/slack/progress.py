@@ -17,7 +17,7 @@ from throughline.slack.slack_errors import SlackRefused
 FLUSH_SECONDS = 1.0
 FLUSH_CHARS = 256
 APPENDS_PER_MINUTE = 100
-"""Calls that Slack accepts at least from a workspace: tier 4.
+"""Least number of chat.appendStream calls a minute that Slack accepts from a workspace: its rate limit tier 4.
 
 See https://docs.slack.dev/reference/methods/chat.appendStream/ .
 """
@@ -26,7 +26,7 @@ FULL_PACE_ANSWERS = APPENDS_PER_MINUTE * FLUSH_SECONDS / 60
 """Number of answers that can each be updated every FLUSH_SECONDS. With more answers, each is updated less often."""
 
 STATUS_SECONDS = 90.0
-"""Interval at which a status is sent again, because Slack removes it after two minutes."""
+"""Interval in seconds at which a status is sent again, because Slack removes it after two minutes."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class Progress:
         self._is_counted = False
 
     def end(self) -> None:
-        """Release this answer's share of Slack's rate limit to the others."""
+        """Release this answer's share of Slack's rate limit to the other growing answers. May be called again."""
         self._growth.answers -= self._is_counted
         self._is_counted = False
 

@@ -13,7 +13,7 @@ from throughline.domain.clock import Clock
 from throughline.slack.slack_errors import SlackLimited
 
 Key: TypeAlias = tuple[str, str]
-"""What Slack limits separately in a workspace: a method, and for chat.postMessage also the channel."""
+"""Name of one rate limit of Slack: a method, and for chat.postMessage also the channel, else ''."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class RateLimits:
 
     @asynccontextmanager
     async def in_line(self, key: Key, max_wait_seconds: float) -> AsyncGenerator[None]:
-        """Be the first of the queue while the context is open.
+        """Wait until this call is the first of the queue, and keep that place while the context is open.
 
         Raises SlackLimited if other calls wait and `max_wait_seconds` is not above 0.
         """

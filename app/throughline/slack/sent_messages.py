@@ -1,4 +1,4 @@
-"""The messages of one delivery in its thread: they are marked, found again and rewritten."""
+"""The messages of one delivery in its Slack thread: marked by metadata, found again after a crash, and edited."""
 
 from dataclasses import dataclass
 
@@ -50,8 +50,9 @@ class SentMessages:
     delivery: Delivery
 
     async def find(self, number: int) -> str | None:
-        """Return the `ts` of a message that was posted but not recorded in the outbox, None if there is none.
+        """Return the `ts` of message `number` if it was posted but not recorded in the outbox, else None.
 
+        None as well if Slack refuses the search.
         The answers of a thread are delivered one after the other, so an unrecorded message of the bot is the one in
         question. Raises SlackUnsure if Slack has trouble.
         """
@@ -93,7 +94,10 @@ class SentMessages:
                 return
 
     async def end_stream(self, ts: str) -> None:
-        """End the message's stream, if it is one. A streamed message cannot be edited before that."""
+        """End the stream of the message `ts`, if it is streamed. A streamed message cannot be edited before that.
+
+        A refusal is ignored unless the token was refused. An unknown outcome is only logged.
+        """
         try:
             await self.services.calls.stop_stream(self.delivery.channel_id, ts)
         except SlackRefused as error:

@@ -52,7 +52,7 @@ def check_settings(config: SlackConfig, *, over_http: bool) -> None:
 
 
 async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
-    """Ask Slack once who the bot is.
+    """Ask Slack once for the bot's identity, and check the granted scopes.
 
     Raises SettingInvalid if Slack refuses or scopes are missing, SlackUnsure if Slack does not answer.
     """

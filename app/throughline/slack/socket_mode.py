@@ -96,7 +96,7 @@ class SocketMode:
         self._report_disconnected(error.reason, at_once=error.is_refused)
 
     async def _watch(self, connection: SocketConnection) -> None:
-        """Wait until the connection is over. A connection that did not last counts as a failure."""
+        """Wait until the connection is over. It counts as a failure if it lasted less than DISCONNECTED_SECONDS."""
         opened_at = self._clock.monotonic()
         while not await connection.is_over():
             await self._clock.sleep(LOOK_SECONDS)
@@ -120,7 +120,10 @@ class SocketMode:
         return max(doubled_backoff(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
 
     def _report_disconnected(self, reason: str, *, at_once: bool = False) -> None:
-        """Report once that no events can arrive: after DISCONNECTED_SECONDS, or now if `at_once`."""
+        """Record and log that no events can arrive, once DISCONNECTED_SECONDS have passed, or now if `at_once`.
+
+        It is logged once until a connection opens.
+        """
         if not (self._is_reported or at_once or self._clock.monotonic() - self._lost_at >= DISCONNECTED_SECONDS):
             return
         self._health.set_disconnected(f"not connected, {reason}")

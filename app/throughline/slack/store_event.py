@@ -1,6 +1,6 @@
 """Storage of Slack's events in the database.
 
-It runs before the event is acknowledged, and therefore calls nothing but the database.
+An event is stored before it is acknowledged to Slack. Therefore nothing but the database is called here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -20,7 +20,7 @@ from throughline.slack.slack_errors import LIMITS, SlackRefused, SlackUnsure, re
 TOO_MANY_REQUESTS = 429
 LEAST_PAUSE_SECONDS = 1.0
 MAX_WAIT_SECONDS = 300.0
-"""How long a necessary call waits while no call of its kind succeeds. Slack's pauses are at most a minute."""
+"""Seconds that a necessary call waits while no call of its kind succeeds. Slack's pauses are at most a minute."""
 
 _Sent: TypeAlias = dict[str, object]
 
@@ -103,7 +103,7 @@ class SlackWebApi:
         await self._call("assistant.threads.setStatus", args, max_wait_seconds=0)
 
     async def replies(self, channel_id: str, thread_ts: str, *, after_ts: str) -> tuple[Mapping[str, JsonValue], ...]:
-        """Return the thread's messages after `after_ts`, with their metadata."""
+        """Return up to 200 of the thread's messages after `after_ts`, with their metadata."""
         args = {"channel": channel_id, "ts": thread_ts, "oldest": after_ts, "limit": "200"}
         reply = await self._call("conversations.replies", {**args, "include_all_metadata": "true"}, is_reading=True)
         messages = reply.get("messages")
@@ -111,7 +111,7 @@ class SlackWebApi:
         return tuple(message for message in found if isinstance(message, dict))
 
     async def user_info(self, user_id: str) -> Mapping[str, JsonValue]:
-        """Return the profile of a user."""
+        """Return a Slack user with the profile (`users.info`), {} if the reply has none."""
         user = (await self._call("users.info", {"user": user_id}, is_reading=True)).get("user")
         return user if isinstance(user, dict) else {}
 

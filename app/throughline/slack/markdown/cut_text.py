@@ -29,7 +29,7 @@ def is_in_fence(text: str, at: int) -> bool:
 
 
 def part_of(text: str, start: int, end: int) -> str:
-    """Return a piece of a text that stands alone.
+    """Return `text[start:end]` as a message that stands alone.
 
     Code that is cut at the piece's end is closed there; code that was cut at its start is opened again.
     """

@@ -108,9 +108,10 @@ class _Links:
         return _LINK.sub(self._shown, masked)
 
     def _shown(self, found: re.Match[str]) -> str:
-        """Return a link as it may be shown.
+        """Return a link or image of the line as it may be shown.
 
-        A link whose label misleads about its target is written out. A link of another scheme loses its effect.
+        An image becomes its description and its address as text. A link whose label misleads about its target is
+        written out. A link whose scheme is not http, https or mailto loses its effect.
         """
         label, target = found[2], found[3]
         if label is None:
