@@ -83,9 +83,9 @@ def prepare_environment() -> None:
         log.warning("tracing variables ignored", variables=ignored)
     if names := ineffective_names():
         hint = "libraries read them from the environment itself"
-        log.warning("variables in .env without effect", variables=names, hint=hint)
+        log.warning("variables in .env ignored by libraries", variables=names, hint=hint)
     for name, meant in misspelt_variables().items():
-        log.warning("environment variable ignored", variable=name, hint=f"did you mean {meant}?")
+        log.warning("environment variable ignored, no such setting", variable=name, hint=f"did you mean {meant}?")
 
 
 def ineffective_names() -> tuple[str, ...]:

@@ -123,7 +123,7 @@ class Heartbeats(Generic[L]):
             try:
                 return await self._renew_leases(leases, self._lease_seconds)
             except TemporaryError as error:
-                log.warning("heartbeat failed", leases=len(leases), error=error.code)
+                log.warning("lease renewal failed", leases=len(leases), error=error.code)
         return None
 
 

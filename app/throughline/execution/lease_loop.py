@@ -233,7 +233,7 @@ class LeaseLoop(Generic[C]):
         try:
             await self._work.put_back(claimed)
         except ThroughlineError as error:
-            log.warning("lease not released", id=str(claimed.lease.id), error=error.code)
+            log.warning("lease not released, left to expire", id=str(claimed.lease.id), error=error.code)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         claimed, _ = self._held.pop(task)
@@ -265,7 +265,7 @@ async def work_until_lost(
     try:
         await asyncio.wait({working, watch}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            log.warning("lease lost", id=str(heartbeat.lease.id))
+            log.warning("lease lost, work stopped", id=str(heartbeat.lease.id))
             await asyncio.wait({working}, timeout=await seconds_after_loss())
         if working.done():
             working.result()

@@ -40,7 +40,9 @@ class PluginCounter:
         """Log only the first failure, because a broken counter fails for every message."""
         if not self._has_failed:
             self._has_failed = True
-            log.warning("token counter failed", counter=self.name, error=type(error).__name__)
+            log.warning(
+                "token counter of plugin failed, tokens estimated", counter=self.name, error=type(error).__name__
+            )
 
 
 def import_counter(name: str) -> PluginCounter:

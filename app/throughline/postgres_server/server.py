@@ -62,10 +62,10 @@ class EmbeddedServer:
             await asyncio.sleep(pause_seconds)
             try:
                 if await asyncio.to_thread(self._share.revive):
-                    _log.warning("embedded server restarted")
+                    _log.warning("embedded postgresql restarted after its death")
                 pause_seconds = _WATCH_SECONDS
             except (DatabaseUnusable, DatabaseUnavailable, OSError) as error:
-                _log.error("embedded server restart failed", detail=str(error))
+                _log.error("embedded postgresql restart failed, retried later", detail=str(error))
                 pause_seconds = min(pause_seconds * 2, _MAX_PAUSE_SECONDS)
 
     async def stop(self) -> None:

@@ -119,6 +119,6 @@ class SharedServer:
         process = find_usable_server(self._installation)
         if process is None:
             process = start_server(self._installation)
-            _log.info("embedded server started", folder=str(self._layout.home), pid=process.pid)
+            _log.info("embedded postgresql started", folder=str(self._layout.home), pid=process.pid)
         wait_until_ready(self._installation, process, timeout_seconds=self._config.start_timeout_seconds)
         self._process = process

@@ -34,7 +34,10 @@ async def learn_from_usage(
     if reported > agent.budget.window_tokens:
         dependencies.metrics.overflow_met(model=model)
         log.warning(
-            "prompt over the configured window accepted", model=model, reported=reported, estimated=fitted.tokens
+            "prompt over the configured window accepted by provider",
+            model=model,
+            reported=reported,
+            estimated=fitted.tokens,
         )
     if _holds_images(fitted.prompt):
         return agent
@@ -157,7 +160,7 @@ class CalibrationCache:
                 await self._store.save(model, calibration)
                 self._saved[model] = calibration
         except ThroughlineError as error:
-            log.warning("token calibration not saved", model=model, error=error.code)
+            log.warning("token calibration of model not saved yet", model=model, error=error.code)
         finally:
             del self._writing[model]
 

@@ -81,7 +81,7 @@ async def _facts_if_there(
         return await _facts(dependencies, agent, conversation)
     except TemporaryError as error:
         session = conversation.session
-        log.warning("context report without summary facts", session_id=str(session.id), error=error.code)
+        log.warning("context report made without summary facts", session_id=str(session.id), error=error.code)
         return replace(_facts_at_hand(dependencies, agent, session), summary_count=session.summary_version)
 
 

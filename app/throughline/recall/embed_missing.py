@@ -145,14 +145,16 @@ class EmbedHistory:
             done.left_out += len(batch.reached) - await self._vectors.put(kind, batch, vectors)
             done.messages, newest = done.messages + len(vectors), batch.reached[-1].session_id
             if self._clock.monotonic() + self._pace.wait.total_seconds() >= ends:
-                log.info("messages embedded", model=kind.model, messages=done.messages)
+                log.info("messages embedded, more follow", model=kind.model, messages=done.messages)
                 return Rest(self._pace.wait)
         return await self._finish(kind, done)
 
     async def _finish(self, kind: VectorKind, done: "_Done") -> Rest | None:
         deleted = await self._vectors.delete_others(kind, KEPT_DAYS)
         if done.messages or deleted:
-            log.info("history embedded", model=kind.model, messages=done.messages, old_sessions_deleted=deleted)
+            log.info(
+                "history embedding completed", model=kind.model, messages=done.messages, old_sessions_deleted=deleted
+            )
         if done.left_out:
             return Rest(timedelta(seconds=LOCKED_SECONDS))
         return Rest(self._pace.wait) if done.messages else None
@@ -167,7 +169,7 @@ class _Done:
 
 
 def _of_another_model(subject: str, model: EmbeddingModel) -> Rest:
-    log.info("embedding job of another model left", theirs=subject, ours=model.name)
+    log.info("embedding job of another model put back", theirs=subject, ours=model.name)
     return Rest(timedelta(seconds=OTHER_MODEL_SECONDS), has_failed=True)
 
 
@@ -199,7 +201,12 @@ async def _embed_each(model: EmbeddingModel, pace: Pace, texts: Sequence[str]) -
         await pace.take()
         await model.embed([PROBE])  # raises if the model fails at every text, which ends the job
         if len(texts) == 1:
-            log.warning("text not embedded", model=model.name, error=error.code, **provider_words(error))
+            log.warning(
+                "text refused by embedding model, left without vector",
+                model=model.name,
+                error=error.code,
+                **provider_words(error),
+            )
             return [None]
     half = len(texts) // 2
     return [*await _embed_each(model, pace, texts[:half]), *await _embed_each(model, pace, texts[half:])]

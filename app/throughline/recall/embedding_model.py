@@ -60,7 +60,7 @@ class EmbeddingModel:
         vectors = await self._dependencies.embedder.embed(texts)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in {None, self._dimensions}:
-            log.warning("embedding dimensions changed", before=before, now=self._dimensions)
+            log.warning("embedding dimensions changed, texts embedded again", before=before, now=self._dimensions)
             await self.embed_soon()
         return vectors
 
@@ -92,7 +92,7 @@ class EmbeddingModel:
             try:
                 await self._dependencies.jobs.enqueue(Job(kind, self.name))
             except ThroughlineError as error:
-                log.warning("embedding job not enqueued", kind=kind, error=error.code)
+                log.warning("embedding job not enqueued, left to the schedule", kind=kind, error=error.code)
 
     def _missed(self, error: ThroughlineError) -> None:
         self._breakers.failed(self.name)

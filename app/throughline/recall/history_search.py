@@ -82,5 +82,5 @@ async def _nearest(vectors: MessageVectors, scope: Scope, read: ReadQuery) -> tu
     try:
         return await vectors.repository.nearest(scope, kind, vector, DEPTH)
     except ThroughlineError as error:
-        log.warning("search by meaning failed", error=error.code)
+        log.warning("search by meaning failed, searched by words", error=error.code)
         return ()

@@ -73,7 +73,7 @@ async def _embed(vectors: MemoryVectors, memory: Memory) -> None:
         if vector is not None:
             return await vectors.repository.put(vectors.model.name, [memory], [vector])
     except ThroughlineError as error:
-        log.warning("memory vector not stored", memory_id=str(memory.id), error=error.code)
+        log.warning("memory vector not stored, embedded again later", memory_id=str(memory.id), error=error.code)
     return await vectors.model.embed_soon()
 
 

@@ -114,9 +114,9 @@ class AnswerWriter:
         """
         if error.error == TOO_LONG and self._written.part_chars > LEAST_CHARS:
             self._written = self._written.cut_smaller()
-            log.info("slack message too long", part_chars=self._written.part_chars)
+            log.info("slack message refused as too long, part length halved", part_chars=self._written.part_chars)
         elif error.error in UNEDITABLE and self._written.ts:
-            log.warning("slack answer edit refused", error=error.error)
+            log.warning("slack answer edit refused, continued in a new message", error=error.error)
             await self._close(self._written.sent)
         else:
             raise error
@@ -257,7 +257,7 @@ class AnswerWriter:
                 await self._start_over()
             if error.error not in UNEDITABLE:
                 raise
-            log.warning("slack edit of earlier answer message refused", error=error.error)
+            log.warning("slack edit of earlier answer message refused, left unchanged", error=error.error)
 
     async def _withdraw_rest(self) -> None:
         """Edit messages of an earlier attempt that the final text does not need: they then show a withdrawal note."""

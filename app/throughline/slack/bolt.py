@@ -136,7 +136,7 @@ async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable
 async def _on_error(error: Exception) -> BoltResponse:
     """Log the error and leave the event unacknowledged, so that Slack sends it again."""
     if isinstance(error, ThroughlineError):
-        log.warning("slack event not stored", error=error.code)
+        log.warning("slack event not stored, not acknowledged", error=error.code)
     else:
         log.error("slack request handler failed", error=type(error).__name__, where=traceback_lines(error))
     return BoltResponse(status=503 if isinstance(error, TemporaryError) else 500, body="")

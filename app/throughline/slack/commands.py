@@ -84,7 +84,7 @@ class Commands:
         found = await self._services.slack.conversations.run_at(sign.place, sign.user_id)
         if found is not None:
             await self._services.database.runs.request_cancel(found.owner_id, found.run_id)
-            log.info("slack run stopped by reaction", run_id=str(found.run_id))
+            log.info("run cancellation requested by slack reaction", run_id=str(found.run_id))
 
     async def close(self) -> None:
         """Cancel the commands that got a preliminary reply and are still running."""

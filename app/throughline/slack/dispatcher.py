@@ -96,7 +96,7 @@ class Dispatcher:
     async def _deliver(self, claimed: Delivery) -> None:
         match await outcome_of_awaiting(self._sender.deliver(claimed)):
             case Raised(LeaseLost()):
-                log.warning("slack delivery lease lost", delivery=str(claimed.lease.id))
+                log.warning("slack delivery lease lost, delivery stopped", delivery=str(claimed.lease.id))
             case Raised(error):
                 await self._failed(claimed, error)
             case Returned():
@@ -132,7 +132,7 @@ class Dispatcher:
             else:
                 await self._outbox.put_back(delivery.lease, delay_seconds=_pause(delivery, error), error=code)
         except ThroughlineError:
-            log.warning("slack delivery not released", delivery=str(delivery.lease.id))
+            log.warning("slack delivery outcome not stored, lease left to expire", delivery=str(delivery.lease.id))
 
 
 def _needs_operator(error: BaseException) -> bool:

@@ -61,7 +61,7 @@ class SentMessages:
         try:
             found = await calls.replies(delivery.channel_id, delivery.thread_ts, after_ts=delivery.message_ts)
         except SlackRefused as error:
-            log.warning("slack search for posted message refused", error=error.error)
+            log.warning("slack search for an unrecorded message refused", error=error.error)
             return None
         noted = await outbox.known_messages(delivery)
         for message in found:
@@ -85,7 +85,7 @@ class SentMessages:
                 await self.services.clock.sleep(LOOK_SECONDS)
             except SlackRefused as error:
                 if error.error in GONE:
-                    log.warning("slack answer message not found", error=error.error)
+                    log.warning("slack answer message deleted in slack, not edited", error=error.error)
                     return
                 if error.error != "streaming_state_conflict" or is_last:
                     raise

@@ -129,7 +129,7 @@ class SocketMode:
         self._health.set_disconnected(f"not connected, {reason}")
         if not self._is_reported:
             self._is_reported = True
-            log.warning("slack disconnected", reason=reason)
+            log.warning("slack disconnected, no events arrive", reason=reason)
 
     async def _close_all_except(self, *kept: SocketConnection) -> None:
         for connection in [one for one in self._open if one not in kept]:

@@ -31,10 +31,10 @@ async def choose_facts(
     try:
         return await calls.first_success(summarisers, partial(_choose, facts, room_tokens, due.answer_tokens, asking))
     except (ModelRejected, SummaryRejected) as error:
-        log.info("kept facts choice failed", error=error.code, **provider_words(error))
+        log.info("choice among kept facts given up", error=error.code, **provider_words(error))
         return counted(facts, due, "")
     except SUMMARISER_ERRORS as error:
-        log.info("kept facts choice postponed", error=error.code, **provider_words(error))
+        log.info("choice among kept facts postponed", error=error.code, **provider_words(error))
         return facts
 
 

@@ -106,4 +106,4 @@ async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> Asyn
         try:
             await summaries.release_lease(lease)
         except TemporaryError as error:
-            log.warning("summary lease not released", session_id=str(session_id), error=error.code)
+            log.warning("summary lease not released, left to expire", session_id=str(session_id), error=error.code)

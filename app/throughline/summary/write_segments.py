@@ -136,7 +136,9 @@ class SegmentWriter:
             try:
                 merged = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-                log.info("segment merge postponed", error=error.code, level=task.level, **provider_words(error))
+                log.info(
+                    "merge of summary segments postponed", error=error.code, level=task.level, **provider_words(error)
+                )
                 self.unmerged = () if isinstance(error, ModelUnavailable) else parts
                 return
             self.draft = replace(self.draft, segments=(*segments[: task.start], merged, *segments[task.stop :]))

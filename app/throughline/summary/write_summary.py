@@ -186,7 +186,7 @@ class SummaryWriting:
             session = _reaching(session, batch[-1])
         if session is not before and await writer.take(text, session, facts, replaced):
             return True
-        log.warning("pre_compact summary rejected", session_id=self._session_id)
+        log.warning("summary text of pre_compact hook rejected", session_id=self._session_id)
         return False
 
     def _ended(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:

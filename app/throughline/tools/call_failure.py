@@ -23,11 +23,11 @@ def failure_for_model(error: BaseException, name: str, context: ToolContext, lim
         log.warning("tool call skipped", tool=name, run_id=run_id, reason=str(error))
         return failed(f"{name} was not called: {error}. Try again later.")
     if isinstance(error, PluginTimedOut):
-        log.warning("tool timed out", tool=name, run_id=run_id)
+        log.warning("tool call timed out, outcome unknown", tool=name, run_id=run_id)
         return failed(
             f"{name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
             "Whether it took effect is unknown."
         )
     kind = type(error).__name__
-    log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=traceback_lines(error))
+    log.warning("tool call failed", tool=name, run_id=run_id, error=kind, where=traceback_lines(error))
     return failed(f"{name} failed with {kind}.")

@@ -50,7 +50,10 @@ async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conv
             first = error
     for definition in agent.definition.fallbacks():
         log.warning(
-            "fallback model called", run_id=str(turn.lease.run_id), model=agent.model.name, fallback=definition.model
+            "model unavailable, fallback model called",
+            run_id=str(turn.lease.run_id),
+            model=agent.model.name,
+            fallback=definition.model,
         )
         try:
             return await _call_fallback(turn, definition, conversation, call)

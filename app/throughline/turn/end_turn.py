@@ -70,7 +70,7 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     try:
         await wait_for_database(turn.dependencies, run.id, lambda: turn.dependencies.runs.fail(turn.lease, error))
     except ThroughlineError as refusal:
-        log.error("run end not stored", run_id=str(run.id), error=refusal.code)
+        log.error("run failure not stored", run_id=str(run.id), error=refusal.code)
         return await _stored_status(turn, run)
     return RunStatus.FAILED
 
@@ -85,7 +85,11 @@ async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
     except (NotFound, DatabaseUnavailable):
         stored = None
     status = stored.status if stored is not None and stored.status.is_final else None
-    log.info("lease lost before the end", run_id=str(run.id), status=None if status is None else status.value)
+    log.info(
+        "lease lost before the run's end was stored",
+        run_id=str(run.id),
+        status=None if status is None else status.value,
+    )
     return status
 
 

@@ -86,7 +86,7 @@ class EventWriter:
             except LeaseLost:
                 return  # the heartbeat stops the turn; this process may write nothing more
             except TemporaryError as error:
-                log.warning("run events delayed", run_id=str(self._lease.run_id), error=error.code)
+                log.warning("run events not stored yet, retried", run_id=str(self._lease.run_id), error=error.code)
 
     async def _flush(self) -> None:
         async with self._storing:

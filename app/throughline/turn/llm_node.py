@@ -170,7 +170,7 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
     try:
         return await learn_from_usage(turn.dependencies, agent, fitted, reported=reported)
     except TemporaryError as error:
-        log.warning("token calibration not stored", run_id=str(turn.lease.run_id), error=error.code)
+        log.warning("token calibration not updated by answer", run_id=str(turn.lease.run_id), error=error.code)
         return agent
 
 
@@ -182,7 +182,7 @@ def _log_context(turn: Turn, result: ModelCallResult, stages: tuple[str, ...]) -
     """Write the turn's one log line about its context."""
     fitted, window = result.context.fitted, result.agent.budget.window_tokens
     log.info(
-        "context",
+        "last prompt of turn measured",
         run_id=str(turn.lease.run_id),
         session_id=str(turn.lease.session_id),
         used=fitted.tokens,

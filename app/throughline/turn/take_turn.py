@@ -118,7 +118,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
         with ErrorBoundary(log.error, task="turn", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)):
             return await _through_the_graph(start, turn)
     except LeaseLost:
-        log.warning("lease lost", run_id=str(turn.lease.run_id))
+        log.warning("run lease lost, turn stopped", run_id=str(turn.lease.run_id))
         return None
     except DatabaseUnavailable as error:
         await start.dependencies.clock.sleep(PAUSE_SECONDS)
@@ -156,7 +156,7 @@ async def _ended(
     await _stop(graph)
     if watch.result() is StopReason.CANCEL_REQUESTED:
         return Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn))
-    log.warning("lease lost", run_id=str(turn.lease.run_id))
+    log.warning("run lease lost, turn stopped", run_id=str(turn.lease.run_id))
     return None
 
 
@@ -179,7 +179,7 @@ async def _give_back(start: TurnStart, *, counts: bool) -> None:
     try:
         await wait_for_database(start.dependencies, lease.run_id, lambda: runs.give_back(lease, counts=counts))
     except DatabaseUnavailable as error:
-        log.warning("run not returned to queue", run_id=str(lease.run_id), error=error.code)
+        log.warning("run not returned to queue, lease left to expire", run_id=str(lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

@@ -58,7 +58,7 @@ class ArchivedSessions:
             async for session in old:
                 if erased >= self._config.most or self._clock.monotonic() >= deadline:
                     self._metrics.retention_out_of_time(kind=ARCHIVED_SESSIONS)
-                    log.warning("archived sessions postponed")
+                    log.warning("erasure of archived sessions stopped at its limit")
                     break
                 erased += await self._erase(session, days)
         log.info("archived sessions erased", sessions=erased)
@@ -79,7 +79,7 @@ class ArchivedSessions:
         try:
             is_erased = await self._archives.erase(session, days)
         except (SessionBusy, DatabaseUnavailable) as error:
-            log.info("archived session skipped", session_id=str(session.id), error=error.code)
+            log.info("archived session not erased", session_id=str(session.id), error=error.code)
         self._metrics.retention_deleted(kind=ARCHIVED_SESSIONS, count=int(is_erased))
         await self._clock.sleep(max(LEAST_PAUSE_SECONDS, REST * (self._clock.monotonic() - began)))
         return is_erased

@@ -34,7 +34,7 @@ async def index_owner(
     work_for(owner_id)
     messages, is_more_due = await history.index_owner(owner_id)
     if messages:
-        log.info("history indexed", owner_id=str(owner_id), messages=messages)
+        log.info("messages indexed for search", owner_id=str(owner_id), messages=messages)
         if embed_soon is not None:
             await embed_soon()
     return NotDone(has_failed=not messages) if is_more_due else None
@@ -50,7 +50,7 @@ class Indexing:
         """Enqueue a job for each owner with messages that have been unindexed for some minutes."""
         owners = await self._history.enqueue_indexing()
         if owners:
-            log.info("history indexing enqueued", owners=owners)
+            log.info("search indexing jobs enqueued", owners=owners)
 
     def schedules(self) -> tuple[Schedule, ...]:
         """Return the schedule by which `run` is called."""

@@ -220,7 +220,7 @@ class SideJobs:
             log.error("job given up after failures", **fields)
             return "let_go", None
         delay = max(min(self._config.first_pause * int(4 ** (failures - 1)), self._config.longest_pause), least)
-        log.warning("job failed", delay_seconds=delay.total_seconds(), **fields)
+        log.warning("job failed, retried after delay", delay_seconds=delay.total_seconds(), **fields)
         return "failed", PutBack(delay, failures=failures, is_continued=taken.is_continued)
 
     async def _is_stored(self, taken: TakenJob, outcome: str, put_back: PutBack | None) -> bool:

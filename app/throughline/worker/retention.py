@@ -128,10 +128,10 @@ class Retention:
                 else:
                     places[kind] = looked.last
             await self._clock.sleep(PAUSE_SECONDS)
-        log.info("retention finished", **deleted)
+        log.info("retention run finished, rows deleted by kind", **deleted)
         for kind in places:
             self._metrics.retention_out_of_time(kind=kind)
-            log.warning("retention timed out", kind=kind)
+            log.warning("retention stopped before all old rows were deleted", kind=kind)
 
     async def _delete_batch(self, kind: str, hours: int, after: UUID) -> BatchResult:
         """Delete one batch. If it fails, this kind is skipped for the rest of the run; other kinds continue."""
@@ -139,7 +139,7 @@ class Retention:
             looked = await self._repository.delete(kind, hours, after)
         except TemporaryError as error:
             self._metrics.retention_failed(kind=kind)
-            log.warning("retention failed", kind=kind, error=error.code)
+            log.warning("deletion of old rows failed, kind skipped", kind=kind, error=error.code)
             return NOTHING_MORE
         self._metrics.retention_deleted(kind=kind, count=looked.deleted)
         return looked

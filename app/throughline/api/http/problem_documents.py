@@ -287,7 +287,7 @@ class UnexpectedErrors:
             with boundary:
                 await self._app(scope, receive, note_start)
         except ClientDisconnect:
-            log.info("client disconnected in request body")
+            log.info("client disconnected while sending a request body")
         if boundary.error is not None and not has_begun:
             detail = "An unexpected error occurred. Nothing stored is lost; try again."
             await problem(ThroughlineError.code, detail)(scope, receive, send)

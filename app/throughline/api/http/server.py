@@ -161,5 +161,5 @@ def limit_connections(wanted: int) -> ConnectionLimits:
     held = max(soft - OTHER_DESCRIPTORS, soft // 2)
     reserve = min(reserve, held // RESERVE_PART)
     allowed = min(wanted, held - reserve)
-    log.warning("connection limit lowered", connections=allowed, descriptors=soft)
+    log.warning("connection limit lowered to fit file descriptors", connections=allowed, descriptors=soft)
     return ConnectionLimits(max_connections=allowed, reserve=reserve)

@@ -66,7 +66,7 @@ class EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         except StreamAborted:
-            log.info("event stream aborted")
+            log.info("event stream cut before its last event")
 
     async def stream_response(self, send: Send) -> None:
         """Send the response's head, chunks and end. Raises StreamAborted if the stream must be cut."""
@@ -92,7 +92,7 @@ async def _chunks(stream: RunStream) -> AsyncGenerator[bytes]:
             async for item in followed:
                 yield _chunk(stream, item)
     except ThroughlineError as error:
-        log.warning("event stream failed", run_id=str(stream.run.id), error=error.code)
+        log.warning("event stream cut after an error", run_id=str(stream.run.id), error=error.code)
         raise StreamAborted from error
 
 

@@ -66,7 +66,7 @@ class Listener:
                     timeout=ANSWER_TIMEOUT_SECONDS,
                 )
         except _ERRORS as error:
-            log.info("notification not sent", error=type(error).__name__)
+            log.info("notification not sent, receivers poll", error=type(error).__name__)
 
     async def _keep(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -90,7 +90,7 @@ class Listener:
             except TimeoutError:
                 if not await self._answers():
                     break
-        log.warning("notification listener disconnected")
+        log.warning("notification listener disconnected, readers poll meanwhile")
 
     async def _answers(self) -> bool:
         try:
@@ -110,7 +110,7 @@ class Listener:
             )
             await connection.add_listener(CHANNEL, self._receive)
         except _ERRORS as error:
-            log.info("notification listener connection failed", error=type(error).__name__)
+            log.info("notification listener connection failed, retried later", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return False
