@@ -20,7 +20,10 @@ RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionCut:
-    """Event: the connection was lost and is being opened again. `attempt` counts the attempts."""
+    """Event: the connection was lost and is being opened again.
+
+    `attempt` counts the attempts to reconnect since the last received event, from 1.
+    """
 
     attempt: int
 
@@ -52,7 +55,10 @@ class AnswerStream:
         self.run_known = asyncio.Event()
 
     async def events(self) -> AsyncGenerator[AnswerEvent, None]:
-        """Yield the events. Raises ServiceUnreachable if the connection stays lost, RequestRefused if refused."""
+        """Send the message and yield the events of its answer.
+
+        Raises ServiceUnreachable if the connection stays lost, and RequestRefused if the service refuses the message.
+        """
         async with aclosing(self._read_until_cut()) as events:
             async for event in events:
                 yield event

@@ -12,7 +12,7 @@ from throughline.wire.messages import MessageOut
 
 
 def remark_on(state: ChatState, citations: Sequence[CitationOut]) -> None:
-    """Print which citations are not valid, and how to read the messages of one that is."""
+    """Print which citations are not valid, and the command that shows the messages of the first valid one."""
     for problem in problems(citations):
         state.screen.warn(problem)
     hint = reading_hint(citations, session_of(state).id)

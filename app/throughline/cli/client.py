@@ -155,7 +155,7 @@ class ServiceClient:
         return read_json(SummaryVersionOut, await self._get(path))
 
     async def restore(self, session_id: str, summary_id: str) -> SessionOut:
-        """Make a version the session's summary again."""
+        """Make the version with this id or number the session's summary again; `0` takes the summary out of use."""
         return read_json(SessionOut, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {}))
 
     async def message_at(self, session_id: str, position: int) -> CitedMessageOut | None:

@@ -43,7 +43,7 @@ class Row:
 
 
 def draw_preview(preview: PreviewOut, *, width: int) -> Text:
-    """Return the plan: the prompt's size, what would happen before the call, and the messages with their forms."""
+    """Return the plan: the prompt's size, what would happen before the call, and how each message would be shown."""
     share = percent(preview.tokens, preview.window)
     what = "Before the summary" if preview.action == "compact" else "The next call"
     head = f"{what}: {preview.tokens:,} of {preview.window:,} tokens ({share})"

@@ -27,7 +27,7 @@ UNCHANGED_AROUND = 1
 
 
 def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
-    """Return one line for each version, in the order given."""
+    """Return one line for each version, in the order given; a line that says so if there is no version."""
     if not versions:
         return Text("No summary yet.")
     firsts: dict[tuple[int, str], int] = {}

@@ -53,11 +53,11 @@ The database keeps several ids in one index entry, whose size is limited.
 
 
 class MalformedPayload(ValueError):
-    """Error for a text that Slack does not send; the error's text names the defect."""
+    """Error for a request body that Slack would not send; the error's text names the defect."""
 
 
 def check_payload(text: str, content_type: str) -> None:
-    """Raise MalformedPayload for a request that is unreadable or would break its readers.
+    """Raise MalformedPayload for a request body that cannot be parsed, or that other code could not handle.
 
     Unknown fields are allowed.
     """
@@ -65,7 +65,7 @@ def check_payload(text: str, content_type: str) -> None:
 
 
 def check_body(body: object) -> None:
-    """Raise MalformedPayload for a parsed body that has the wrong form or would break its readers."""
+    """Raise MalformedPayload for a parsed body that is no JSON object, too deep, or has an unusable event or id."""
     if not isinstance(body, dict):
         raise MalformedPayload("the body is not a JSON object")
     if _is_deep(body):

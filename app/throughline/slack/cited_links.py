@@ -26,7 +26,9 @@ class CitedLinks:
         self._links: dict[_Key, str] = {}
 
     async def linked(self, run: Run, text: str) -> str:
-        """Return the Markdown of the run's answer, in which valid citations `[#12]` link to messages that are known.
+        """Return the Markdown `text` of the run's answer with links from valid citations `[#12]` to Slack messages.
+
+        A citation stays without a link if the cited message is not known to be posted in this channel.
 
         Citations that are seen for the first time are looked up in two SQL statements; the others need none.
         """

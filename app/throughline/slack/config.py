@@ -9,7 +9,7 @@ from throughline.db.slack.people import SlackId
 class SlackConfig:
     """Configuration of the Slack interface.
 
-    - `link_by_email`: a confirmed e-mail address of the workspace identifies the user.
+    - `link_by_email`: a workspace member with a confirmed e-mail address is linked to the user of that name.
     - `concurrency`: number of answers delivered at once, including those that wait for a rate limit.
     - `lease_seconds`: how long a delivery stays claimed after the process that claimed it has died.
     - `signing_secret` is for events over HTTP, `app_token` for Socket Mode; '' if that way is not used.

@@ -31,7 +31,7 @@ MOST_ATTEMPTS = 20
 """Most attempts of a delivery that fails with unexpected errors, which are defects of this service."""
 
 LONGEST_WAIT_SECONDS = 24 * 3_600.0
-"""Age at which an answer is given up if Slack is unreachable or does not accept the tokens."""
+"""Age in seconds at which a complete answer is given up if Slack is unreachable or does not accept the tokens."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 log = structlog.get_logger(__name__)

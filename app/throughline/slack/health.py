@@ -24,7 +24,7 @@ class SlackProblem:
 
 
 class SlackHealth:
-    """Whether events can reach this process, and whether the process may answer.
+    """Record of whether Slack's events can reach this process, and whether Slack accepts its bot token.
 
     Events count as unable to arrive until `set_connected` is called.
     """

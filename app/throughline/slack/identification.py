@@ -18,7 +18,7 @@ from throughline.slack.setup_check import ask_identity, check_app_token, check_s
 from throughline.slack.slack_errors import SlackUnsure
 
 START_SECONDS = 5.0
-"""How long the start waits for each answer of Slack, so that the rest of the service is not delayed."""
+"""Seconds that the start waits for each answer of Slack, so that the rest of the service is not delayed."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 AWAY = "Slack does not answer at {url} (SLACK_API_URL). The service tries again."
@@ -72,7 +72,11 @@ class Identification:
                     pause = LONGEST_PAUSE_SECONDS
 
     async def _check_app_token(self) -> None:
-        """Raise SettingInvalid if Slack refuses the app token. Without an answer, the connection will show it."""
+        """Check the app token, and keep the address that Slack returns for it in `first_address`.
+
+        Raises SettingInvalid if Slack refuses the token. If Slack does not answer, nothing is raised: opening the
+        connection will show whether the token is valid.
+        """
         with suppress(SlackUnsure, TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 self.first_address = await check_app_token(self._client, self._config)

@@ -72,8 +72,8 @@ class Maintenance:
     async def _look_up(self, who: SlackId) -> None:
         """Look up one person. A failure affects only this person.
 
-        It is retried in minutes, or the next day if it is permanent. Raises DatabaseUnavailable, because then no
-        look-up can succeed.
+        A failed look-up is retried in minutes, or the next day if Slack refused it for good. Raises
+        DatabaseUnavailable, because then no look-up can succeed.
         """
         boundary = ErrorBoundary(
             log.error,

@@ -20,7 +20,10 @@ def readable(text: str, *, bot_user_id: str) -> str:
 
 
 def with_files(text: str, names: tuple[str, ...]) -> str:
-    """Return the text with the names of attached files. The files themselves are not read."""
+    """Return the text with the names of attached files. The files themselves are not read.
+
+    A blank text without files becomes WITHOUT_TEXT.
+    """
     lines = [text] if not is_blank(text) else []
     lines += [f"[file: {clean_text(name)}]" for name in names]
     return "\n".join(lines) or WITHOUT_TEXT

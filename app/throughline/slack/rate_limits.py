@@ -27,7 +27,7 @@ class Waiting:
 
 
 class RateLimits:
-    """A queue for each rate limit in effect. It is removed once a call has succeeded and no other call waits."""
+    """Queues, one for each rate limit in effect. A queue is removed once its call succeeded and no other call waits."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -90,7 +90,7 @@ async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> str:
 
 
 class _Answer:
-    """The answer of `auth.test`."""
+    """The answer of `auth.test`: the granted scopes and the bot's identity."""
 
     def __init__(self, data: dict[str, object], scopes: str) -> None:
         enterprise = str(data.get("enterprise_id") or "") if data.get("is_enterprise_install") else ""

@@ -24,7 +24,7 @@ from throughline.slack.slack_errors import retry_after, will_pass, word_of
 
 OPENING_SECONDS = 20.0
 CLOSING_SECONDS = 1.0
-"""How long the closing handshake may take. A peer that goes on sending never completes it."""
+"""Seconds that the closing handshake may take. A peer that goes on sending never completes it."""
 
 MAX_IN_HAND = 200
 """Most messages that are received and not yet handled. Beyond that number, nothing more is read."""

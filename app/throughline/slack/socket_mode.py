@@ -16,10 +16,10 @@ from throughline.slack.socket_client import LOST, NotOpened, SocketConnection
 
 LOOK_SECONDS = 1.0
 DISCONNECTED_SECONDS = 20.0
-"""How long a missing connection is not reported. Slack ends connections now and then, and a new one opens soon."""
+"""Seconds for which a missing connection is not reported. Slack ends connections often, and a new one opens soon."""
 
 ACKNOWLEDGED_SECONDS = 3.0
-"""How long Slack waits for an acknowledgement."""
+"""Seconds that Slack waits for the acknowledgement of an event. A replaced connection stays open that long."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 LONGEST_DELAY_SECONDS = 300.0

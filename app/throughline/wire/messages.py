@@ -10,7 +10,7 @@ from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
 MOST_INCOMPLETE = 20
-"""Most sessions that an incomplete search result names."""
+"""Most sessions that a search result names as not completely searched."""
 
 
 class ToolCallOut(Shape):

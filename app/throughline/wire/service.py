@@ -34,7 +34,7 @@ class AgentList(Shape):
 
 
 class Health(Shape):
-    """Whether the service can work, with the result of each check."""
+    """Whether the answering process can work, with the result of each check."""
 
     status: Annotated[str, one_of("ok", "degraded", "unavailable")]
     version: str

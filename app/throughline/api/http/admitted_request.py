@@ -74,12 +74,12 @@ def dependencies_of(request: Request) -> ApiDependencies:
 
 
 async def as_reader(request: Request) -> Call:
-    """Authenticate a request that only reads, and return it as a `Call`."""
+    """Return a request that only reads as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `read`."""
     return await _admit(request, Scope.READ)
 
 
 async def as_writer(request: Request) -> Call:
-    """Authenticate a request that changes data, and return it as a `Call`."""
+    """Return a request that changes data as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `write`."""
     return await _admit(request, Scope.WRITE)
 
 
@@ -122,27 +122,27 @@ def source_of(request: Request, call: Call) -> Source:
 
 
 def session_id_of(text: str) -> SessionId:
-    """Return the session id in a path. Raises NotFound if `text` is no id, with the text for an unknown session."""
+    """Return the session id in a path. Raises NotFound if `text` is no id, as for a session that does not exist."""
     return SessionId(_uuid(text, "session"))
 
 
 def run_id_of(text: str) -> RunId:
-    """Return the run id in a path. Raises NotFound if `text` is no id, with the text for an unknown run."""
+    """Return the run id in a path. Raises NotFound if `text` is no id, as for a run that does not exist."""
     return RunId(_uuid(text, "run"))
 
 
 def message_id_of(text: str) -> MessageId:
-    """Return the message id in a path. Raises NotFound if `text` is no id, with the text for an unknown message."""
+    """Return the message id in a path. Raises NotFound if `text` is no id, as for a message that does not exist."""
     return MessageId(_uuid(text, "message"))
 
 
 def memory_id_of(text: str) -> MemoryId:
-    """Return the memory id in a path. Raises NotFound if `text` is no id, with the text for an unknown memory."""
+    """Return the memory id in a path. Raises NotFound if `text` is no id, as for a memory that does not exist."""
     return MemoryId(_uuid(text, "memory"))
 
 
 def summary_id_of(text: str) -> SummaryId:
-    """Return the summary id in a path. Raises NotFound if `text` is no id, with the text for an unknown summary."""
+    """Return the summary id in a path. Raises NotFound if `text` is no id, as for a summary that does not exist."""
     return SummaryId(_uuid(text, "summary"))
 
 

@@ -41,7 +41,7 @@ async def read_body(request: Request, model: type[Body]) -> Body:
 
 
 async def read_optional_body(request: Request, model: type[Body]) -> Body:
-    """Return the request's body as `model`; a missing body counts as an empty object."""
+    """Return the request's body as `model`; a missing body counts as an empty object. Raises as `read_body` does."""
     body = await read_bytes(request)
     if not body:
         return validate({}, model)
@@ -131,9 +131,9 @@ def _finite(digits: str) -> float:
 
 
 def _clean(value: JsonValue) -> JsonValue:
-    """Return `value` with all texts cleaned.
+    """Return `value` with NUL and lone surrogates replaced in all its texts.
 
-    A key that needs cleaning is refused, because two keys could become the same.
+    An object key that contains one is refused with InvalidRequest, because two keys could become the same.
     """
     match value:
         case str():

@@ -172,12 +172,15 @@ def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:
-    """Return pydantic's errors as FieldError values: field and message, never the input."""
+    """Return the first MAX_FIELDS of pydantic's errors as FieldError values: field and message, never the input."""
     return tuple(FieldError(_place(error.get("loc")), _message(error)) for error in found[:MAX_FIELDS])
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Register handlers that answer every error of a route with a problem document."""
+    """Register handlers that answer the service's and the framework's own errors with problem documents.
+
+    All other errors are answered by the middleware `UnexpectedErrors`.
+    """
     app.add_exception_handler(ThroughlineError, _on_own_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameters)
     app.add_exception_handler(HTTPException, _on_http_error)

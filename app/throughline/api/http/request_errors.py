@@ -83,7 +83,10 @@ class UnsupportedMediaType(PermanentError):
 
 
 class OriginRefused(PermanentError):
-    """Error for a request in local mode whose Host, Origin or proxy header names another machine."""
+    """Error for a request in local mode whose Host, Origin or proxy header names another machine.
+
+    It is also raised for a change that a page of another port of this machine requests.
+    """
 
     code = "origin_refused"
 

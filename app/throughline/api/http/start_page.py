@@ -21,7 +21,7 @@ LINKS = {
     "ready": ("health/ready", "Whether it can accept messages"),
     "metrics": ("metrics", "Metrics for Prometheus"),
 }
-"""Each link's name, address and description. They are relative, as a proxy may add a prefix."""
+"""Address and description of each link, by its name. Addresses are relative, because a proxy may add a prefix."""
 
 KEY_NEEDED = "Requests need an API key, sent as <code>Authorization: Bearer KEY</code>."
 NO_KEY_NEEDED = "Requests need no API key."

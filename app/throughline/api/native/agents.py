@@ -41,7 +41,7 @@ def _agent_json(agent: AgentDefinition, window: ModelWindow) -> JsonDict:
 
 
 def _parameters(agent: AgentDefinition) -> dict[str, JsonValue]:
-    """Return the parameters that are set. Of headers and body only the names: some values are secret."""
+    """Return the model parameters that the agent sets; of headers and body only the names: some values are secret."""
     parameters = agent.parameters
     given = {**dict(parameters.given()), "headers": sorted(parameters.headers), "body": sorted(parameters.body)}
     return {name: _plain(value) for name, value in given.items() if value != []}

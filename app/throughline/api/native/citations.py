@@ -15,9 +15,9 @@ T = TypeVar("T")
 async def render_cited(
     call: Call, session_id: SessionId, values: Sequence[T], shape: type[Shape], text_of: Callable[[T], str]
 ) -> list[JsonDict]:
-    """Return the values in `shape`, with the citations in the text that `text_of` returns, checked for all at once.
+    """Return each value as JSON in `shape`, with the checked citations in the text that `text_of` returns for it.
 
-    The session must have been read on behalf of the call's owner before.
+    The citations of all values are checked together. The caller must have read the session as the call's owner before.
     """
     reader = CitationReader(session_id, call.owner_id, call.principal.user_id)
     checked = await call.services.database.citations.check(reader, [text_of(value) for value in values])

@@ -141,7 +141,7 @@ async def _wait(request: Request, call: Call, submitted: Submitted) -> RunEnded:
 
 
 async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | None:
-    """Return the end of the run, None if the client disconnected before. Raises NoWorkerAvailable."""
+    """Return the run's last event, None if the client disconnected before it. Raises NoWorkerAvailable."""
     async for item in followed:
         if isinstance(item, Idle):
             if await request.is_disconnected():

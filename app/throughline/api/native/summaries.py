@@ -60,7 +60,7 @@ async def estimate_summary(request: Request, session_id: str, call: Reader) -> R
 
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
 async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSummaries, Query()]) -> Response:
-    """List the versions of a session's summary, newest first. A prepared summary has no version number yet."""
+    """List the versions of a session's summary, newest first. A prepared one comes first and has no number yet."""
     found = session_id_of(session_id)
     page = await call.services.database.summaries.list(call.owner_id, found, limit=asked.limit, newest=asked.cursor)
     versions = await render_cited(call, found, page.items, SummaryVersionOut, _text_of)

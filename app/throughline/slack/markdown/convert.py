@@ -23,7 +23,7 @@ _TICKS_AT_START = re.compile(r"^[ \t]*+(`++)")
 
 
 def to_slack(text: str) -> str:
-    """Return Markdown for the parameter `markdown_text` of Slack's methods."""
+    """Return a model's Markdown converted to Slack's, for the parameter `markdown_text` of Slack's methods."""
     return "".join(_blocks(list(read(text))))
 
 
