@@ -44,7 +44,7 @@ def _drop_exception_text(
     _name: str,
     event: MutableMapping[str, Any],
 ) -> MutableMapping[str, Any]:
-    """Replace an exception by its class name, because its text may contain users' words.
+    """Replace the exception of a log event by its class name, because its text may contain users' words.
 
     Database drivers write bound values into the text.
     """

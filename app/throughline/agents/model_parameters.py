@@ -24,7 +24,10 @@ OUR_HEADERS = frozenset({
     "transfer-encoding",
     "x-api-key",
 })
-"""Headers that the service or the provider's package sets. Keys belong into a variable that `api_key_env` names."""
+"""Headers that an agent file may not set, because the service or the provider's package sets them.
+
+A key belongs into the environment variable that `api_key_env` names.
+"""
 
 OUR_MEMBERS = frozenset({
     "function_call",
@@ -42,7 +45,7 @@ OUR_MEMBERS = frozenset({
     "tool_choice",
     "tools",
 })
-"""Members of the request's body that the service sets."""
+"""Members of the request's JSON body that an agent file may not set, because the service sets them."""
 
 
 def _check_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -75,7 +78,7 @@ def _check_body(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class ParametersSection(Section):
-    """`parameters`: what is not written is not sent, so that the provider's default holds."""
+    """`parameters`: values sent with each model call. What is not written is not sent: the provider's default holds."""
 
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)

@@ -31,7 +31,7 @@ def is_guest(settings: Settings, kind: ProcessKind) -> bool:
 
 
 def may_migrate(settings: Settings, kind: ProcessKind) -> bool:
-    """Return whether the process may upgrade the schema."""
+    """Return whether the process may upgrade the schema: MIGRATE_ON_START allows it, and `is_guest` is false."""
     return settings.migrate_on_start and not is_guest(settings, kind)
 
 
@@ -57,7 +57,7 @@ def read_quiet_settings(options: LocalOptions) -> Settings:
 
 @asynccontextmanager
 async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
-    """Yield the administration of API keys."""
+    """Yield the administration of API keys in the configured database, which is open as long as the context."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         yield database.keys
 

@@ -43,7 +43,7 @@ def models_config(settings: Settings) -> ModelsConfig:
 def load_configured_agents(settings: Settings) -> AgentRegistry:
     """Return the shipped agents and those of the operator, whose folder may hold their tools, too.
 
-    Raises AgentInvalid, SettingInvalid.
+    Raises AgentInvalid for wrong agent files, and SettingInvalid if the folder cannot be read.
     """
     defaults = agent_defaults(settings)
     if settings.agents_dir is None:

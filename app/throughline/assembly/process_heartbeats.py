@@ -15,7 +15,7 @@ from throughline.execution.running_concurrently import running_concurrently
 
 LOOK_SECONDS = 0.5
 FORGET_SECONDS = 2.0
-"""How long the end of a process may wait for its row to be deleted. A row that stays is shown as silent."""
+"""Seconds that a process waits at its end for the deletion of its row. A row that stays is shown as silent."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class ProcessHeartbeats:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def forget(self) -> None:
-        """Delete the row, if the database answers soon."""
+        """Delete the process's row, if the database answers within FORGET_SECONDS; a failure is only logged."""
         with ErrorBoundary(log.info, "process heartbeat deletion failed"):
             async with asyncio.timeout(FORGET_SECONDS):
                 await self._processes.forget(self._process.id)

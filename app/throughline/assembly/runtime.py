@@ -48,7 +48,7 @@ VERSION = version("throughline")
 MAX_TOOL_RESULT_BYTES = 5_000_000
 RANDOM_DIGITS = 8
 RECALL_COUNTER = "tiktoken"
-"""Token counter that limits the results of recall tools, whatever the agent's own counter.
+"""Token counter that limits the results of recall tools in calls that pass no counter of the agent's.
 
 It is accurate enough for a limit.
 """

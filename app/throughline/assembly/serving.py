@@ -85,7 +85,10 @@ async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
 
 
 def check_unbroken(broken: asyncio.Event) -> None:
-    """Raise ClaimingFailed if the claim loop has failed, so that the supervisor of the program starts it again."""
+    """Raise ClaimingFailed if `broken` is set, which means that the claim loop has crashed.
+
+    The program then ends with an error, and its supervisor can start it again.
+    """
     if broken.is_set():
         raise ClaimingFailed(
             "The claim loop crashed, see the log above: this process took no more turns and has ended."

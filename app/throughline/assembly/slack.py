@@ -17,7 +17,7 @@ from throughline.slack.services import SlackServices
 
 @dataclass(frozen=True, slots=True)
 class SlackHttpInterface:
-    """Slack's HTTP endpoint, the path at which it is served, and its state."""
+    """Slack's HTTP endpoint, the path at which it is served, and the state of the connection to Slack."""
 
     path: str
     endpoint: EventsEndpoint

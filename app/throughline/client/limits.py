@@ -17,7 +17,7 @@ class Limits:
 
     The limits on queued messages are checked by the process that accepts a message. For messages from this program, its
     own limits therefore apply: give the service's values if its settings were changed. Raises InvalidInput for a value
-    that is not above 0.
+    that is no finite number above 0.
     """
 
     max_queued_per_session: int = 10

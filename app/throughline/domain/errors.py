@@ -98,7 +98,7 @@ class SessionBusy(PermanentError):
 
 
 class QueueFull(PermanentError):
-    """The session has the maximum number of waiting messages: `limit`, set by the setting `cap`."""
+    """The session has the maximum number of waiting messages: `limit`. `cap` is the name of the setting for it."""
 
     code = "queue_full"
 
@@ -131,7 +131,10 @@ class SummaryInProgress(PermanentError):
 
 
 class LeaseLost(PermanentError):
-    """This process no longer holds the run: its fence has changed or it has ended. Stop and write nothing more."""
+    """This process no longer holds the claimed run, job or delivery: its fence has changed, or it has ended.
+
+    The process must stop the work and write nothing more.
+    """
 
     code = "lease_lost"
 

@@ -174,7 +174,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """A numbered event of a run; `seq` starts at 1 and has no gaps."""
+    """A numbered event of a run; `seq` starts at 1 and has no gaps, except before REPLAYED_END_SEQ."""
 
     run_id: RunId
     seq: int

@@ -8,7 +8,7 @@ from throughline.domain.ids import KeyId, UserId
 from throughline.domain.principal import Scope
 
 PREFIX_LENGTH = 8
-"""Number of leading characters of a key that are displayed, so that people can tell keys apart."""
+"""Length of a generated key's prefix, the characters after `tl_`. It is displayed to tell keys apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message that is not stored yet, so it has no id, position or time."""
+    """A message that is not stored yet, so it has no id, position or time. Its other fields are as in `Message`."""
 
     role: Role
     content: Content

@@ -37,7 +37,7 @@ class CheckedModel:
 class CheckedCall:
     """One call, with what it took and what the provider reported.
 
-    - `counted_tokens`: the prompt by our count.
+    - `counted_tokens`: the tokens of the prompt by the service's count.
     - `first_text_seconds`: until the first text; None if the answer had none.
     - `text_seconds`, `text_tokens`, `pieces`: the time from the first piece of text to the last, the tokens of the text
       by our count, and the number of its pieces.

@@ -7,7 +7,11 @@ from throughline.domain.ids import UserId
 
 
 class Scope(StrEnum):
-    """The permissions of an API key. `OPERATE` shows what providers of models said about failed calls."""
+    """The permissions of an API key.
+
+    `ACT_AS` lets the key act for the user that `On-Behalf-Of` names. `OPERATE` shows what providers of models said
+    about failed calls.
+    """
 
     READ = "read"
     WRITE = "write"

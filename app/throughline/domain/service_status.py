@@ -29,7 +29,7 @@ class ProcessReport:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A queue; `oldest_seconds` is how long its oldest item has waited, None if the queue is empty."""
+    """State of a queue: the number of waiting items, and the seconds that the oldest has waited, None if empty."""
 
     waiting: int
     oldest_seconds: float | None

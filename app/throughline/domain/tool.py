@@ -8,7 +8,7 @@ from throughline.domain.ids import RunId, SessionId, UserId
 
 @dataclass(frozen=True, slots=True)
 class ResultRoom:
-    """The space that a tool result may take in the prompt: `tokens`, counted by the agent's own counter."""
+    """The space that a tool result may take in the prompt: `tokens`, as the agent's own counter `count` counts them."""
 
     tokens: int
     count: Callable[[str], int]

@@ -56,7 +56,10 @@ class EmbeddedServer:
         ).render_as_string(hide_password=False)
 
     async def watch(self) -> None:
-        """Restart the server whenever it is found dead; runs until cancelled."""
+        """Restart the server whenever it is found dead; runs until cancelled.
+
+        A failed restart is logged and tried again after a growing pause.
+        """
         pause_seconds = _WATCH_SECONDS
         while True:
             await asyncio.sleep(pause_seconds)

@@ -9,9 +9,10 @@ ANY_VALUE: TypeAdapter[object] = TypeAdapter(object, config=ConfigDict(ser_json_
 
 
 def result_text(value: object, max_bytes: int) -> str:
-    """Return `value` as text of at most `max_bytes`: a str unchanged, everything else as JSON.
+    """Return `value` as text of at most `max_bytes`: a str as it is, everything else as JSON.
 
-    Raises ValueError for a value that JSON cannot represent (circular, bytes that are not UTF-8).
+    NUL and lone surrogates are replaced. Longer text is cut and ends with a remark on that; None and blank text become
+    NOTHING. Raises ValueError for a value that JSON cannot represent (circular, bytes that are not UTF-8).
     """
     text = value if isinstance(value, str) else _as_json(value)
     whole = len(text)
