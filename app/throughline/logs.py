@@ -11,7 +11,8 @@ import structlog
 def set_up_logging(level: str, log_format: str) -> None:
     """Send structured logs to standard error, as JSON or in a form for people.
 
-    The format `auto` chooses the form for people at a terminal.
+    The format `auto` chooses the form for people at a terminal. `level` is that of the service's own events; libraries
+    log from WARNING on.
     """
     for_people = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [

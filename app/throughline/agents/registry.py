@@ -196,8 +196,8 @@ def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy
 def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
     """Return the address of the agent's summary model.
 
-    It is the one in the file, else that of the agent's own model. A summary model from the settings has the address
-    from the settings.
+    A summary model that the file names has the address in the file, else that of the agent's own model. A summary model
+    from the settings has the address from the settings. None stands for the provider's own address.
     """
     if file.context.summary.base_url:
         return file.context.summary.base_url

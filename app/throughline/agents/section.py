@@ -1,4 +1,4 @@
-"""Common base of the sections of an agent file."""
+"""Base class of the sections of an agent file, and the names under which their fields may be written."""
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 

@@ -118,7 +118,7 @@ EVENTS: Mapping[str, type[EventData]] = {
 
 
 def event_json(event: events.Event) -> JsonDict:
-    """Return the data of a run event as JSON."""
+    """Return the data of a run event as JSON, in the shape that EVENTS has for its name."""
     match event:
         case events.MessageDelta(text=text):  # about 5 µs faster than a shape, per piece and reader
             return {"text": text}

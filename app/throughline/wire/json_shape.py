@@ -32,7 +32,7 @@ class Shape(BaseModel):
 
     @classmethod
     def render(cls, value: object) -> JsonDict:
-        """Return `value` as JSON. It has the fields of this shape as attributes."""
+        """Return `value`, whose attributes are the fields of this shape, as JSON."""
         return cls.model_validate(value).model_dump(mode="json")
 
     @classmethod
