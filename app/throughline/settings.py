@@ -115,6 +115,9 @@ class Settings(BaseSettings):
         60, ge=1, le=100_000, description="requests to `embedding_model` a minute, of up to 64 messages each"
     )
     agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
+    prices_file: Path | None = Field(
+        None, description="YAML file of model prices that are unknown or not those of the price list"
+    )
     tool_timeout_seconds: float = Field(30.0, gt=0, le=DAY)
     turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="one deadline for all model calls of a turn")
     model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest time without data from a model")

@@ -41,7 +41,8 @@ PLACES = {
     "slack_bolt": {"slack"},
     "slack_sdk": {"slack"},
     "aiohttp": {"slack"},
-    "yaml": {"agents"},
+    "yaml": {"agents", "llm"},
+    "genai_prices": {"llm"},
     "prometheus_client": {"telemetry"},
     "pydantic_settings": {"settings"},
 }

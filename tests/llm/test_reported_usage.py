@@ -141,3 +141,34 @@ async def test_the_cached_tokens_that_anthropic_reports_are_kept() -> None:
     heard = await hear(anthropic_answer(usage), ANTHROPIC)
 
     assert heard.answer.usage == Usage(9100, 4, 9000)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"cache_creation_input_tokens": 400},
+        {
+            "cache_creation_input_tokens": 400,
+            "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 300},
+        },
+    ],
+)
+async def test_the_tokens_that_anthropic_wrote_to_its_cache_are_kept(written: dict[str, object]) -> None:
+    heard = await hear(anthropic_answer({"input_tokens": 100, "output_tokens": 4, **written}), ANTHROPIC)
+
+    assert heard.answer.usage.input_tokens == 500
+    assert heard.answer.usage.cache_write_tokens == 400
+
+
+async def test_the_reasoning_tokens_and_the_cost_of_a_call_are_kept() -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 40,
+        "total_tokens": 140,
+        "completion_tokens_details": {"reasoning_tokens": 30},
+    }
+    said = {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
+
+    heard = await hear(openai_stream(said, {"choices": [], "usage": usage}))
+
+    assert heard.answer.usage == Usage(100, 40, reasoning_tokens=30)

@@ -5,6 +5,7 @@ from functools import partial
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.execution.import_plugin import add_plugin_folder
 from throughline.llm.counters import counter_of
+from throughline.llm.prices import read_prices
 from throughline.llm.registry import OFFLINE, ModelsConfig, inherited_base_url
 from throughline.settings import Settings, read_variable
 
@@ -30,13 +31,14 @@ def agent_defaults(settings: Settings) -> AgentDefaults:
 
 
 def models_config(settings: Settings) -> ModelsConfig:
-    """Return the configuration of the model registry."""
+    """Return the configuration of the model registry. Raises SettingInvalid if the file of prices is not valid."""
     return ModelsConfig(
         default_model=settings.default_llm,
         default_base_url=settings.default_llm_base_url or None,
         default_api_key_env=settings.default_llm_api_key_env or None,
         read_variable=read_variable,
         idle_timeout_seconds=settings.model_idle_timeout_seconds,
+        prices=read_prices(settings.prices_file),
     )
 
 

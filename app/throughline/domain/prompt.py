@@ -1,6 +1,7 @@
 """Requests to chat models and their answers: prompt, tool specifications, and the events of a streamed answer."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TypeAlias
 
 from throughline.domain.json_types import JsonObject
@@ -39,14 +40,19 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token usage as the provider reported it; None if it reported none.
+    """Tokens of a model call as the provider reported them, and their price; None for what is not known.
 
-    `cached_tokens` are those of `input_tokens` that the provider read from its cache. Their number is not stored.
+    `cached_tokens` and `cache_write_tokens` are those of `input_tokens` that the provider read from its cache and wrote
+    to it. `reasoning_tokens` are those of `output_tokens` that are not part of the answer's text. `cost_usd` is in US
+    dollars, at the price of the day of the call.
     """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_usd: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

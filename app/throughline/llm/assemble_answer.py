@@ -138,11 +138,14 @@ class AnswerAssembly:
         )
 
     def _add_usage(self, reported: UsageMetadata) -> None:
-        known, details = self.usage, reported.get("input_token_details") or {}
+        known, read = self.usage, reported.get("input_token_details") or {}
+        written = reported.get("output_token_details") or {}
         self.usage = Usage(
             self._next_usage(known.input_tokens, reported["input_tokens"]) or None,  # a prompt of 0 tokens is ignored
             self._next_usage(known.output_tokens, reported["output_tokens"]),
-            self._next_usage(known.cached_tokens, details.get("cache_read")),
+            self._next_usage(known.cached_tokens, read.get("cache_read")),
+            self._next_usage(known.cache_write_tokens, _cache_writes(read)),
+            self._next_usage(known.reasoning_tokens, written.get("reasoning")),
         )
 
     def _next_usage(self, known: int | None, reported: object) -> int | None:
@@ -217,3 +220,9 @@ def _is_refusal(chunk: AIMessageChunk) -> bool:
 
 def _named(reason: str) -> str:
     return f" (finish reason {reason[:40]!r})" if reason else " without a finish reason"
+
+
+def _cache_writes(details: Mapping[str, object]) -> object:
+    """Return the tokens written to the provider's cache. LangChain moves Anthropic's to fields by their lifetime."""
+    by_lifetime = [count for name, count in details.items() if name.startswith("ephemeral_") and isinstance(count, int)]
+    return sum(by_lifetime) or details.get("cache_creation")

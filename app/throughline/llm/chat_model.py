@@ -3,9 +3,10 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ImageBlock, text_of
 from throughline.domain.model_parameters import ModelParameters, strings_in
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
+from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta, Usage
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
 from throughline.llm.cache_markers import with_cache_markers
@@ -51,6 +52,10 @@ CHUNKS_AT_ONCE = 16
 """Number of chunks after which the event loop runs: from a fast provider, the next chunk is always available."""
 
 
+def _unknown_cost(_usage: Usage) -> None:
+    """Return None: the model has no known price."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
     """Facts about a model that its LangChain class does not provide.
@@ -69,6 +74,7 @@ class ModelTraits:
     - `address`: that of the calls as operators are shown it; '' for the provider's own.
     - `parameters`: those that an agent may set, each with its name in the LangChain class.
     - `max_chunks`: the most chunks of an answer, empty ones included.
+    - `cost`: returns the price of a call's usage in US dollars, None if it is unknown.
     """
 
     name: str
@@ -84,6 +90,7 @@ class ModelTraits:
     address: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     max_chunks: int = MOST_CHUNKS
+    cost: Callable[[Usage], Decimal | None] = _unknown_cost
 
 
 class LangChainChatModel:
@@ -159,7 +166,9 @@ class LangChainChatModel:
             yield TextDelta(text)
         taken_ids = {call.id for message in request.prompt.messages for call in message.tool_calls}
         answer = assembly.finish(self.name, taken_ids)
-        yield replace(answer, usage=checked_usage(answer.usage, request.prompt, self.name))
+        cost = self._traits.cost(answer.usage)
+        usage = checked_usage(answer.usage, request.prompt, self.name)
+        yield replace(answer, usage=replace(usage, cost_usd=cost))
 
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[AIMessageChunk]:
         source, count = self._open(request), 0

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from decimal import Decimal
 from functools import partial
 
 from throughline.context.delimiters import undelimited
@@ -83,10 +84,11 @@ def _reply(request: ModelRequest) -> Reply:
 
 
 def _usage(request: ModelRequest, said: Reply) -> Usage:
-    """Return the usage by the engine's own count, so that calibration finds nothing to correct."""
+    """Return the usage by the engine's own count, so that calibration finds nothing to correct. Calls cost nothing."""
     count = _COUNTER.count
     tokens = count_prompt(request.prompt, count_tool_specs(request.tools, count), count)
-    return Usage(tokens, count(said.text) + sum(count_call(call, count) for call in said.calls))
+    said_tokens = count(said.text) + sum(count_call(call, count) for call in said.calls)
+    return Usage(tokens, said_tokens, cost_usd=Decimal())
 
 
 def _cut(text: str, max_tokens: int) -> tuple[list[str], str]:

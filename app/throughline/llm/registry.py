@@ -16,6 +16,7 @@ from throughline.llm.known_window import KnownWindow
 from throughline.llm.model_server import find_server
 from throughline.llm.offline import OfflineModel
 from throughline.llm.package_errors import as_setting, raised_as
+from throughline.llm.prices import NO_OWN_PRICES, Prices
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, display_address, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
 from throughline.llm.streamed_arguments import parse_in_linear_time
@@ -31,7 +32,7 @@ class ModelsConfig:
 
     `default_base_url` belongs to `default_model`, whether it is named or used by default. `default_api_key_env` names
     the variable with the key for that address, no matter which setting names the address. `read_variable` reads such a
-    variable.
+    variable. `prices` are used for all models.
     """
 
     default_model: str = OFFLINE
@@ -42,6 +43,7 @@ class ModelsConfig:
     connect_timeout_seconds: float = 5.0
     bounds: ResponseBounds = CHAT_BOUNDS
     max_chunks: int = MOST_CHUNKS
+    prices: Prices = NO_OWN_PRICES
 
 
 def inherited_base_url(model: str, *, default_model: str, default_base_url: str) -> str | None:
@@ -110,6 +112,7 @@ class ModelRegistry:
         self._opened.append(model)
         bound_responses(model, self._config.bounds)
         server = find_server(parsed, model)
+        address = server.base_url if server else base_url or ""
         traits = ModelTraits(
             name=parsed.full,
             idle_timeout_seconds=self._config.idle_timeout_seconds,
@@ -121,9 +124,10 @@ class ModelRegistry:
             may_share_messages=parsed.provider.may_share_messages,
             has_openai_limits=parsed.provider.has_openai_limits,
             base_url=base_url,
-            address=display_address(server.base_url if server else base_url or ""),
+            address=display_address(address),
             parameters=parsed.provider.parameters,
             max_chunks=self._config.max_chunks,
+            cost=partial(self._config.prices.cost, parsed, address),
         )
         return LangChainChatModel(model, traits, self._window_of(parsed, model, server))
 
