@@ -32,6 +32,7 @@ from throughline.db.slack.inbox import InboxConfig
 from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.summaries.calibrations import CalibrationRepository
 from throughline.db.summaries.repository import SummaryRepository
+from throughline.db.usage import UsageRepository
 from throughline.db.users.keys import KeyRepository
 from throughline.db.users.users import UserRepository
 from throughline.domain.submission import Caps
@@ -107,7 +108,7 @@ class Database:
         self.followed_runs = FollowedRuns(self._transactions, self.notifier, self.events)
         self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
         self.jobs = JobQueue(self._transactions, self._leases, self.notifier.jobs)
-        self.retention = RetentionRepository(self._transactions)
+        self.usage, self.retention = UsageRepository(self._transactions), RetentionRepository(self._transactions)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
         self.runs = RunRepository(self._transactions, self._leases, self.notifier, config.caps)
 

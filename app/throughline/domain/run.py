@@ -9,6 +9,7 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.lease import RowLease
 from throughline.domain.message import Content, NewMessage, Role, Source, text_of
+from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import Usage
 from throughline.domain.text import clean_content
 
@@ -123,7 +124,10 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run, stored in one transaction with its answer and, if one is due, the job for the next summary."""
+    """The end of a run, stored in one transaction with its answer and, if one is due, the job for the next summary.
+
+    `calls` are the model calls that are not stored yet; `usage` is that of all of the run's.
+    """
 
     status: RunStatus
     answer: NewMessage | None = None
@@ -131,6 +135,7 @@ class Outcome:
     error: RunError | None = None
     context: JsonObject | None = None
     is_summary_due: bool = False
+    calls: tuple[ModelCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from throughline.domain.events import HistoryQuoted, NewEvent
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.message import Message, NewMessage
+from throughline.domain.model_call import ModelCall
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
 from throughline.domain.submission import Submission, Submitted
 from throughline.domain.summary import MeasuredMessages, ReadLimits
@@ -81,10 +82,14 @@ class MessageStore(Protocol):
         Only the positions from `first` to `last` are considered.
         """
 
-    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
+    async def append_message(
+        self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
+    ) -> Message:
         """Append `message` to the session of the lease's run, as the run's message `step`, and return it.
 
-        If (run, step) is already stored, return that message and write nothing. Raises LeaseLost.
+        If (run, step) is already stored, return that message and write nothing. `calls` are the model calls that the
+        message cost; they are stored with it. Raises LeaseLost.
+
         """
 
 

@@ -11,11 +11,13 @@ from throughline.db.runs.events import next_event, store_events
 from throughline.db.runs.skipped_messages import append_due, keep_skipped
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from throughline.db.sessions.titles import retitle
+from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import (
     ANSWER_ID,
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
+    USAGE_COLUMNS,
     input_json,
     lease_lost,
     message_from,
@@ -23,6 +25,7 @@ from throughline.db.statements.rows import (
     prefixed,
     run_from,
     to_json,
+    usage_parameters,
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.events import Event, NewEvent, ending
@@ -42,7 +45,7 @@ _FINISH = sql(
         select s.id, s.skipped_run_count from held join sessions s on s.id = held.session_id for no key update of s
     ), ended as (
         update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
-            input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
+            ({usage_columns}) = row({usage_values}), error_type = :error_type,
             error_detail = :error_detail, provider_message = :provider_message,
             context = cast(:context as json)
         from locked where r.id = :run_id and (locked.skipped_run_count = 0 or not :is_unlocked)
@@ -61,7 +64,7 @@ _FINISH = sql(
         insert into run_events (run_id, seq, type, data)
         select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
         on conflict (run_id, seq) do nothing
-    ), due as (
+    ), paid as ({insert_calls}), due as (
         select ended.session_id, ended.owner_id from ended where :is_summary_due
     ), prepared as ({enqueue_summary})
     select ended.*, locked.skipped_run_count, answer.id as message_id, {prefixed}, exists (
@@ -73,6 +76,9 @@ _FINISH = sql(
     insert_values=INSERT_VALUES,
     message_columns=MESSAGE_COLUMNS,
     events=NEW_EVENTS,
+    usage_columns=USAGE_COLUMNS,
+    usage_values=", ".join(f":{name}" for name in USAGE_COLUMNS.split(", ")),
+    insert_calls=INSERT_CALLS.format(payer="ended.owner_id, ended.session_id, ended.id, ended.agent", source="ended"),
     enqueue_summary=ENQUEUE_SUMMARY,
     prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
 )
@@ -238,8 +244,8 @@ def _numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
 def _parameters(outcome: Outcome) -> dict[str, object]:
     return {
         "status": outcome.status.value,
-        "input_tokens": outcome.usage.input_tokens,
-        "output_tokens": outcome.usage.output_tokens,
+        **usage_parameters(outcome.usage),
+        **call_parameters(outcome.calls),
         **_error_parameters(outcome.error),
         "context": None if outcome.context is None else to_json(outcome.context),
         # After a failed or cancelled turn the job itself checks whether a summary is due.

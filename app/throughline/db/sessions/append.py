@@ -1,10 +1,14 @@
 """Appending a message: fence check, position and row in one statement."""
 
+from collections.abc import Sequence
+
 from throughline.db.connection.transactions import Statements
+from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_COLUMNS, lease_lost, message_from, message_parameters
 from throughline.db.statements.sql import sql
 from throughline.domain.message import Message, NewMessage
+from throughline.domain.model_call import ModelCall
 from throughline.domain.run import Lease
 
 INSERT_COLUMNS = """
@@ -18,7 +22,8 @@ INSERT_VALUES = """
 _APPEND = sql(
     """
     with held as (
-        select r.session_id from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
+        select r.session_id, r.owner_id, r.id as run_id, r.agent from runs r
+        where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
     ), earlier as (
         select {message_columns} from messages m cross join held where m.run_id = :run_id and m.step = :step
     ), seat as (
@@ -27,19 +32,28 @@ _APPEND = sql(
         returning s.id, s.message_count
     ), written as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat returning {message_columns}
-    )
+    ), paid as ({insert_calls})
     select * from written union all select * from earlier
 """,
     message_columns=MESSAGE_COLUMNS,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
+    insert_calls=INSERT_CALLS.format(
+        payer="held.owner_id, held.session_id, held.run_id, held.agent", source="seat join held on true"
+    ),
 )
 
 
-async def append_message(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
+async def append_message(
+    tx: Statements, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
+) -> Message:
     """Append the message under the run's lease, or return the one already stored for (run, step). Raises LeaseLost.
 
-    `step` names the message within its run, so that a repeated attempt stores it only once.
+    `step` names the message within its run, so that a repeated attempt stores it only once. `calls` are the model calls
+    that the message cost; they are stored with it.
+
+
+    `calls` are the model calls that the message cost; they are stored with it, once.
 
     The position is assigned under the session's row lock and rolls back with the row, so there are no gaps. Two
     concurrent attempts at one step cause a unique violation for the later one, which then finds the row. Each commit
@@ -52,6 +66,7 @@ async def append_message(tx: Statements, lease: Lease, step: str, message: NewMe
         run_id=lease.run_id,
         fence=lease.fence,
         step=step,
+        **call_parameters(calls),
         **message_parameters(message),
     )
     if not rows:

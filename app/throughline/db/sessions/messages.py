@@ -1,5 +1,6 @@
 """The message log: appending, loading for a turn, and listing the history page by page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
+from throughline.domain.model_call import ModelCall
 from throughline.domain.page import Page
 from throughline.domain.run import Lease
 from throughline.domain.summary import MeasuredMessages, ReadLimits
@@ -114,14 +116,19 @@ class MessageRepository:
         """
         return await load_known_context(self._transactions, self._loaded, Wanted(session_id, run_id, max_tokens))
 
-    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
+    async def append_message(
+        self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
+    ) -> Message:
         """Append the message under the run's lease and return it; (run, step) is stored only once. Raises LeaseLost.
+
+        `calls` are the model calls that the message cost; they are stored with it.
+
 
         A recall tool's result is stored as an error if a message it quotes from another session was redacted or erased
         meanwhile.
         """
         if not quotes_elsewhere(lease, message):
-            return await append_message(self._transactions, lease, step, message)
+            return await append_message(self._transactions, lease, step, message, calls)
         return await self._transactions.run(lambda tx: _append_quotation(tx, lease, step, message))
 
     async def get_messages_after(

@@ -36,9 +36,11 @@ PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = 
 
 RUN_COLUMNS = """
     r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.actor,
-    r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail,
+    r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.cached_tokens,
+    r.cache_write_tokens, r.reasoning_tokens, r.cost_usd, r.error_type, r.error_detail,
     r.provider_message, r.context, r.started_at, r.finished_at, r.fence"""
 
+USAGE_COLUMNS = "input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
 ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
 
 
@@ -162,13 +164,23 @@ def run_from(row: Row, prefix: str = "") -> Run:
         actor=row[f"{prefix}actor"],
         attempt=row[f"{prefix}attempt"],
         cancel_requested=row[f"{prefix}cancel_requested"],
-        usage=Usage(input_tokens=row[f"{prefix}input_tokens"], output_tokens=row[f"{prefix}output_tokens"]),
+        usage=usage_from(row, prefix),
         error=_error_from(row, prefix),
         message_id=None if message_id is None else MessageId(message_id),
         context=context,
         started_at=row[f"{prefix}started_at"],
         finished_at=row[f"{prefix}finished_at"],
     )
+
+
+def usage_parameters(usage: Usage) -> dict[str, object]:
+    """Return the parameters for USAGE_COLUMNS."""
+    return {name: getattr(usage, name) for name in USAGE_COLUMNS.split(", ")}
+
+
+def usage_from(row: Row, prefix: str = "") -> Usage:
+    """Return the usage in a row with USAGE_COLUMNS, each column name preceded by `prefix`."""
+    return Usage(**{name: row[f"{prefix}{name}"] for name in USAGE_COLUMNS.split(", ")})
 
 
 def _error_from(row: Row, prefix: str) -> RunError | None:

@@ -1,10 +1,11 @@
 """Shared definitions of all tables: the metadata that migrations are compared with, and column types."""
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated
 from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, MetaData, Text, Uuid, text
+from sqlalchemy import BigInteger, DateTime, MetaData, Numeric, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
@@ -36,6 +37,7 @@ Json = Annotated[object, mapped_column(JSON)]
 EmptyObject = Annotated[dict[str, object], mapped_column(JSONB, server_default=text("'{}'::jsonb"))]
 EmptyList = Annotated[list[object], mapped_column(JSONB, server_default=text("'[]'::jsonb"))]
 Time = Annotated[datetime, mapped_column(DateTime(timezone=True))]
+Dollars = Annotated[Decimal, mapped_column(Numeric)]
 Now = Annotated[datetime, mapped_column(DateTime(timezone=True), server_default=text("now()"))]
 
 

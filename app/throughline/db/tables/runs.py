@@ -1,4 +1,4 @@
-"""The tables of turns: runs, their events, and token count calibrations."""
+"""The tables of turns: runs, their events, calls of models, and token count calibrations."""
 
 from uuid import UUID
 
@@ -15,9 +15,23 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, EmptyString, Json, Key, No, Now, String, Time, Zero, one_of, vacuumed
+from throughline.db.tables.columns import (
+    Base,
+    Dollars,
+    EmptyString,
+    Json,
+    Key,
+    No,
+    Now,
+    String,
+    Time,
+    Zero,
+    one_of,
+    vacuumed,
+)
 from throughline.db.tables.sessions import SOURCES
 from throughline.domain.events import EventType
+from throughline.domain.model_call import CallPurpose
 from throughline.domain.run import RunStatus
 
 WAITING = "status in ('queued', 'running')"
@@ -72,6 +86,10 @@ class RunRow(Base):
     is_skipped: Mapped[No]
     input_tokens: Mapped[int | None]
     output_tokens: Mapped[int | None]
+    cached_tokens: Mapped[int | None]
+    cache_write_tokens: Mapped[int | None]
+    reasoning_tokens: Mapped[int | None]
+    cost_usd: Mapped[Dollars | None]
     error_type: Mapped[str | None] = mapped_column(Text)
     error_detail: Mapped[str | None] = mapped_column(Text)
     provider_message: Mapped[str | None] = mapped_column(Text)
@@ -79,6 +97,36 @@ class RunRow(Base):
     created_at: Mapped[Now]
     started_at: Mapped[Time | None]
     finished_at: Mapped[Time | None]
+
+
+class ModelCallRow(Base):
+    """An answered call of a model that somebody pays for. `owner_id` is null if the call served no single user.
+
+    `cost_usd` is null if the price was unknown. There are no foreign keys: nothing is looked up by session and run, and
+    the row outlives an erased session, because it holds no text.
+    """
+
+    __tablename__ = "model_calls"
+    __table_args__ = (
+        CheckConstraint(one_of("purpose", tuple(purpose.value for purpose in CallPurpose)), name="purpose"),
+        Index("model_calls_by_owner", "owner_id", "created_at"),
+        Index("model_calls_by_time", "created_at", postgresql_using="brin"),
+    )
+
+    id: Mapped[Key]
+    owner_id: Mapped[UUID | None]
+    session_id: Mapped[UUID | None]
+    run_id: Mapped[UUID | None]
+    agent: Mapped[EmptyString]
+    model: Mapped[String]
+    purpose: Mapped[String]
+    input_tokens: Mapped[int | None]
+    output_tokens: Mapped[int | None]
+    cached_tokens: Mapped[int | None]
+    cache_write_tokens: Mapped[int | None]
+    reasoning_tokens: Mapped[int | None]
+    cost_usd: Mapped[Dollars | None]
+    created_at: Mapped[Now]
 
 
 class RunEventRow(Base):

@@ -1,0 +1,102 @@
+"""Storage of model calls, and reports of what they used."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.transactions import Transactions
+from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
+from throughline.db.statements.rows import USAGE_COLUMNS, usage_from
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import InvalidInput
+from throughline.domain.ids import UserId
+from throughline.domain.model_call import ModelCall
+from throughline.domain.usage_report import Payer, Spending, UsageGroup, UsageKey, UsageQuery
+
+MOST_GROUPS = 10_000
+"""Most groups of one report."""
+
+_STORE = sql(
+    INSERT_CALLS,
+    payer="cast(:owner_id as uuid), cast(:session_id as uuid), cast(:run_id as uuid), cast(:agent as text)",
+    source="(values (1)) as one",
+)
+_SPENT = sql("""
+    select coalesce(sum(coalesce(c.input_tokens, 0) + coalesce(c.output_tokens, 0)), 0) as tokens,
+        coalesce(sum(c.cost_usd), 0) as cost_usd
+    from model_calls c
+    where c.owner_id = :owner_id and c.agent = :agent
+        and c.created_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+""")
+_KEYS: Mapping[UsageKey, str] = {
+    UsageKey.DAY: "to_char(c.created_at at time zone 'utc', 'YYYY-MM-DD')",
+    UsageKey.USER: "u.name",
+    UsageKey.AGENT: "nullif(c.agent, '')",
+    UsageKey.MODEL: "c.model",
+    UsageKey.PURPOSE: "c.purpose",
+}
+"""SQL expressions over `model_calls c` and its owner `u`."""
+
+_SUMS = ", ".join(f"sum(c.{name}) as {name}" for name in USAGE_COLUMNS.split(", "))
+_REPORT = """
+    select {keys} count(*) as calls, count(*) filter (where c.cost_usd is null) as unpriced_calls, {sums}
+    from model_calls c left join users u on u.id = c.owner_id
+    where c.created_at >= :since and c.created_at < :until
+        and (cast(:owner_id as uuid) is null or c.owner_id = :owner_id)
+    group by {groups} order by {order} limit :limit
+"""
+
+
+class UsageRepository:
+    """Implements the interface UsageStore, and reports what calls used."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Use `transactions`."""
+        self._transactions = transactions
+
+    async def store_calls(self, payer: Payer, calls: Sequence[ModelCall]) -> None:
+        """Store the calls in one statement; nothing happens without calls."""
+        if calls:
+            await self._transactions.fetch(
+                _STORE,
+                owner_id=payer.owner_id,
+                session_id=payer.session_id,
+                run_id=payer.run_id,
+                agent=payer.agent,
+                **call_parameters(calls),
+            )
+
+    async def spent_today(self, owner_id: UserId, agent: str) -> Spending:
+        """Return what the user's calls of the agent, summaries included, have used since midnight UTC."""
+        (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent)
+        return Spending(int(row["tokens"]), row["cost_usd"])
+
+    async def report(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
+        """Return the groups, by day and then by cost. Raises InvalidInput for a report of more than MOST_GROUPS."""
+        rows = await self._transactions.fetch(
+            _report(query.group_by),
+            owner_id=query.owner_id,
+            since=query.since,
+            until=query.until,
+            limit=MOST_GROUPS + 1,
+        )
+        if len(rows) > MOST_GROUPS:
+            raise InvalidInput(
+                f"The report has more than {MOST_GROUPS:,} groups: choose a shorter time or fewer fields.",
+                field="group_by",
+            )
+        return tuple(_group(row, query.group_by) for row in rows if row["calls"])
+
+
+@cache
+def _report(group_by: tuple[UsageKey, ...]) -> Statement:
+    """Return the statement for these fields. They are named by their numbers, because `user` is a word of SQL."""
+    keys = "".join(f'{_KEYS[key]} as "{key.value}", ' for key in group_by)
+    numbers = [str(number) for number in range(1, len(group_by) + 1)]
+    days = [number for number, key in zip(numbers, group_by, strict=True) if key is UsageKey.DAY]
+    order = ", ".join([*days, "sum(c.cost_usd) desc nulls last", "count(*) desc", *numbers])
+    return sql(_REPORT, keys=keys, sums=_SUMS, groups=", ".join(numbers) or "()", order=order)
+
+
+def _group(row: Row, group_by: tuple[UsageKey, ...]) -> UsageGroup:
+    return UsageGroup({key: row[key.value] for key in group_by}, row["calls"], row["unpriced_calls"], usage_from(row))

@@ -1,0 +1,61 @@
+"""Reports of what model calls used: what is asked for, and its groups."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.prompt import Usage
+
+
+class UsageKey(StrEnum):
+    """What model calls are grouped by. A day is one of UTC."""
+
+    DAY = "day"
+    USER = "user"
+    AGENT = "agent"
+    MODEL = "model"
+    PURPOSE = "purpose"
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """For whom model calls were made. `owner_id` is None for calls that served no single user."""
+
+    owner_id: UserId | None = None
+    session_id: SessionId | None = None
+    run_id: RunId | None = None
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """The calls of one owner (None: of all) from `since` until before `until`, in groups of `group_by`."""
+
+    owner_id: UserId | None
+    since: datetime
+    until: datetime
+    group_by: tuple[UsageKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """The calls of one group. `key` holds the group's value of each field that was grouped by.
+
+    Of `usage` the cost is the sum of the known ones; `unpriced_calls` is the number of calls whose cost is unknown.
+    """
+
+    key: Mapping[UsageKey, str | None]
+    calls: int
+    unpriced_calls: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a user's calls of one agent have used today: tokens read and written, and known costs in US dollars."""
+
+    tokens: int = 0
+    cost_usd: Decimal = field(default_factory=Decimal)

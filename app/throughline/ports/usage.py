@@ -1,0 +1,18 @@
+"""The interface to stored model calls and what they cost."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from throughline.domain.ids import UserId
+from throughline.domain.model_call import ModelCall
+from throughline.domain.usage_report import Payer, Spending
+
+
+class UsageStore(Protocol):
+    """Storage of the model calls that are not stored together with a step or the end of a turn."""
+
+    async def store_calls(self, payer: Payer, calls: Sequence[ModelCall]) -> None:
+        """Store the calls in one statement; nothing happens without calls."""
+
+    async def spent_today(self, owner_id: UserId, agent: str) -> Spending:
+        """Return what the user's calls of the agent, summaries included, have used since midnight UTC."""
