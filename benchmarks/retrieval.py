@@ -105,7 +105,7 @@ async def ours(archive: Archive, sessions: Sessions, ranking: Ranking) -> Recall
 async def ours_by_meaning(archive: Archive, sessions: Sessions, url: str) -> Recall:
     """Return the recall of our search by words and meaning, with the embedding model behind `url`."""
     clock, embedder = SystemClock(), make_embedder(EmbeddingConfig("openai:any", url))
-    model = EmbeddingModel(EmbeddingDependencies(embedder, archive.database.jobs, clock, ()))
+    model = EmbeddingModel(EmbeddingDependencies(embedder, archive.database.jobs, clock, (), archive.database.usage))
     vectors = archive.database.message_vectors
     try:
         embedding = EmbedHistory(model, vectors, Pace(clock, NO_LIMIT), clock)

@@ -56,8 +56,8 @@ async def test_the_calls_of_a_step_and_of_the_end_are_stored_with_them_and_once(
     await append(claimed.lease, "user", user_message("Hello"))
     for _ in range(2):
         await append(claimed.lease, "assistant:0", step, [call()])
-    for _ in range(2):
-        run = await finish(claimed.lease, outcome, (), BEHIND_ALL)
+    run = await finish(claimed.lease, outcome, (), BEHIND_ALL)
+    assert await finish(claimed.lease, outcome, (), BEHIND_ALL) == run
 
     assert await rows(database_url) == [
         ("openai:gpt-4o", "answer", 1000, 100, 400, 50, 30, Decimal("0.00345")),

@@ -82,6 +82,7 @@ async def pinning(database: Database) -> Pinning:
         calibrations=database.calibrations,
         summaries=database.summaries,
         breakers=Breakers(clock),
+        usage=database.usage,
         hooks=ImportedHooks(),
         metrics=SilentMetrics(),
         clock=clock,

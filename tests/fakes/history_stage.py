@@ -79,7 +79,7 @@ async def open_history_stage(
 ) -> AsyncGenerator[HistoryStage]:
     """Yield a process that has just started."""
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
-    meaning = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_HISTORY,)))
+    meaning = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_HISTORY,), database.usage))
     embedding = EmbedHistory(meaning, database.message_vectors, Pace(clock, calls_per_minute), clock)
     double.embeddings.dimensions = DIMENSIONS
     history = HistorySearch(database.history, MessageVectors(meaning, database.message_vectors))

@@ -65,7 +65,7 @@ async def open_memory_stage(
     """Yield a process that has just started; its job is in line and not done."""
     await database.prepare_vectors(may_create=True)
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
-    parts = EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_MEMORIES,), timeout_seconds)
+    parts = EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_MEMORIES,), database.usage, timeout_seconds)
     meaning = EmbeddingModel(parts)
     keeper = MemoryService(database.memories, MemoryVectors(meaning, database.memory_vectors))
     embedding = EmbedMemories(meaning, database.memory_vectors, Pace(clock, CALLS_PER_MINUTE))

@@ -125,6 +125,7 @@ async def open_stage(
         calibrations=CalibrationCache(database.calibrations, clock),
         summaries=database.summaries,
         breakers=Breakers(clock),
+        usage=database.usage,
         hooks=OwnHooks(),
         metrics=metrics,
         clock=clock,

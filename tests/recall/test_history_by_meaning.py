@@ -18,6 +18,8 @@ from throughline.domain.ids import SessionId
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.execution.breaker import FAILURES_TO_OPEN
+from throughline.execution.compute_threads import work_for
+from throughline.llm.counters import make_counter
 
 CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
 KIND = VectorKind(MODEL, DIMENSIONS)
@@ -368,3 +370,15 @@ async def redact(stage: HistoryStage, session_id: SessionId, position: int) -> N
 def test_signs_are_padded_hexadecimal_digits() -> None:
     assert signs_of((0.1, -0.1, 0.0, 2.0, 1.0)) == "x98"
     assert signs_of((-1.0,) * 8) == "x00"
+
+
+async def test_what_is_embedded_is_recorded_as_calls_of_nobody_and_of_who_searches(stage: HistoryStage) -> None:
+    await stage.fill(CAT, DOG)
+    await stage.embed()
+    by_job = await run_sql(stage.url, "select distinct purpose, model, owner_id from model_calls")
+    work_for(await stage.user())
+    await stage.found("feline")
+    (owner,) = await run_sql(stage.url, "select owner_id, input_tokens from model_calls where owner_id is not null")
+
+    assert by_job == [("embedding", MODEL, None)]
+    assert owner == (await stage.user(), make_counter("tiktoken").count("feline"))

@@ -14,6 +14,7 @@ from throughline.domain.clock import Clock
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.process import ProcessKind
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.llm.prices import read_prices
 from throughline.recall.embed_missing import EmbedHistory, EmbedMemories, Pace
 from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
 from throughline.recall.history_search import HistorySearch, MessageVectors
@@ -51,6 +52,7 @@ def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
         settings.embedding_dimensions,
         api_key_env=settings.embedding_api_key_env or None,
         read_variable=read_variable,
+        prices=read_prices(settings.prices_file),
     )
     try:
         return make_embedder(config)
@@ -86,7 +88,7 @@ def _share_with_vectors(
     settings: Settings, database: Database, embedder: LangChainEmbedder, clock: Clock
 ) -> RecallShare:
     kinds = (EMBED_MEMORIES, EMBED_HISTORY) if settings.embedding_history else (EMBED_MEMORIES,)
-    model = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, kinds))
+    model = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, kinds, database.usage))
     memories = MemoryService(database.memories, MemoryVectors(model, database.memory_vectors))
     pace = Pace(clock, settings.embedding_calls_per_minute)
     of_memories = EmbedMemories(model, database.memory_vectors, pace)

@@ -95,6 +95,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             calibrations=CalibrationCache(database.calibrations, clock),
             summaries=database.summaries,
             breakers=Breakers(clock),
+            usage=database.usage,
             hooks=ImportedHooks(),
             metrics=metrics,
             clock=clock,

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from throughline.domain.prompt import Usage
+
 Vector: TypeAlias = tuple[float, ...]
 
 MAX_DIMENSIONS = 16_000
@@ -31,3 +33,6 @@ class Embedder(Protocol):
         Of one text beyond the model's input limit the beginning is embedded. Raises the errors of models, see
         domain/errors.py, and ContextOverflow if one of several texts is too long.
         """
+
+    async def usage_of(self, texts: Sequence[str]) -> Usage:
+        """Return the tokens of the texts by the service's own count, which is no provider's report, and their cost."""

@@ -3,7 +3,8 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,18 @@ from langchain_core.embeddings import Embeddings
 
 from throughline.domain.embedding import MAX_DIMENSIONS, Vector
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
+from throughline.domain.prompt import Usage
+from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify_error import Call, classify
 from throughline.llm.clean_message import Sent, secrets_of
+from throughline.llm.counters import make_counter
 from throughline.llm.package_errors import as_setting, raised_as
+from throughline.llm.prices import NO_OWN_PRICES, Prices
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
 
+COUNTER = "tiktoken"
 OPENAI_WIRE = ("openai", "azure_openai")
 SHORTEST_CUT = 64
 """Length down to which a text that is too long for a model is halved."""
@@ -32,7 +38,8 @@ class EmbeddingConfig:
     """The embedding model: a name for `init_embeddings`, or any name at an OpenAI-compatible server's `base_url`.
 
     `dimensions` is requested from the model, None for its own. `api_key_env` names the variable with the key for
-    `base_url`, which `read_variable` reads. The packages read a provider's own key from the environment.
+    `base_url`, which `read_variable` reads. The packages read a provider's own key from the environment. `prices` say
+    what the calls cost.
     """
 
     model: str
@@ -43,14 +50,18 @@ class EmbeddingConfig:
     bounds: ResponseBounds = BOUNDS
     api_key_env: str | None = None
     read_variable: ReadVariable = no_variable
+    prices: Prices = NO_OWN_PRICES
 
 
 class LangChainEmbedder:
     """Implementation of the Embedder port with one LangChain model."""
 
-    def __init__(self, model: str, embeddings: Embeddings, timeout_seconds: float) -> None:
-        """Use `embeddings`, with at most `timeout_seconds` for one answer."""
+    def __init__(
+        self, model: str, embeddings: Embeddings, timeout_seconds: float, cost: Callable[[Usage], Decimal | None]
+    ) -> None:
+        """Use `embeddings`, with at most `timeout_seconds` for one answer. `cost` returns the price of a usage."""
         self._model = model
+        self._cost = cost
         self._embeddings = embeddings
         self._timeout_seconds = timeout_seconds
 
@@ -70,6 +81,17 @@ class LangChainEmbedder:
             if len(texts) > 1 or len(texts[0]) <= SHORTEST_CUT:
                 raise
             return await self.embed([texts[0][: len(texts[0]) // 2]])
+
+    async def usage_of(self, texts: Sequence[str]) -> Usage:
+        """Return the tokens of the texts and their cost. LangChain's classes drop what the provider reports.
+
+        The count is tiktoken's, which is that of OpenAI's models and near that of others.
+        """
+        count = make_counter(COUNTER).count
+        size = sum(map(len, texts))
+        tokens = await run_off_loop_if_large(size, lambda: sum(count(text) for text in texts))
+        usage = Usage(input_tokens=tokens, output_tokens=0)
+        return replace(usage, cost_usd=self._cost(usage))
 
     async def close(self) -> None:
         """Close the connections; the embedder must not be used afterwards."""
@@ -119,7 +141,8 @@ def make_embedder(config: EmbeddingConfig) -> LangChainEmbedder:
     with raised_as(partial(_refusal, name)):
         embeddings = _construct(name, config)
     bound_responses(embeddings, config.bounds)
-    return LangChainEmbedder(name.full, embeddings, config.timeout_seconds)
+    cost = partial(config.prices.cost, name, config.base_url or "")
+    return LangChainEmbedder(name.full, embeddings, config.timeout_seconds, cost)
 
 
 def _construct(name: ModelName, config: EmbeddingConfig) -> Embeddings:

@@ -89,7 +89,6 @@ class MessageStore(Protocol):
 
         If (run, step) is already stored, return that message and write nothing. `calls` are the model calls that the
         message cost; they are stored with it. Raises LeaseLost.
-
         """
 
 

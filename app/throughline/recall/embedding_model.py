@@ -7,10 +7,15 @@ from dataclasses import dataclass
 import structlog
 
 from throughline.db.jobs.queue import Job, JobQueue
+from throughline.db.usage import UsageRepository
 from throughline.domain.clock import Clock
 from throughline.domain.embedding import Embedder, Vector
 from throughline.domain.errors import ModelRejected, ModelTimeout, ThroughlineError, provider_words
+from throughline.domain.model_call import CallPurpose, ModelCall
+from throughline.domain.usage_report import Payer
 from throughline.execution.breaker import Breakers
+from throughline.execution.compute_threads import present_owner
+from throughline.execution.error_boundary import ErrorBoundary
 
 TIMEOUT_SECONDS = 5.0
 """Time limit for the model while a memory is stored or a search runs."""
@@ -30,6 +35,7 @@ class EmbeddingDependencies:
     jobs: JobQueue
     clock: Clock
     job_kinds: tuple[str, ...]
+    usage: UsageRepository
     timeout_seconds: float = TIMEOUT_SECONDS
 
 
@@ -58,6 +64,7 @@ class EmbeddingModel:
         If the vectors have another length than before, the jobs that compute missing vectors are queued.
         """
         vectors = await self._dependencies.embedder.embed(texts)
+        await self._store_call(texts)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in {None, self._dimensions}:
             log.warning("embedding dimensions changed, texts embedded again", before=before, now=self._dimensions)
@@ -93,6 +100,13 @@ class EmbeddingModel:
                 await self._dependencies.jobs.enqueue(Job(kind, self.name))
             except ThroughlineError as error:
                 log.warning("embedding job not enqueued, left to the schedule", kind=kind, error=error.code)
+
+    async def _store_call(self, texts: Sequence[str]) -> None:
+        """Store what the call used, for the user who waits for it if there is one; if that fails, it is only logged."""
+        with ErrorBoundary(log.warning, "model calls not stored", model=self.name):
+            usage = await self._dependencies.embedder.usage_of(texts)
+            call = ModelCall(self.name, CallPurpose.EMBEDDING, usage)
+            await self._dependencies.usage.store_calls(Payer(present_owner()), [call])
 
     def _missed(self, error: ThroughlineError) -> None:
         self._breakers.failed(self.name)

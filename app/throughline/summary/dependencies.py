@@ -5,16 +5,18 @@ from dataclasses import dataclass, field
 from throughline.domain.clock import Clock
 from throughline.execution.call_plugin import PluginCall
 from throughline.ports.hooks import Decision, Hooks
+from throughline.ports.usage import UsageStore
 from throughline.prompting.ready_agent import PromptDependencies
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryDependencies(PromptDependencies):
-    """Dependencies of preparing a prompt, and those of hooks and time limits.
+    """Dependencies of preparing a prompt, and those of hooks, time limits and recorded calls.
 
     `hanging_hooks` holds, by a hook's name, the calls that have not returned within their time.
     """
 
     hooks: Hooks
+    usage: UsageStore
     clock: Clock
     hanging_hooks: dict[str, list[PluginCall[Decision]]] = field(default_factory=dict, kw_only=True)

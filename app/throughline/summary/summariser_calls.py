@@ -24,6 +24,7 @@ from throughline.domain.errors import (
     provider_words,
 )
 from throughline.domain.message import text_of
+from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics
@@ -80,7 +81,7 @@ class SummariserCalls:
     - `unsaved`: an answer that is not stored yet; `kept`: the stored ones.
     - `timed_out_models`: not called again while there is a fallback.
     - `until`: the end of the present model's share of the time.
-    - `spent`: the cost of all answers so far.
+    - `spent`: the cost of all answers so far; `answered`: the answered calls, also of unusable answers.
     """
 
     clock: Clock
@@ -97,6 +98,7 @@ class SummariserCalls:
     timed_out_models: set[str] = field(default_factory=set)
     until: float = math.inf
     spent: Spent = field(default_factory=Spent)
+    answered: list[ModelCall] = field(default_factory=list)
 
     async def first_success(
         self, summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]
@@ -256,6 +258,7 @@ class SummariserCalls:
         size = len(answer.text) + len(asked)
         tokens = await run_off_loop_if_large(size, partial(used_tokens, summariser, ask, answer))
         written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
+        self.answered.append(ModelCall(summariser.model.name, CallPurpose.SUMMARY, answer.usage))
         spent = self.spent
         self.spent = Spent(
             spent.calls + 1, spent.input_tokens + tokens[0], spent.output_tokens + tokens[1], spent.seconds + seconds

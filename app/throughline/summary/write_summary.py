@@ -17,6 +17,7 @@ from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
+from throughline.domain.usage_report import Payer
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
@@ -101,15 +102,28 @@ class SummaryWriting:
         The finished part is in `writer`. Any error of a model's adapter or a counter becomes a failed result, so that
         no turn fails because of it. Raises LeaseLost, DatabaseUnavailable.
         """
-        with ErrorBoundary(log.error, task="summary", lets_through=(ThroughlineError,), session_id=self._session_id):
-            return await self._run()
-        return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
+        try:
+            with ErrorBoundary(
+                log.error, task="summary", lets_through=(ThroughlineError,), session_id=self._session_id
+            ):
+                return await self._run()
+            return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
+        finally:
+            await self._store_calls()
 
     @property
     def rest_seconds(self) -> float:
         """Seconds until the first of the summary models may be called again; 0 if one may be called now."""
         summarisers = () if self.writer is None else self.writer.summarisers
         return min((self.calls.rest_seconds(one) for one in summarisers), default=0.0)
+
+    async def _store_calls(self) -> None:
+        """Store what the model calls used, also those of unusable answers; if that fails, it is only logged."""
+        session, lease = self.task.conversation.session, self.task.lease
+        run_id = None if lease is None else lease.run_id
+        payer = Payer(session.owner_id, session.id, run_id, self.task.agent.definition.name)
+        with ErrorBoundary(log.warning, "model calls not stored", session_id=self._session_id):
+            await self.dependencies.usage.store_calls(payer, self.calls.answered)
 
     async def _run(self) -> CompactionResult:
         try:

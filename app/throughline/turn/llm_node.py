@@ -14,7 +14,8 @@ from throughline.domain.errors import ContextOverflow, PromptCannotFit, Temporar
 from throughline.domain.events import MessageCompleted, ToolCalled
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Usage
+from throughline.domain.model_call import CallPurpose, ModelCall
+from throughline.domain.prompt import AnswerComplete, ModelRequest
 from throughline.domain.text import clean_text, is_blank
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
 from throughline.prompting.planning import count_new
@@ -57,16 +58,17 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         step = without_calls(step)
     step = with_new_ids(step, conversation)
     message = await count_new(_as_message(step, state, agent), agent.counter)
+    model_call = ModelCall(agent.model.name, CallPurpose.ANSWER, step.usage)
     found: dict[str, object] = {
         "agent": agent,
         "conversation": conversation,
-        "usage": _add(state.usage, step.usage),
+        "calls": (*state.calls, model_call),
         "stages": (*state.stages, *result.context.stages),
     }
     if not step.tool_calls:
         _log_context(turn, result, (*state.stages, *result.context.stages))
         return {**found, "answer": message}
-    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message)
+    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message, [model_call])
     turn.events.emit(MessageCompleted(stored))
     for tool_call in step.tool_calls:
         turn.events.emit(ToolCalled(tool_call))
@@ -204,17 +206,3 @@ def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> Ne
         tool_calls=step.tool_calls,
         metadata=metadata,
     )
-
-
-def _add(total: Usage, step: Usage) -> Usage:
-    """Sum the reported tokens of two usages; a count that neither reported stays None."""
-    return Usage(
-        input_tokens=_sum(total.input_tokens, step.input_tokens),
-        output_tokens=_sum(total.output_tokens, step.output_tokens),
-    )
-
-
-def _sum(first: int | None, second: int | None) -> int | None:
-    if first is None or second is None:
-        return first if second is None else second
-    return first + second

@@ -7,7 +7,8 @@ from throughline.context.decide_compaction import CompactionAllowance
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Source
-from throughline.domain.prompt import MAX_ANSWER_BYTES, Usage
+from throughline.domain.model_call import ModelCall
+from throughline.domain.prompt import MAX_ANSWER_BYTES
 from throughline.domain.run import ClaimedRun, Lease
 from throughline.ports.history import History
 from throughline.ports.storage import EventStore, RunStore
@@ -23,8 +24,8 @@ class TurnState:
     """State that LangGraph passes from node to node. Each node returns its new fields; nothing is changed in place.
 
     process_message sets `agent` and `user`, retrieve_context sets `conversation`, llm_node sets `answer`. `stages`
-    names every reduction of the context in this turn. `quotations` are earlier messages that the user's message asks
-    for.
+    names every reduction of the context in this turn, and `calls` holds its answered model calls. `quotations` are
+    earlier messages that the user's message asks for.
     """
 
     claimed: ClaimedRun
@@ -32,7 +33,7 @@ class TurnState:
     user: NewMessage | None = None
     conversation: Conversation | None = None
     answer: NewMessage | None = None
-    usage: Usage = field(default_factory=Usage)
+    calls: tuple[ModelCall, ...] = ()
     stages: tuple[str, ...] = ()
     quotations: tuple[Quotation, ...] = ()
 

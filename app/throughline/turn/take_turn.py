@@ -13,6 +13,7 @@ import structlog
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, provider_words
 from throughline.domain.lease import RowLease
 from throughline.domain.message import NewMessage, Role
+from throughline.domain.model_call import total_usage
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
 from throughline.domain.text import is_blank
 from throughline.execution.compute_threads import work_for
@@ -67,8 +68,8 @@ async def take_turn(start: TurnStart) -> None:
 def _log_end(start: TurnStart, ended: Outcome, status: RunStatus, seconds: float) -> None:
     """Write the line that says how the turn ended: its waits, its tokens, and the agent and its session.
 
-    `queued_seconds` is the time until the first attempt, by the database's clock. Tokens are those that the provider
-    reported, None if it reported none.
+    `queued_seconds` is the time until the first attempt, by the database's clock. Tokens and cost are
+    those of the answers, None if unknown.
     """
     run = start.claimed.run
     queued = None if run.started_at is None else round((run.started_at - run.created_at).total_seconds(), 3)
@@ -84,6 +85,7 @@ def _log_end(start: TurnStart, ended: Outcome, status: RunStatus, seconds: float
         seconds=round(seconds, 3),
         input_tokens=ended.usage.input_tokens,
         output_tokens=ended.usage.output_tokens,
+        cost_usd=None if ended.usage.cost_usd is None else float(ended.usage.cost_usd),
     )
 
 
@@ -142,9 +144,10 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
     return Outcome(
         status=RunStatus.SUCCEEDED,
         answer=answer,
-        usage=state.usage,
+        usage=total_usage(state.calls),
         context=closing.report,
         is_summary_due=closing.is_summary_due,
+        calls=state.calls[-1:],  # the answer's: those of steps are stored with them
     )
 
 

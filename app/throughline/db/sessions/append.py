@@ -52,9 +52,6 @@ async def append_message(
     `step` names the message within its run, so that a repeated attempt stores it only once. `calls` are the model calls
     that the message cost; they are stored with it.
 
-
-    `calls` are the model calls that the message cost; they are stored with it, once.
-
     The position is assigned under the session's row lock and rolls back with the row, so there are no gaps. Two
     concurrent attempts at one step cause a unique violation for the later one, which then finds the row. Each commit
     waits for the disk. That holds for the user's message too, although the run has it: a turn that continues after a

@@ -123,7 +123,6 @@ class MessageRepository:
 
         `calls` are the model calls that the message cost; they are stored with it.
 
-
         A recall tool's result is stored as an error if a message it quotes from another session was redacted or erased
         meanwhile.
         """
