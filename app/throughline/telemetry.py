@@ -123,6 +123,8 @@ class PrometheusMetrics:
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
+        labels = ("model", "purpose")
+        self._costs = Counter("throughline_model_cost_usd", "Known costs in US dollars", labels, registry=self.registry)
         self._stages = Counter(
             "throughline_rungs", "Stages that made a prompt smaller, by name", ("rung",), registry=self.registry
         )
@@ -161,6 +163,10 @@ class PrometheusMetrics:
         """Record the size of a prompt before and after it was pruned, compacted or fitted."""
         self._compactions.tokens_before.observe(tokens_before)
         self._compactions.tokens_after.observe(tokens_after)
+
+    def model_paid(self, *, model: str, purpose: str, cost_usd: float) -> None:
+        """Add the known cost of an answered model call."""
+        self._costs.labels(model, purpose).inc(cost_usd)
 
     def model_failed(self, *, model: str, error: str) -> None:
         """Count a failed model call by error code."""

@@ -30,6 +30,7 @@ LISTS = {
     ("POST", "/v1/sessions"),
     ("POST", "/v1/sessions/import"),
     ("GET", "/v1/memories"),
+    ("GET", "/v1/usage"),
     ("POST", "/v1/memories"),
     ("POST", "/v1/memories/search"),
 }

@@ -20,6 +20,9 @@ class SilentMetrics:
     def model_failed(self, *, model: str, error: str) -> None:
         self.reports.append(("model_failed", {"model": model, "error": error}))
 
+    def model_paid(self, *, model: str, purpose: str, cost_usd: float) -> None:
+        self.reports.append(("model_paid", {"model": model, "purpose": purpose, "cost_usd": cost_usd}))
+
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
         self.reports.append(("compaction_measured", {"tokens_before": tokens_before, "tokens_after": tokens_after}))
 

@@ -38,6 +38,7 @@ async def test_each_call_is_stored_and_the_run_keeps_the_sum(database: Database,
         ("answer", "scripted", 120, 2, Decimal("0.002"), True),
     ]
     assert run.usage == Usage(220, 12, cached_tokens=90, reasoning_tokens=1, cost_usd=Decimal("0.012"))
+    assert [report["cost_usd"] for report in stage.metrics.of("model_paid")] == [0.01, 0.002]
     assert [entry["cost_usd"] for entry in logs if entry["event"] == "turn finished"] == [0.012]
 
 

@@ -34,6 +34,7 @@ from throughline.api.native import (
     search,
     sessions,
     summaries,
+    usage,
 )
 from throughline.api.native.documented import document
 
@@ -48,6 +49,7 @@ ROOMS = (
     context,
     summaries,
     memories,
+    usage,
     agents,
     health,
     reference_page,

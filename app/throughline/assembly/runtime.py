@@ -75,7 +75,6 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
-    defaults = agent_defaults(settings)
     agents = load_configured_agents(settings)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
@@ -83,7 +82,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         open_configured_database(settings, kind) as database,
         open_recall(settings, kind, database, embedder, clock) as recall,
     ):
-        check_names(agents.all(), defaults, models, tools := _tools(settings, recall.history))
+        check_names(agents.all(), agent_defaults(settings), models, tools := _tools(settings, recall.history))
         dependencies = TurnDependencies(
             runs=database.runs,
             messages=database.messages,

@@ -24,6 +24,7 @@ from throughline.wire.sessions import (
     SummaryList,
     SummaryVersionOut,
 )
+from throughline.wire.usage import UsageReportOut
 
 PAGE_SIZE = 100
 SUMMARIZE_TIMEOUT_SECONDS = 600.0  # a long history is summarised in many calls
@@ -200,6 +201,11 @@ class ServiceClient:
 
     async def delete_memory(self, memory_id: str) -> None:
         await self._send("DELETE", f"/v1/memories/{memory_id}")
+
+    async def usage(self, group_by: str, *, days: int, all_users: bool) -> UsageReportOut:
+        """Return what model calls used in the last `days` days. `group_by` names fields, separated by commas."""
+        query: Query = {"group_by": group_by, "days": days, "all_users": str(all_users).lower()}
+        return read_json(UsageReportOut, await self._get("/v1/usage", query))
 
     async def get_run(self, run_id: str) -> RunForOperators:
         """Return a run; what its provider said is empty if the caller may not read it."""

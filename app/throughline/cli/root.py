@@ -11,8 +11,11 @@ from throughline.cli.commands_models import models
 from throughline.cli.commands_service import db, serve, slack, worker
 from throughline.cli.commands_sessions import sessions
 from throughline.cli.commands_status import status
+from throughline.cli.commands_usage import usage
 from throughline.cli.screen import Screen, tolerate_any_character
 from throughline.domain.errors import ThroughlineError
+
+COMMANDS = [serve, worker, slack, chat_command, sessions, memories, agents_command, models, usage, keys, status, db]
 
 
 class ThroughlineCli(click.Group):
@@ -40,7 +43,20 @@ class _ShownError(click.ClickException):
 throughline = click.version_option(package_name="throughline", prog_name="throughline")(
     ThroughlineCli(
         "throughline",
-        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, models, keys, status, db],
+        commands=[
+            serve,
+            worker,
+            slack,
+            chat_command,
+            sessions,
+            memories,
+            agents_command,
+            models,
+            usage,
+            keys,
+            status,
+            db,
+        ],
         help="An agent service whose conversations can run for ever.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )

@@ -10,7 +10,7 @@ class Scope(StrEnum):
     """The permissions of an API key.
 
     `ACT_AS` lets the key act for the user that `On-Behalf-Of` names. `OPERATE` shows what providers of models said
-    about failed calls.
+    about failed calls, and what the calls of all users cost.
     """
 
     READ = "read"

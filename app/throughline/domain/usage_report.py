@@ -20,6 +20,20 @@ class UsageKey(StrEnum):
     PURPOSE = "purpose"
 
 
+NO_KEYS = "none"
+
+
+def keys_of(text: str) -> tuple[UsageKey, ...]:
+    """Return the keys in a text such as `day, model`; none for `none`. Raises ValueError that says what is known."""
+    names = [name.strip() for name in text.split(",")]
+    if names == [NO_KEYS]:
+        return ()
+    if len(set(names)) < len(names) or not set(names) <= set(UsageKey):
+        known = ", ".join(key.value for key in UsageKey)
+        raise ValueError(f"Must be {NO_KEYS}, or some of {known}, each once, separated by commas.")
+    return tuple(map(UsageKey, names))
+
+
 @dataclass(frozen=True, slots=True)
 class Payer:
     """For whom model calls were made. `owner_id` is None for calls that served no single user."""

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from throughline.domain.model_call import ModelCall
+
 
 class Metrics(Protocol):
     """Metrics of turns, prompts and summaries. Labels never contain user text."""
@@ -20,6 +22,9 @@ class Metrics(Protocol):
 
     def model_failed(self, *, model: str, error: str) -> None:
         """Count a failed model call by its error code."""
+
+    def model_paid(self, *, model: str, purpose: str, cost_usd: float) -> None:
+        """Add the known cost of an answered model call."""
 
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
         """Record the size of a prompt before and after it was made smaller, with or without a summary, in tokens."""
@@ -44,3 +49,9 @@ class Metrics(Protocol):
 
     def overflow_met(self, *, model: str) -> None:
         """Count a prompt that the provider rejected as too long."""
+
+
+def count_cost(metrics: Metrics, call: ModelCall) -> None:
+    """Add the cost of the call to the metrics if it is known."""
+    if call.usage.cost_usd is not None:
+        metrics.model_paid(model=call.model, purpose=call.purpose.value, cost_usd=float(call.usage.cost_usd))

@@ -27,7 +27,7 @@ from throughline.domain.message import text_of
 from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
-from throughline.ports.metrics import Metrics
+from throughline.ports.metrics import Metrics, count_cost
 from throughline.prompting.summary_model import content_key, model_keys
 from throughline.summary.summariser import (
     Ask,
@@ -259,6 +259,7 @@ class SummariserCalls:
         tokens = await run_off_loop_if_large(size, partial(used_tokens, summariser, ask, answer))
         written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
         self.answered.append(ModelCall(summariser.model.name, CallPurpose.SUMMARY, answer.usage))
+        count_cost(self.metrics, self.answered[-1])
         spent = self.spent
         self.spent = Spent(
             spent.calls + 1, spent.input_tokens + tokens[0], spent.output_tokens + tokens[1], spent.seconds + seconds

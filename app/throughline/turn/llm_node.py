@@ -17,6 +17,7 @@ from throughline.domain.message import NewMessage, Role
 from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest
 from throughline.domain.text import clean_text, is_blank
+from throughline.ports.metrics import count_cost
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
@@ -59,6 +60,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     step = with_new_ids(step, conversation)
     message = await count_new(_as_message(step, state, agent), agent.counter)
     model_call = ModelCall(agent.model.name, CallPurpose.ANSWER, step.usage)
+    count_cost(turn.dependencies.metrics, model_call)
     found: dict[str, object] = {
         "agent": agent,
         "conversation": conversation,

@@ -9,13 +9,7 @@ from throughline.domain.run import Run, RunStatus
 from throughline.wire.context import ContextOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 from throughline.wire.messages import MessageOut
-
-
-class UsageOut(Shape):
-    """Tokens as the provider reported them."""
-
-    input_tokens: int | None
-    output_tokens: int | None
+from throughline.wire.usage import UsageOut
 
 
 class ErrorOut(Shape):

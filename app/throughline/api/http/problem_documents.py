@@ -42,6 +42,7 @@ log = structlog.get_logger(__name__)
 
 TIME_WORDS = "Must be a time with its offset: 2026-03-14T00:00:00Z."
 PYDANTIC_TEXTS: Mapping[str, str] = {
+    "bool_parsing": "Must be true or false.",
     "bool_type": "Must be true or false.",
     "datetime_from_date_parsing": TIME_WORDS,
     "datetime_parsing": TIME_WORDS,
