@@ -65,6 +65,7 @@ class LossySummariser:
     address: str = ""
     context_limit: int = WINDOW_TOKENS
     has_known_tokenizer: bool = True
+    is_priced: bool = False
 
     @property
     def window(self) -> ModelWindow:

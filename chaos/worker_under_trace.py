@@ -112,6 +112,10 @@ class _TracedModel:
         return self._model.has_known_tokenizer
 
     @property
+    def is_priced(self) -> bool:
+        return self._model.is_priced
+
+    @property
     def window(self) -> ModelWindow:
         return self._model.window
 

@@ -1,5 +1,7 @@
 """What a provider said about a failed turn: shown to operators, and to nobody else."""
 
+import math
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -54,6 +56,19 @@ async def test_a_key_without_the_scope_reads_our_words_alone(keyed: ApiStage, sc
     assert answers["run"]["error"] == {"type": ERROR.type, "detail": ERROR.detail}
     assert "provider_message" not in str(answers)
     assert SAID not in str(answers)
+
+
+async def test_a_spent_budget_says_how_long_to_wait(database: Database) -> None:
+    stage = set_stage(database, LOCAL)
+    stage.turns.error = RunError("daily_budget_spent", "It is spent.")
+    async with stage.client() as client:
+        refused = await send(client)
+
+    ended = datetime.fromisoformat(refused.json()["run"]["finished_at"])
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) == math.ceil(
+        86_400 - (ended - ended.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
+    )
 
 
 async def test_the_local_user_is_the_operator(database: Database) -> None:

@@ -64,6 +64,7 @@ class ScriptedModel:
     calibration_key = "scripted"
     address = ""
     has_known_tokenizer = True
+    is_priced = True
 
     def __init__(self, *steps: Step, context_limit: int = 8192) -> None:
         self.context_limit = context_limit

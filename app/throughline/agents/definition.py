@@ -31,6 +31,17 @@ class FallbackModel:
 
 
 @dataclass(frozen=True, slots=True)
+class DailyBudget:
+    """What each user may spend on an agent in a day of UTC, summaries included; None for no limit.
+
+    `usd` are US dollars, `tokens` those read and written together.
+    """
+
+    usd: Annotated[float | None, Range(gt=0, le=1_000_000)] = None
+    tokens: Annotated[int | None, Range(ge=1, le=10**12)] = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDefinition:
     """Model, prompt, tools and context policy of a named agent.
 
@@ -56,6 +67,7 @@ class AgentDefinition:
     recall: RecallReach = RecallReach.SESSION
     parameters: ModelParameters = NO_PARAMETERS
     fallback_models: tuple[FallbackModel, ...] = ()
+    daily_budget: DailyBudget = DailyBudget()
     is_fallback: bool = False
 
     def fallbacks(self) -> Iterator["AgentDefinition"]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from throughline.agents.definition import AgentDefinition, FallbackModel
+from throughline.agents.definition import AgentDefinition, DailyBudget, FallbackModel
 from throughline.agents.read_file import read_agent_file
 from throughline.agents.section import Section
 from throughline.agents.yaml_schema import AgentFile, ContextSection, FallbackSection
@@ -129,6 +129,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         recall=file.recall,
         parameters=file.parameters.read(),
         fallback_models=tuple(map(_fallback, file.fallback_models)),
+        daily_budget=DailyBudget(file.daily_budget.usd, file.daily_budget.tokens),
     )
 
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from throughline.agents.check_base_url import check_base_url, check_variable
-from throughline.agents.definition import AgentDefinition, RecallReach
+from throughline.agents.definition import AgentDefinition, DailyBudget, RecallReach
 from throughline.agents.model_parameters import ParametersSection
 from throughline.agents.policy_fields import policy_field
 from throughline.agents.section import Section
@@ -236,6 +236,13 @@ class FallbackSection(Section):
         return {"model": given} if isinstance(given, str) else given
 
 
+class BudgetSection(Section):
+    """`daily_budget`: what each user may spend on the agent in a day of UTC."""
+
+    usd: float | None = policy_field(DailyBudget, "usd")
+    tokens: int | None = policy_field(DailyBudget, "tokens")
+
+
 class AgentFile(Section):
     """A whole agent file."""
 
@@ -252,6 +259,7 @@ class AgentFile(Section):
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
     parameters: ParametersSection = ParametersSection()
     fallback_models: list[FallbackSection] = Field(default_factory=list, max_length=5)
+    daily_budget: BudgetSection = BudgetSection()
     context: ContextSection = ContextSection()
 
     @field_validator("api_key_env")

@@ -36,6 +36,7 @@ def draw_agent(agent: AgentOut) -> Text:
         "tools": list(agent.tools),
         "max_tool_rounds": agent.max_tool_rounds,
         "parameters": agent.parameters,
+        "daily_budget": agent.daily_budget,
         "context": agent.context,
     }
     return Text("\n".join(_lines(shown, "")))

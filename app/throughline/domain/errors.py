@@ -12,7 +12,7 @@ ThroughlineError
 │       └── ContextOverflow
 └── TemporaryError
     ├── DatabaseUnavailable (DatabaseBusy · DatabaseFull)
-    ├── NoWorkerAvailable · TurnLimitReached · SummaryLimitReached
+    ├── NoWorkerAvailable · TurnLimitReached · SummaryLimitReached · DailyBudgetSpent
     └── ModelUnavailable
         └── ModelRateLimited · ModelTimeout · AnswerIncomplete
 
@@ -187,6 +187,12 @@ class NoWorkerAvailable(TemporaryError):
     """No worker took the run in time; the message is stored and will be answered later."""
 
     code = "no_worker_available"
+
+
+class DailyBudgetSpent(TemporaryError):
+    """The user has spent the agent's daily budget, which is renewed after `delay_seconds`, at midnight UTC."""
+
+    code = "daily_budget_spent"
 
 
 class TurnLimitReached(TemporaryError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -73,3 +73,8 @@ class Spending:
 
     tokens: int = 0
     cost_usd: Decimal = field(default_factory=Decimal)
+
+
+def until_next_day(now: datetime) -> timedelta:
+    """Return the time until midnight. `now` is in UTC."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1) - now

@@ -142,6 +142,11 @@ class LangChainChatModel:
         """Whether tiktoken is this model's own tokenizer, or nearly so."""
         return self._traits.has_known_tokenizer
 
+    @property
+    def is_priced(self) -> bool:
+        """Whether the cost of the model's calls is known."""
+        return self._traits.cost(Usage(input_tokens=1, output_tokens=1)) is not None
+
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""
         for name, _ in parameters.given():

@@ -45,6 +45,7 @@ class OfflineModel:
     context_limit = OFFLINE_WINDOW
     window = ModelWindow(OFFLINE_WINDOW, WindowOrigin.TABLE)
     has_known_tokenizer = True
+    is_priced = True
 
     def __init__(self) -> None:
         self._is_warm = False

@@ -66,10 +66,6 @@ class Prices:
         own = self.own.get(model.full) or self.own.get(model.model)
         return own.cost(usage) if own is not None else _listed_cost(model, address, usage)
 
-    def is_known(self, model: ModelName, address: str) -> bool:
-        """Return whether the model has a price."""
-        return self.cost(model, address, Usage(input_tokens=1, output_tokens=1)) is not None
-
 
 NO_OWN_PRICES = Prices()
 

@@ -46,6 +46,10 @@ class ChatModel(Protocol):
     def has_known_tokenizer(self) -> bool:
         """Whether the service's counter is known to count about like the model's own tokenizer."""
 
+    @property
+    def is_priced(self) -> bool:
+        """Whether the cost of the model's calls is known."""
+
     async def ask_window(self) -> None:
         """Ask the model's server for its window if that is due.
 

@@ -40,6 +40,8 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
                 _check_address(agent, fallback, model, other)
         with _locating_errors(f"agent {agent.name}", "summary.model"):
             models.get(summary.model, summary.base_url, summary.api_key_env)
+        with _locating_errors(f"agent {agent.name}", "daily_budget.usd"):
+            _check_prices(agent, models)
         with _locating_errors(f"agent {agent.name}", "tools"):
             tools.specs(agent.tools)
 
@@ -73,6 +75,22 @@ async def check_agent(dependencies: TurnDependencies, definition: AgentDefinitio
     configured = make_budget(definition.context, configured_window(definition, agent.model).tokens)
     check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
     return agent
+
+
+def _check_prices(agent: AgentDefinition, models: Models) -> None:
+    """Raise SettingInvalid if the agent has a budget in dollars and one of its models has no known price."""
+    if agent.daily_budget.usd is None:
+        return
+    summary = agent.context.summary
+    for model in (
+        models.get(agent.model, agent.base_url, agent.api_key_env),
+        *(models.get(other.model, other.base_url, other.api_key_env) for other in agent.fallback_models),
+        *([models.get(summary.model, summary.base_url, summary.api_key_env)] if summary.model else []),
+    ):
+        if not model.is_priced:
+            raise SettingInvalid(
+                f"the price of {model.name} is unknown: write it into PRICES_FILE, or limit daily_budget.tokens instead"
+            )
 
 
 def _check_address(agent: AgentDefinition, fallback: FallbackModel, model: ChatModel, other: ChatModel) -> None:

@@ -21,6 +21,7 @@ from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
 from throughline.summary.reread import SummaryCost, SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
+from throughline.turn.daily_budget import check_daily_budget
 from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.state import TurnDependencies
 
@@ -70,9 +71,13 @@ class ContextRequests:
         return await preview_context(self.dependencies, session, content or "", quotations)
 
     async def summarize(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
-        """Summarise all messages but the newest ones. The request may also read summarised messages again."""
+        """Summarise all messages but the newest ones. The request may also read summarised messages again.
+
+        Raises DailyBudgetSpent.
+        """
         async with self.summary_slot(owner_id):
             session = await self.sessions.get(owner_id, session_id)
+            await check_daily_budget(self.dependencies, self.dependencies.agents.get(session.agent), owner_id)
             return await summarize_now(self.dependencies, session, request)
 
     async def estimate(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> SummaryCost:

@@ -6,14 +6,15 @@ from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.run import Run, user_message
 from throughline.prompting.ready_agent import assemble_agent
+from throughline.turn.daily_budget import check_daily_budget
 from throughline.turn.state import Turn, TurnState
 
 
 async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
 
-    Raises RunAbandoned after `max_attempts` attempts, NotFound if the agent no longer exists, and SettingInvalid if the
-    agent's model is not configured.
+    Raises RunAbandoned after `max_attempts` attempts, NotFound if the agent no longer exists, DailyBudgetSpent, and
+    SettingInvalid if the agent's model is not configured.
     """
     turn, run = runtime.context, state.claimed.run
     _announce(turn, run)
@@ -22,7 +23,10 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
             "complete. Send it again, perhaps changed. The conversation can continue."
         )
-    agent = await assemble_agent(turn.dependencies, turn.dependencies.agents.get(run.agent))
+    definition = turn.dependencies.agents.get(run.agent)
+    if run.attempt == 1:  # a turn that another process began is finished
+        await check_daily_budget(turn.dependencies, definition, run.owner_id)
+    agent = await assemble_agent(turn.dependencies, definition)
     return {"agent": agent, "user": user_message(run)}
 
 

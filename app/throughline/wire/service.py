@@ -24,6 +24,9 @@ class AgentOut(Shape):
         default_factory=dict,
         description="what is sent with every call of the model; of headers and body only the names",
     )
+    daily_budget: dict[str, JsonValue] = Field(
+        default_factory=dict, description="what each user may spend in a day: `usd` and `tokens`, null without a limit"
+    )
     context: dict[str, JsonValue]
 
 

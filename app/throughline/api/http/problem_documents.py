@@ -101,6 +101,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "model_refused": ProblemKind(422, "The model declined this content"),
     "queue_full": ProblemKind(429, "Too many messages are waiting in this session"),
     "owner_queue_full": ProblemKind(429, "Too many of your messages are waiting"),
+    "daily_budget_spent": ProblemKind(429, "The budget of the day is spent"),
     "owner_summaries_taken": ProblemKind(429, "Too many of your summaries are being written"),
     "head_too_large": ProblemKind(431, "The request's headers are too large"),
     "internal_error": ProblemKind(500, "An unexpected error occurred"),

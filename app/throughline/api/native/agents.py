@@ -36,6 +36,7 @@ def _agent_json(agent: AgentDefinition, window: ModelWindow) -> JsonDict:
         tools=list(agent.tools),
         max_tool_rounds=agent.max_tool_rounds,
         parameters=_parameters(agent),
+        daily_budget=asdict(agent.daily_budget),
         context=asdict(agent.context),
     ).model_dump()
 

@@ -1,12 +1,17 @@
 """Encoding of run events for REST and SSE: server-sent events, and problems for failed or cancelled runs."""
 
+import math
+from datetime import datetime
+
 from fastapi import Response
 
 from throughline.api.http.problem_documents import RUN_CANCELLED, problem
 from throughline.api.http.responses import json_bytes
+from throughline.domain.errors import DailyBudgetSpent
 from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.json_types import JsonValue
 from throughline.domain.run import RunStatus
+from throughline.domain.usage_report import until_next_day
 from throughline.wire.events import UNKNOWN_ERROR, event_json
 from throughline.wire.messages import MessageOut
 from throughline.wire.runs import run_json
@@ -36,4 +41,11 @@ def turn_problem(ended: RunEnded, *, for_operator: bool) -> Response:
     error = ended.run.error or UNKNOWN_ERROR
     if for_operator and error.provider_message:
         more["provider_message"] = error.provider_message
-    return problem(error.type, error.detail, more=more)
+    return problem(error.type, error.detail, more=more, headers=_retry_after(error.type, ended.run.finished_at))
+
+
+def _retry_after(error_type: str, finished_at: datetime | None) -> dict[str, str]:
+    """Return the header for a spent daily budget, which is renewed at midnight; the others have a usual one."""
+    if error_type != DailyBudgetSpent.code or finished_at is None:
+        return {}
+    return {"Retry-After": str(math.ceil(until_next_day(finished_at).total_seconds()))}

@@ -1,0 +1,125 @@
+"""A user's daily budget for an agent: refused with what was spent and when it is renewed, and nothing is lost."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from fakes.scripted_model import Call, Say, ScriptedModel
+from fakes.stage import AGENT, Stage, open_stage
+from throughline.agents.definition import AgentDefinition, DailyBudget, FallbackModel
+from throughline.agents.registry import AgentDefaults
+from throughline.db.database import Database
+from throughline.domain.errors import AgentInvalid, DailyBudgetSpent
+from throughline.domain.message import ToolCall
+from throughline.domain.model_call import CallPurpose, ModelCall
+from throughline.domain.prompt import Usage
+from throughline.domain.run import RunStatus
+from throughline.domain.usage_report import Payer
+from throughline.summary.reread import SummaryRequest
+from throughline.turn.check_agents import check_names
+from throughline.turn.context_requests import ContextRequests
+from throughline.turn.daily_budget import check_daily_budget
+from throughline.turn.take_turn import take_turn
+
+DEAR = Usage(100, 50, cost_usd=Decimal("0.6"))
+
+
+async def stage_with(database: Database, budget: DailyBudget) -> Stage:
+    return await open_stage(database, agent=replace(AGENT, daily_budget=budget))
+
+
+@pytest.mark.parametrize("budget", [DailyBudget(usd=1.0), DailyBudget(tokens=300), DailyBudget(usd=50.0, tokens=200)])
+async def test_a_turn_beyond_the_budget_is_refused_and_its_message_kept(
+    database: Database, budget: DailyBudget
+) -> None:
+    stage = await stage_with(database, budget)
+    stage.model.script(Say("one", usage=DEAR), Say("two", usage=DEAR))
+
+    runs = [await stage.turn(text) for text in ("first", "second", "third")]
+
+    assert [run.status for run in runs] == [RunStatus.SUCCEEDED, RunStatus.SUCCEEDED, RunStatus.FAILED]
+    assert runs[2].error is not None
+    assert runs[2].error.type == "daily_budget_spent"
+    assert "$1.2000, 300 tokens" in runs[2].error.detail
+    assert "renewed at 00:00 UTC" in runs[2].error.detail
+    assert (await stage.messages())[-1].content == "third"
+
+
+async def test_a_turn_is_not_stopped_in_the_middle(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(usd=0.5))
+    call = Call((ToolCall("c1", "calculator", '{"expression": "1+1"}'),), usage=DEAR)
+    stage.model.script(call, Say("2", usage=DEAR))
+
+    assert (await stage.turn("1+1?")).status is RunStatus.SUCCEEDED
+
+
+async def test_a_turn_that_a_dead_process_began_is_finished(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(usd=0.5))
+    await stage.submit("1+1?")
+    claimed = await stage.claim()
+    await database.usage.store_calls(Payer(stage.owner_id, agent=AGENT.name), [call_of(DEAR)])
+    stage.model.script(Say("2"))
+
+    await take_turn(stage.turn_start(replace(claimed, run=replace(claimed.run, attempt=2))))
+
+    assert (await database.runs.get_run(stage.owner_id, claimed.run.id)).status is RunStatus.SUCCEEDED
+
+
+def call_of(usage: Usage) -> ModelCall:
+    return ModelCall("scripted", CallPurpose.ANSWER, usage)
+
+
+async def test_other_users_and_other_agents_have_budgets_of_their_own(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(usd=0.5))
+    other_id = await database.users.get_or_create("bob")
+    await database.usage.store_calls(Payer(other_id, agent=AGENT.name), [call_of(DEAR)])
+    await database.usage.store_calls(Payer(stage.owner_id, agent="another"), [call_of(DEAR)])
+    definition = stage.dependencies.agents.get(AGENT.name)
+
+    await check_daily_budget(stage.dependencies, definition, stage.owner_id)
+    with pytest.raises(DailyBudgetSpent) as caught:
+        await check_daily_budget(stage.dependencies, definition, other_id)
+
+    assert 0 < (caught.value.delay_seconds or 0) <= 86_400
+
+
+async def test_a_summary_on_demand_is_refused_too(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(usd=0.5))
+    await database.usage.store_calls(Payer(stage.owner_id, agent=AGENT.name), [call_of(DEAR)])
+
+    requests = ContextRequests(stage.dependencies, database.sessions, database.pins, lambda _: nullcontext())
+    with pytest.raises(DailyBudgetSpent):
+        await requests.summarize(stage.owner_id, stage.session.id, SummaryRequest())
+
+
+class UnpricedModel(ScriptedModel):
+    is_priced = False
+
+
+class TwoModels:
+    """A priced model, and one without a price as `local`."""
+
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ScriptedModel:
+        del base_url, api_key_env
+        return UnpricedModel() if model == "local" else ScriptedModel()
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        replace(AGENT, model="local"),
+        replace(AGENT, fallback_models=(FallbackModel("local"),)),
+        replace(AGENT, context=replace(AGENT.context, summary=replace(AGENT.context.summary, model="local"))),
+    ],
+)
+async def test_a_budget_in_dollars_without_a_price_is_refused_at_start(
+    database: Database, agent: AgentDefinition
+) -> None:
+    stage = await open_stage(database)
+    defaults, tools = AgentDefaults(0.8, ""), stage.dependencies.tools
+
+    check_names([replace(agent, daily_budget=DailyBudget(tokens=5))], defaults, TwoModels(), tools)
+    with pytest.raises(AgentInvalid, match=r"daily_budget\.usd: the price of scripted is unknown"):
+        check_names([replace(agent, daily_budget=DailyBudget(usd=5))], defaults, TwoModels(), tools)
