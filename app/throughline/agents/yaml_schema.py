@@ -3,7 +3,7 @@
 A field that is missing or empty takes its default. Validation is strict: no value is converted to another type.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -284,8 +284,17 @@ def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:
     """
     section: type[BaseModel] = AgentFile
     for step in path:
-        info = section.model_fields.get(str(step))
-        if info is None or not isinstance(info.annotation, type) or not issubclass(info.annotation, BaseModel):
+        if isinstance(step, int):  # an item of the list that the step before names
+            continue
+        info = section.model_fields.get(step)
+        inner = None if info is None else _section_of(info.annotation)
+        if inner is None:
             break
-        section = info.annotation
+        section = inner
     return section
+
+
+def _section_of(annotation: object) -> type[BaseModel] | None:
+    """Return the section that a field holds, by itself or as items of a list; None if it holds none."""
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
