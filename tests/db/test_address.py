@@ -44,6 +44,15 @@ def test_a_root_certificate_makes_a_context() -> None:
     assert not context.check_hostname
 
 
+@pytest.mark.parametrize("written", ["sslmode=verify-full&sslrootcert=system", "sslrootcert=system"])
+def test_the_certificates_of_the_machine_are_checked_in_full(written: str) -> None:
+    context = parse_address(f"postgresql://h/d?{written}").extra["ssl"]
+
+    assert isinstance(context, ssl.SSLContext)
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -53,6 +62,8 @@ def test_a_root_certificate_makes_a_context() -> None:
         ("mysql://anna:secret@h/d", "mysql://"),
         ("postgresql+psycopg2://anna:secret@h/d", r"Leave out `\+…`: postgresql://"),
         ("postgresql://anna:secret@h/d?sslmode=maybe", "sslmode=maybe"),
+        ("postgresql://anna:secret@h/d?sslmode=disable&sslrootcert=system", "Write sslmode=verify-full"),
+        ("postgresql://anna:secret@h/d?sslmode=verify-ca&sslrootcert=system", "sslmode=verify-ca with sslrootcert"),
         ("postgresql://anna:secret@h/d?sslmode=verify-full&sslrootcert=/none", "sslrootcert=/none"),
         ("postgresql://anna:secret@h/d?colour=red", "colour"),
         ("postgresql://anna:hunter@secret@h:5432/d", "%40"),

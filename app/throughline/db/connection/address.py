@@ -129,11 +129,17 @@ def _check_options(options: Mapping[str, str]) -> None:
         raise ValueError(f"port={options['port']}, which is not a number.")
 
 
+SYSTEM = "system"
+"""The value of `sslrootcert` for the machine's own certificates."""
+
+
 def _extra(options: Mapping[str, str]) -> ConnectArguments:
     extra: dict[str, object] = {}
-    mode = options.get("sslmode") or options.get("ssl")
+    mode, certificate = options.get("sslmode") or options.get("ssl"), options.get("sslrootcert")
+    if mode is None and certificate == SYSTEM:
+        mode = "verify-full"
     if mode is not None:
-        extra["ssl"] = _ssl(mode, options.get("sslrootcert"))
+        extra["ssl"] = _ssl(mode, certificate)
     if "target_session_attrs" in options:
         extra["target_session_attrs"] = options["target_session_attrs"]
     return extra
@@ -142,13 +148,17 @@ def _extra(options: Mapping[str, str]) -> ConnectArguments:
 def _ssl(mode: str, root_certificate: str | None) -> str | ssl.SSLContext:
     """Return asyncpg's `ssl` argument: the mode, or an SSL context if a root certificate is to be checked.
 
-    A certificate file is used only by the `verify-…` modes. `system` means the machine's certificates, in any mode.
-    Raises ValueError for an unknown mode or an unreadable file.
+    A certificate file is used only by the `verify-…` modes. `system` means the machine's certificates, and needs the
+    mode `verify-full`, as in libpq. Raises ValueError for an unknown mode or an unreadable file.
     """
     if mode not in _SSL_MODES:
         raise ValueError(f"sslmode={mode}. Allowed: {', '.join(sorted(_SSL_MODES))}.")
-    if not mode.startswith("verify-") or root_certificate in {None, "system"}:
-        return mode if root_certificate != "system" else ssl.create_default_context()
+    if root_certificate == SYSTEM:
+        if mode != "verify-full":
+            raise ValueError(f"sslmode={mode} with sslrootcert={SYSTEM}. Write sslmode=verify-full.")
+        return ssl.create_default_context()
+    if not mode.startswith("verify-") or root_certificate is None:
+        return mode
     try:
         context = ssl.create_default_context(cafile=root_certificate)
     except OSError:
