@@ -45,15 +45,16 @@ def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> Pro
 def cap_output(content: Content, max_bytes: int, position: int) -> Content:
     """Return a tool's output with each of its texts in at most `max_bytes`, plus the mark of an omission.
 
-    An output that is one short enough text is returned as the same object.
+    An output without a text that is too long is returned as the same object.
     """
     label = f" of message #{position}"
     if isinstance(content, str):
         return cut_to_bytes(content, max_bytes, label)
-    return tuple(
+    cut = tuple(
         TextBlock(cut_to_bytes(block.text, max_bytes, label)) if isinstance(block, TextBlock) else block
         for block in content
     )
+    return content if cut == content else cut
 
 
 def fair_level(sizes: Sequence[int], room: int) -> int:
