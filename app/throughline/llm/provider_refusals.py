@@ -33,7 +33,7 @@ _OF_OPENAI = (
         statuses=_BAD_REQUEST,
         kind=ModelInvalidRequest,
         cause="this model takes no temperature but its own",
-        remedy="Remove the temperature that the gateway adds; Throughline sends none",
+        remedy="Remove parameters.temperature from the agent file, or the temperature that a gateway adds",
         source="https://github.com/QwenLM/qwen-code/issues/921",
     ),
     KnownRefusal(
@@ -161,7 +161,7 @@ _OF_ANTHROPIC = (
         statuses=_BAD_REQUEST,
         kind=ModelInvalidRequest,
         cause="this model does not take temperature and top_p together",
-        remedy="Remove one of them where the gateway adds them; Throughline sends neither",
+        remedy="Remove one of them from parameters in the agent file, or where a gateway adds them",
         source="https://github.com/BerriAI/litellm/issues/15097",
     ),
     KnownRefusal(
