@@ -115,6 +115,7 @@ class Settings(BaseSettings):
         60, ge=1, le=100_000, description="requests to `embedding_model` a minute, of up to 64 messages each"
     )
     agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
+    agents_reload: bool = Field(default=True, description="read the files in `agents_dir` again when they change")
     prices_file: Path | None = Field(
         None, description="YAML file of model prices that are unknown or not those of the price list"
     )

@@ -52,7 +52,7 @@ async def test_windows_are_logged_once_a_model_with_a_warning_for_the_unknown(da
         stage.dependencies, models=ScriptedModels(stage.model, **models), agents=AgentRegistry(agents)
     )
 
-    ready = await check_agents(stage.dependencies)
+    ready = await check_agents(stage.dependencies, stage.dependencies.agents.all())
     with capture_logs() as logs:
         log_windows(ready)
 

@@ -1,4 +1,4 @@
-"""Registry of the agents: the shipped ones and the operator's are loaded at start, and found by name."""
+"""Registry of the agents: the shipped ones and the operator's, found by name."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -47,10 +47,14 @@ class AgentDefaults:
 
 
 class AgentRegistry:
-    """The agents of this process, fixed at start."""
+    """The agents of this process. All are replaced together when agent files have changed."""
 
     def __init__(self, agents: Iterable[AgentDefinition]) -> None:
         """Keep the agents. If two have the same name, the later one replaces the earlier."""
+        self.replace_all(agents)
+
+    def replace_all(self, agents: Iterable[AgentDefinition]) -> None:
+        """Keep these agents instead. Callers that have a definition of before keep it."""
         by_name = {agent.name: agent for agent in agents}
         self._agents = {name: by_name[name] for name in sorted(by_name)}
 
@@ -87,7 +91,7 @@ def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefin
     origins: dict[str, Path] = {}
     agents: list[AgentDefinition] = []
     wrong: list[str] = []
-    for path in _agent_paths(folder):
+    for path in agent_paths(folder):
         try:
             agent = _define(path, read_agent_file(path), defaults)
             _check_new(path, agent.name, origins)
@@ -99,7 +103,8 @@ def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefin
     return agents, wrong
 
 
-def _agent_paths(folder: Path) -> list[Path]:
+def agent_paths(folder: Path) -> list[Path]:
+    """Return the paths of the folder's agent files, by name. Raises SettingInvalid if it cannot be read."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:

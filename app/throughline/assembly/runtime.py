@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -14,6 +14,7 @@ from throughline.assembly.database import open_configured_database
 from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
+from throughline.assembly.reread_agents import rereading_agents, watch_agents
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
 from throughline.db.statements.new_ids import new_id
@@ -75,7 +76,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
-    agents = load_configured_agents(settings)
+    watch, agents = watch_agents(settings, kind), load_configured_agents(settings)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
         compute_threads(settings.compute_threads),
@@ -107,18 +108,26 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         database.notifier.on_cancel(worker.on_cancel)
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         try:
-            await _check_agents(dependencies)
-            yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
+            async with _checked_agents(dependencies, rereading_agents(settings, kind, watch, dependencies)):
+                yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
         finally:
             await models.close()
 
 
-async def _check_agents(dependencies: TurnDependencies) -> None:
-    """Raise if an agent cannot be used, log the windows, and load the token counters of all agents."""
-    agents = await check_agents(dependencies)
+@asynccontextmanager
+async def _checked_agents(
+    dependencies: TurnDependencies, rereading: AbstractAsyncContextManager[object]
+) -> AsyncGenerator[None]:
+    """Raise if an agent cannot be used, log the windows, and load the token counters of all agents.
+
+    Afterwards agents are read again while the context is open.
+    """
+    agents = await check_agents(dependencies, dependencies.agents.all())
     log_windows(agents)
     for agent in agents:
         await warm_counter(agent.counter)
+    async with rereading:
+        yield
 
 
 def _tools(settings: Settings, history: HistorySearch) -> ToolBox:

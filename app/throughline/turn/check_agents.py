@@ -1,4 +1,6 @@
-"""Checks of all agents at the start of the service. An error that would fail all of an agent's turns fails the start.
+"""Checks of agents at the start of the service, and of changed ones before they are used.
+
+An error that would fail all of an agent's turns fails the start, or keeps the agents as they were.
 
 Each error names the setting, or the agent and the field of its file.
 """
@@ -46,14 +48,14 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             tools.specs(agent.tools)
 
 
-async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]:
-    """Check every agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid.
+async def check_agents(dependencies: TurnDependencies, agents: Sequence[AgentDefinition]) -> tuple[ReadyAgent, ...]:
+    """Check each agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid.
 
     Servers of models are asked for their windows first. A server that does not answer within seconds stops nothing.
     """
-    await ask_windows(dependencies.agents.all(), dependencies.models)
+    await ask_windows(agents, dependencies.models)
     ready = []
-    for definition in dependencies.agents.all():
+    for definition in agents:
         with _locating_errors(f"agent {definition.name}"):
             ready.append(await check_agent(dependencies, definition))
     return tuple(ready)

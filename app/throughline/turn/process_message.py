@@ -1,4 +1,4 @@
-"""First node of the turn's graph: emits the run's start event and loads the agent that answers."""
+"""First node of the turn's graph: emits the run's start event and prepares the agent that answers."""
 
 from langgraph.runtime import Runtime
 
@@ -13,8 +13,8 @@ from throughline.turn.state import Turn, TurnState
 async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
 
-    Raises RunAbandoned after `max_attempts` attempts, NotFound if the agent no longer exists, DailyBudgetSpent, and
-    SettingInvalid if the agent's model is not configured.
+    Raises RunAbandoned after `max_attempts` attempts, DailyBudgetSpent, and SettingInvalid if the agent's model is not
+    configured.
     """
     turn, run = runtime.context, state.claimed.run
     _announce(turn, run)
@@ -23,10 +23,9 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
             "complete. Send it again, perhaps changed. The conversation can continue."
         )
-    definition = turn.dependencies.agents.get(run.agent)
     if run.attempt == 1:  # a turn that another process began is finished
-        await check_daily_budget(turn.dependencies, definition, run.owner_id)
-    agent = await assemble_agent(turn.dependencies, definition)
+        await check_daily_budget(turn.dependencies, state.definition, run.owner_id)
+    agent = await assemble_agent(turn.dependencies, state.definition)
     return {"agent": agent, "user": user_message(run)}
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from throughline.agents.definition import AgentDefinition
 from throughline.context.decide_compaction import CompactionAllowance
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
@@ -23,12 +24,14 @@ T = TypeVar("T")
 class TurnState:
     """State that LangGraph passes from node to node. Each node returns its new fields; nothing is changed in place.
 
-    process_message sets `agent` and `user`, retrieve_context sets `conversation`, llm_node sets `answer`. `stages`
-    names every reduction of the context in this turn, and `calls` holds its answered model calls. `quotations` are
-    earlier messages that the user's message asks for.
+    `definition` is the agent's, read once when the turn starts. process_message sets `agent` and `user`,
+    retrieve_context sets `conversation`, llm_node sets `answer`. `stages` names every reduction of the context in this
+    turn, and `calls` holds its answered model calls. `quotations` are earlier messages that the user's message asks
+    for.
     """
 
     claimed: ClaimedRun
+    definition: AgentDefinition
     agent: ReadyAgent | None = None
     user: NewMessage | None = None
     conversation: Conversation | None = None

@@ -133,9 +133,12 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
 
 
 async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
-    limit = step_limit(start.dependencies.agents.get(start.claimed.run.agent).max_tool_rounds)
+    """Run the graph with the agent as it is now. Raises NotFound if the agent no longer exists."""
+    definition = start.dependencies.agents.get(start.claimed.run.agent)
     values = await start.graph.ainvoke(
-        TurnState(claimed=start.claimed), context=turn, config={"recursion_limit": limit}
+        TurnState(claimed=start.claimed, definition=definition),
+        context=turn,
+        config={"recursion_limit": step_limit(definition.max_tool_rounds)},
     )
     state = TurnState(**values)
     answer = present(state.answer)

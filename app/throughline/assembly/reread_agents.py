@@ -1,0 +1,148 @@
+"""Agent files that change while a program runs are read again, checked as at start, and put in use together."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from throughline.agents.definition import AgentDefinition
+from throughline.agents.folder_watch import FolderWatch
+from throughline.agents.registry import AgentDefaults, AgentRegistry
+from throughline.assembly.models import agent_defaults, load_configured_agents
+from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid, TemporaryError
+from throughline.domain.process import ProcessKind
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.running_concurrently import running_concurrently
+from throughline.llm.counters import warm_counter
+from throughline.prompting.agent_windows import log_windows
+from throughline.settings import Settings
+from throughline.turn.check_agents import check_agents, check_names
+from throughline.turn.state import TurnDependencies
+
+POLL_SECONDS = 1.0
+SLACK_KINDS = frozenset({ProcessKind.SERVE, ProcessKind.SLACK})
+"""Kinds of processes that do not start without the agent of Slack."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class AgentRereading:
+    """Re-reading of the agents of one process.
+
+    - `load` reads all agent files.
+    - `needed` names agents that must exist.
+    - `is_due`: changed files were not checked yet, because the database was unavailable.
+    - `is_refused`: the files as they are now are not in use.
+    """
+
+    watch: FolderWatch
+    load: Callable[[], AgentRegistry]
+    defaults: AgentDefaults
+    dependencies: TurnDependencies
+    needed: tuple[str, ...] = ()
+    is_due: bool = field(default=False, init=False)
+    is_refused: bool = field(default=False, init=False)
+
+    async def run(self) -> None:
+        """Poll the folder until cancelled; failures are only logged."""
+        while True:
+            await self.dependencies.clock.sleep(POLL_SECONDS)
+            with ErrorBoundary(log.error, task="agent files"):
+                await self.poll()
+
+    async def poll(self) -> None:
+        """Read the agents again if their files have changed. Invalid files leave all agents as they are."""
+        changes = await asyncio.to_thread(self.watch.poll)
+        if changes.modules:
+            log.warning(
+                "tool modules changed", files=changes.modules, hint="restart the service, which has imported them"
+            )
+        if not changes.has_agents and not self.is_due:
+            return
+        self.is_due = False
+        try:
+            await self._read_again()
+        except (AgentInvalid, SettingInvalid) as error:
+            self.is_refused = True
+            log.error("agent files refused", error=one_line(error.detail), hint="the agents stay as they were")
+        except TemporaryError as error:
+            self.is_due = True
+            log.info("agent files not checked", error=error.code)
+
+    async def _read_again(self) -> None:
+        """Put the agents of the files in use. Raises AgentInvalid or SettingInvalid; nothing has changed then."""
+        agents = self.dependencies.agents
+        found = await asyncio.to_thread(self.load)
+        before = {agent.name: agent for agent in agents.all()}
+        changed = [agent for agent in found.all() if before.get(agent.name) != agent]
+        _check_needed(found, self.needed)
+        await asyncio.to_thread(self._check_names, changed)
+        ready = await check_agents(replace(self.dependencies, agents=found), changed)
+        for agent in ready:
+            await warm_counter(agent.counter)
+        removed = sorted(before.keys() - {agent.name for agent in found.all()})
+        agents.replace_all(found.all())
+        if ready or removed or self.is_refused:
+            names = [agent.name for agent in changed]
+            log.info("agent files read again", changed=names, removed=removed)
+        self.is_refused = False
+        log_windows(ready)
+
+    def _check_names(self, changed: Sequence[AgentDefinition]) -> None:
+        """Check the names in changed agents. It runs in a thread, because it may import packages and plugins.
+
+        Hooks and counters are imported, too. Their errors are found again and reported by `check_agents`.
+        """
+        dependencies = self.dependencies
+        check_names(changed, self.defaults, dependencies.models, dependencies.tools)
+        for agent in changed:
+            with suppress(SettingInvalid):
+                dependencies.make_counter(agent.context.token_counter)
+            with suppress(SettingInvalid):
+                dependencies.hooks.get(agent.context.pre_compact or "")
+
+
+def one_line(detail: str) -> str:
+    """Return an error's text, which has a line for each file and an indented one for each field, in one line."""
+    text = ""
+    for line in detail.splitlines():
+        text += ("" if not text else " " if text.endswith(":") else "; ") + line.strip()
+    return text
+
+
+def watch_agents(settings: Settings, kind: ProcessKind) -> FolderWatch | None:
+    """Return the watch on the operator's folder; None if there is none, or it is not read again.
+
+    Call it before the agents are loaded, so that no later change is missed.
+    """
+    if settings.agents_dir is None or not settings.agents_reload or kind is ProcessKind.COMMAND:
+        return None
+    return FolderWatch(settings.agents_dir)
+
+
+def rereading_agents(
+    settings: Settings, kind: ProcessKind, watch: FolderWatch | None, dependencies: TurnDependencies
+) -> AbstractAsyncContextManager[object]:
+    """Read changed agent files again while the context is open, unless `watch` is None."""
+    if watch is None:
+        return nullcontext()
+    rereading = AgentRereading(
+        watch,
+        lambda: load_configured_agents(settings),
+        agent_defaults(settings),
+        dependencies,
+        needed=(settings.slack_agent,) if kind in SLACK_KINDS else (),
+    )
+    return running_concurrently(rereading.run(), "agent files")
+
+
+def _check_needed(agents: AgentRegistry, names: Sequence[str]) -> None:
+    """Raise SettingInvalid if an agent is missing with which the process would not start."""
+    for name in names:
+        try:
+            agents.get(name)
+        except NotFound as error:
+            raise SettingInvalid(f"SLACK_AGENT: {error.detail}") from None
