@@ -172,3 +172,12 @@ async def test_the_reasoning_tokens_and_the_cost_of_a_call_are_kept() -> None:
     heard = await hear(openai_stream(said, {"choices": [], "usage": usage}))
 
     assert heard.answer.usage == Usage(100, 40, reasoning_tokens=30)
+
+
+async def test_the_name_of_the_answering_model_is_kept() -> None:
+    said = {"model": "small-2", "choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
+    nameless = {"choices": said["choices"]}
+
+    assert (await hear(openai_stream(said))).answer.model == "small-2"
+    assert (await hear(anthropic_answer({"output_tokens": 4}), ANTHROPIC)).answer.model == "claude-test"
+    assert (await hear(openai_stream(nameless))).answer.model == ""

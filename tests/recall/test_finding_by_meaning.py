@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.listed_spans import ListedSpan, parts_below
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql, until_sql
@@ -18,6 +19,7 @@ from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailabl
 from throughline.domain.ids import UserId
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
+from throughline.ports.tracing import SpanUnderWay, StepPart
 from throughline.recall.embed_missing import BATCH
 from throughline.recall.embedding_model import PROBE
 from throughline.worker.embedding import embed_in_rounds
@@ -61,6 +63,15 @@ async def test_a_search_sends_the_query_and_nothing_else(stage: MemoryStage) -> 
     await stage.found("feline")
 
     assert stage.provider.requests == [("feline",)]
+
+
+async def test_a_request_for_vectors_is_a_part_of_a_trace(stage: MemoryStage) -> None:
+    root = ListedSpan(StepPart("root"))
+
+    with SpanUnderWay(root):
+        await stage.meaning.embed(["feline"])
+
+    assert parts_below(root) == ["EmbeddingPart"]
 
 
 async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vector_later(

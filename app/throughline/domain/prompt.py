@@ -78,12 +78,16 @@ CUT_REASONS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class AnswerComplete:
-    """The end of a complete answer, one with a finish reason. `text` is the whole text."""
+    """The end of a complete answer, one with a finish reason. `text` is the whole text.
+
+    `model` is the answering model as the provider named it, '' if it named none.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...]
     usage: Usage
     finish_reason: str
+    model: str = ""
 
     @property
     def is_cut(self) -> bool:

@@ -43,6 +43,8 @@ REFUSED = frozenset({
     "guardrail_intervened",
 })
 REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
+MODEL_KEYS = ("model_name", "model")
+MOST_NAME_CHARACTERS = 200
 MOST_TOKENS = 100_000_000
 """Largest plausible token count in a report; larger ones are ignored so that they do not distort sums and calibration.
 """
@@ -78,6 +80,7 @@ class AnswerAssembly:
     text: StreamText = field(default_factory=StreamText)
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = ""
+    model: str = ""
     refused: bool = False
     _calls: list[_Call] = field(default_factory=list)
     _newest: dict[int | str | None, _Call] = field(default_factory=dict)
@@ -91,6 +94,7 @@ class AnswerAssembly:
         """
         metadata = chunk.response_metadata
         self.finish_reason = _finish_reason(metadata) or self.finish_reason
+        self.model = _model_named(metadata) or self.model
         self.refused = self.refused or _is_refusal(chunk)
         if chunk.usage_metadata is not None:
             self._add_usage(chunk.usage_metadata)
@@ -111,7 +115,8 @@ class AnswerAssembly:
             calls = tuple(call for call in calls if _is_whole(call))
         if not calls and is_blank(self.text.whole):
             raise self._empty(model, reason)
-        return AnswerComplete(self.text.whole, tuple(map(_with_arguments, calls)), self.usage, self.finish_reason)
+        arguments = tuple(map(_with_arguments, calls))
+        return AnswerComplete(self.text.whole, arguments, self.usage, self.finish_reason, self.model)
 
     def _check_reason(self, model: str, reason: str) -> None:
         if self.refused or reason in REFUSED:
@@ -197,6 +202,12 @@ def _finish_reason(metadata: Mapping[str, object]) -> str:
         details = metadata.get("incomplete_details")
         return str(details.get("reason", "incomplete")) if isinstance(details, Mapping) else "incomplete"
     return next((value for key in REASON_KEYS if isinstance(value := metadata.get(key), str) and value), "")
+
+
+def _model_named(metadata: Mapping[str, object]) -> str:
+    """Return the name of the answering model in a chunk's metadata, '' if it has none."""
+    named = next((value for key in MODEL_KEYS if isinstance(value := metadata.get(key), str)), "")
+    return clean_text(named[:MOST_NAME_CHARACTERS])
 
 
 def _is_whole(call: ToolCall) -> bool:

@@ -16,6 +16,7 @@ from throughline.domain.usage_report import Payer
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import present_owner
 from throughline.execution.error_boundary import ErrorBoundary
+from throughline.ports.tracing import EmbeddingPart, traced
 
 TIMEOUT_SECONDS = 5.0
 """Time limit for the model while a memory is stored or a search runs."""
@@ -63,7 +64,8 @@ class EmbeddingModel:
 
         If the vectors have another length than before, the jobs that compute missing vectors are queued.
         """
-        vectors = await self._dependencies.embedder.embed(texts)
+        with traced(EmbeddingPart(self.name)):
+            vectors = await self._dependencies.embedder.embed(texts)
         await self._store_call(texts)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in {None, self._dimensions}:

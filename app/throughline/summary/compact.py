@@ -16,6 +16,7 @@ from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
 from throughline.execution.error_boundary import UNEXPECTED
 from throughline.ports.hooks import PreCompact
+from throughline.ports.tracing import CompactionPart, traced
 from throughline.prompting.conversation import with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.dependencies import SummaryDependencies
@@ -47,6 +48,15 @@ async def compact(
     it is. Nothing is adopted that would not make the prompt smaller. A summary model that fails, is slow or writes
     nonsense raises nothing. Raises LeaseLost, DatabaseUnavailable.
     """
+    with traced(CompactionPart(plan.decision.trigger or "none", plan.decision.action.value)) as span:
+        conversation, done = await _carry_out(dependencies, task, plan)
+        span.add_result(done)
+        return conversation, done
+
+
+async def _carry_out(
+    dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
+) -> tuple[Conversation, CompactionResult]:
     started = dependencies.clock.monotonic()
     adopts_prepared = plan.decision.action is CompactionAction.ADOPT
     conversation, done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(dependencies, task, plan)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from throughline.domain.clock import Clock
 from throughline.execution.call_plugin import PluginCall
 from throughline.ports.hooks import Decision, Hooks
+from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.ports.usage import UsageStore
 from throughline.prompting.ready_agent import PromptDependencies
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryDependencies(PromptDependencies):
-    """Dependencies of preparing a prompt, and those of hooks, time limits and recorded calls.
+    """Dependencies of preparing a prompt, and those of hooks, time limits, recorded calls and traces.
 
     `hanging_hooks` holds, by a hook's name, the calls that have not returned within their time.
     """
@@ -20,3 +21,4 @@ class SummaryDependencies(PromptDependencies):
     usage: UsageStore
     clock: Clock
     hanging_hooks: dict[str, list[PluginCall[Decision]]] = field(default_factory=dict, kw_only=True)
+    tracing: Tracing = field(default=NO_TRACING, kw_only=True)

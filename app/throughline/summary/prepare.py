@@ -14,6 +14,7 @@ from throughline.context.plan_context import ContextPlan
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError, provider_words
 from throughline.domain.session import Session
+from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.prompting.conversation import at_rest, with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, compute_context, make_context_input, plan_call
 from throughline.summary.dependencies import SummaryDependencies
@@ -45,7 +46,10 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
         plan = await _plan_next(task)
         if not plan.is_summary_due:
             return unchanged(task, plan, CompactionOutcome.SKIPPED)
-        return await _prepare(dependencies, task, plan)
+        summary = SummaryTrace("prepare summary", session.id, session.agent)
+        with SpanUnderWay(dependencies.tracing.begin_summary(summary)) as span:
+            span.add_result(done := await _prepare(dependencies, task, plan))
+            return done
     except NotFound:
         return CompactionResult(CompactionOutcome.SKIPPED, session)
     except SummaryConflict:

@@ -33,10 +33,12 @@ from throughline.context.summaries.summary_prompt import (
 )
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
 from throughline.domain.message import Message, text_of
+from throughline.domain.model_call import CallPurpose
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
+from throughline.ports.tracing import ModelCallPart, traced
 from throughline.prompting.ready_agent import ReadyAgent, calibration_key
 from throughline.prompting.summary_model import named_summary_model
 from throughline.summary.dependencies import SummaryDependencies
@@ -247,6 +249,13 @@ async def check_answer(
 
 async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
     """Return the answer. Raises AnswerTooLong if it exceeds the request's limit; the connection is then closed."""
+    with traced(ModelCallPart(model.name, model.address, CallPurpose.SUMMARY, request)) as span:
+        answer = await _collect_stream(model, request)
+        span.add_result(answer)
+        return answer
+
+
+async def _collect_stream(model: ChatModel, request: ModelRequest) -> AnswerComplete:
     stream, left = model.stream(request), request.max_answer_bytes
     try:
         async for event in stream:

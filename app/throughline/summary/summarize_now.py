@@ -15,6 +15,7 @@ from throughline.domain.session import Session
 from throughline.execution.heartbeats import Heartbeats
 from throughline.execution.running_concurrently import running_concurrently
 from throughline.ports.summaries import SummaryStore
+from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.compact import compact
@@ -43,7 +44,10 @@ async def summarize_now(
     message or instructions too long for every summary model.
     """
     async with _summary_lease(dependencies.summaries, session.id):
-        return await _summarize(dependencies, session, request)
+        summary = SummaryTrace("summarize on demand", session.id, session.agent)
+        with SpanUnderWay(dependencies.tracing.begin_summary(summary)) as span:
+            span.add_result(done := await _summarize(dependencies, session, request))
+            return done
 
 
 async def estimate_summary(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> SummaryCost:

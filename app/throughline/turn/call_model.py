@@ -11,9 +11,11 @@ import structlog
 
 from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout, provider_words
 from throughline.domain.events import AnswerReset
+from throughline.domain.model_call import CallPurpose
 from throughline.domain.prompt import AnswerComplete, ModelRequest, TextDelta
 from throughline.execution.backoff import doubled_backoff
 from throughline.ports.models import ChatModel
+from throughline.ports.tracing import ModelCallPart, traced
 from throughline.turn.state import Turn
 
 MAX_TRIES = 4
@@ -63,9 +65,13 @@ async def call_model(
 
 async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
     left = turn.deadline - turn.dependencies.clock.monotonic()
+    part = ModelCallPart(model.name, model.address, CallPurpose.ANSWER, request)
     try:
-        async with asyncio.timeout(max(left, 0)):
-            return await _stream(turn, model, request)
+        with traced(part) as span:
+            async with asyncio.timeout(max(left, 0)):
+                answer = await _stream(turn, model, request)
+            span.add_result(answer)
+            return answer
     except TimeoutError as error:
         seconds = turn.dependencies.config.deadline_seconds
         raise TurnTimeout(

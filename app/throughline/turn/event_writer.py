@@ -1,6 +1,7 @@
 """Event writer of one run: numbers events, joins text deltas, and stores them in batches while the turn runs."""
 
 import asyncio
+from contextvars import copy_context
 from dataclasses import dataclass
 
 import structlog
@@ -23,7 +24,11 @@ class Unstored:
 
 
 class EventWriter:
-    """Buffer of a run's events. `emit` never waits; a background task stores the buffer about every 50 ms."""
+    """Buffer of a run's events. `emit` never waits; a background task stores the buffer about every 50 ms.
+
+    That task runs in the context in which the writer was created, so that a trace shows it below the turn and not below
+    the node that happened to emit.
+    """
 
     def __init__(self, store: EventStore, claimed: ClaimedRun) -> None:
         """Start numbering at the first sequence number that is free after the claim."""
@@ -35,6 +40,7 @@ class EventWriter:
         self._shown: list[str] = []
         self._flushing: asyncio.Task[None] | None = None
         self._storing = asyncio.Lock()
+        self._context = copy_context()
 
     @property
     def shown_text(self) -> str:
@@ -76,7 +82,7 @@ class EventWriter:
 
     def _schedule_flush(self) -> None:
         if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush_later())
+            self._flushing = asyncio.create_task(self._flush_later(), context=self._context)
 
     async def _flush_later(self) -> None:
         while self._pending or self._deltas:

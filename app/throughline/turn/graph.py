@@ -1,8 +1,13 @@
 """The graph of one turn: process_message → retrieve_context → save_user_message → llm_node ↔ tool_node."""
 
+from functools import wraps
+from typing import Protocol
+
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
 
+from throughline.ports.tracing import StepPart, traced
 from throughline.turn.llm_node import llm_node
 from throughline.turn.process_message import process_message
 from throughline.turn.retrieve_context import retrieve_context
@@ -13,17 +18,24 @@ from throughline.turn.tool_node import has_open_calls, tool_node
 TurnGraph = CompiledStateGraph[TurnState, Turn, TurnState, TurnState]
 
 
+class Node(Protocol):
+    """A node's function. LangGraph finds its parameters by their names."""
+
+    async def __call__(self, state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+        """Return the new fields of the state."""
+
+
 def build_graph() -> TurnGraph:
     """Build and compile the graph. It holds no state, so that one graph serves all turns of the process.
 
     All its functions are async, because LangGraph runs synchronous ones in a thread.
     """
     graph = StateGraph(TurnState, context_schema=Turn)
-    graph.add_node("process_message", process_message)
-    graph.add_node("retrieve_context", retrieve_context)
-    graph.add_node("save_user_message", save_user_message)
-    graph.add_node("llm_node", llm_node)
-    graph.add_node("tool_node", tool_node)
+    graph.add_node("process_message", _traced("process_message", process_message))
+    graph.add_node("retrieve_context", _traced("retrieve_context", retrieve_context))
+    graph.add_node("save_user_message", _traced("save_user_message", save_user_message))
+    graph.add_node("llm_node", _traced("llm_node", llm_node))
+    graph.add_node("tool_node", _traced("tool_node", tool_node))
     graph.add_edge(START, "process_message")
     graph.add_edge("process_message", "retrieve_context")
     graph.add_edge("retrieve_context", "save_user_message")
@@ -31,6 +43,17 @@ def build_graph() -> TurnGraph:
     graph.add_conditional_edges("llm_node", after_answering, ["tool_node", END])
     graph.add_edge("tool_node", "llm_node")
     return graph.compile()
+
+
+def _traced(name: str, node: Node) -> Node:
+    step = StepPart(name)
+
+    @wraps(node)
+    async def run(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+        with traced(step):
+            return await node(state, runtime)
+
+    return run
 
 
 async def after_saving(state: TurnState) -> str:

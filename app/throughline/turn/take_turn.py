@@ -19,6 +19,7 @@ from throughline.domain.text import is_blank
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason
+from throughline.ports.tracing import Span, SpanUnderWay, TurnEnd, create_untraced_task
 from throughline.prompting.context_report import close_context
 from throughline.prompting.planning import count_new
 from throughline.turn.end_turn import end_turn, failed
@@ -47,10 +48,15 @@ async def take_turn(start: TurnStart) -> None:
     run from the messages that this turn has stored.
     """
     work_for(start.claimed.run.owner_id)
+    with SpanUnderWay(start.dependencies.tracing.begin_turn(start.claimed.run)) as span:
+        await _take(start, span)
+
+
+async def _take(start: TurnStart, span: Span) -> None:
     turn = _open(start)
     started = start.dependencies.clock.monotonic()
     graph = asyncio.create_task(_run(start, turn))
-    watch = asyncio.create_task(start.heartbeat.watch())
+    watch = create_untraced_task(start.heartbeat.watch())
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
         async with _lease_renewed(start):
@@ -62,23 +68,25 @@ async def take_turn(start: TurnStart) -> None:
         return
     seconds = start.dependencies.clock.monotonic() - started
     start.dependencies.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
-    _log_end(start, ended, status, seconds)
+    end = TurnEnd(ended, status)
+    span.add_result(end)
+    _log_end(start, end, seconds, span.trace_id)
 
 
-def _log_end(start: TurnStart, ended: Outcome, status: RunStatus, seconds: float) -> None:
+def _log_end(start: TurnStart, end: TurnEnd, seconds: float, trace_id: str) -> None:
     """Write the line that says how the turn ended: its waits, its tokens, and the agent and its session.
 
-    `queued_seconds` is the time until the first attempt, by the database's clock. Tokens and cost are
-    those of the answers, None if unknown.
+    `queued_seconds` is the time until the first attempt, by the database's clock. Tokens and cost are those of the
+    answers, None if unknown. `trace_id` is left out unless the turn was traced.
     """
-    run = start.claimed.run
+    run, ended = start.claimed.run, end.outcome
     queued = None if run.started_at is None else round((run.started_at - run.created_at).total_seconds(), 3)
     log.info(
         "turn finished",
         run_id=str(run.id),
         session_id=str(run.session_id),
         agent=run.agent,
-        status=status.value,
+        status=end.status.value,
         error=None if ended.error is None else ended.error.type,
         attempt=run.attempt,
         queued_seconds=queued,
@@ -86,13 +94,14 @@ def _log_end(start: TurnStart, ended: Outcome, status: RunStatus, seconds: float
         input_tokens=ended.usage.input_tokens,
         output_tokens=ended.usage.output_tokens,
         cost_usd=None if ended.usage.cost_usd is None else float(ended.usage.cost_usd),
+        **({"trace_id": trace_id} if trace_id else {}),
     )
 
 
 @asynccontextmanager
 async def _lease_renewed(start: TurnStart) -> AsyncGenerator[None]:
     """Renew the lease in the background while the `with` block stores the end of the turn."""
-    holding = asyncio.create_task(start.heartbeat.hold())
+    holding = create_untraced_task(start.heartbeat.hold())
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.events import ToolAnswered
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
 from throughline.domain.tool import ResultRoom, ToolContext, ToolOutcome
+from throughline.ports.tracing import ToolCallPart, traced
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import Turn, TurnState, present
@@ -163,7 +164,10 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         may_recall_all=_may_recall_all(state),
         room=_room(present(state.agent)),
     )
-    return await turn.dependencies.tools.run(call, context)
+    with traced(ToolCallPart(call)) as span:
+        outcome = await turn.dependencies.tools.run(call, context)
+        span.add_result(outcome)
+        return outcome
 
 
 def _room(agent: ReadyAgent) -> ResultRoom:

@@ -16,6 +16,7 @@ from throughline.db.connection.address import Address
 from throughline.db.connection.failures import PoolTimeout, is_connection_lost, is_stale_plan
 from throughline.db.connection.limits import BEGIN, BEGIN_LIMITED, LIMIT_SESSION, POOLED_SETTINGS, SESSION_SETTINGS
 from throughline.domain.errors import DatabaseUnusable
+from throughline.ports.tracing import StepPart, traced
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
@@ -30,6 +31,7 @@ OTHER_LOOP = (
     "The connections to the database belong to another event loop, or to the process that this one was forked from. "
     "Open a client with `connect` in each loop and each process; this one still works where it was opened."
 )
+WAIT_FOR_CONNECTION = StepPart("wait for connection")
 CACHED_STATEMENTS = 200
 """Size of each connection's prepared statement cache; the service has fewer statements."""
 
@@ -116,8 +118,9 @@ class ConnectionPool:
             await self._free.acquire()
             return
         try:
-            async with asyncio.timeout(self._config.timeout_seconds):
-                await self._free.acquire()
+            with traced(WAIT_FOR_CONNECTION):
+                async with asyncio.timeout(self._config.timeout_seconds):
+                    await self._free.acquire()
         except TimeoutError:
             raise PoolTimeout from None
 

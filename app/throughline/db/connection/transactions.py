@@ -14,6 +14,7 @@ from throughline.db.connection.failures import DRIVER_ERRORS, explain
 from throughline.db.connection.pool import ConnectionPool
 from throughline.db.connection.statement import Row, Statement
 from throughline.domain.errors import DatabaseFull
+from throughline.ports.tracing import StatementPart, traced
 
 TRIES = 3
 FIRST_PAUSE_SECONDS = 0.02
@@ -84,27 +85,34 @@ class _OnConnection:
 
     async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
         arguments = statement.arguments(parameters)
-        if statement.is_cached:
-            rows: Sequence[Row] = await self._connection.fetch(statement.text, *arguments)
-        else:
-            prepared = await self._connection.prepare(statement.text, name="")
-            rows = await prepared.fetch(*arguments)
+        with traced(StatementPart(statement.text)):
+            if statement.is_cached:
+                rows: Sequence[Row] = await self._connection.fetch(statement.text, *arguments)
+            else:
+                prepared = await self._connection.prepare(statement.text, name="")
+                rows = await prepared.fetch(*arguments)
         return rows
+
+    async def execute(self, text: str) -> None:
+        """Run a statement that begins or ends a transaction."""
+        with traced(StatementPart(text)):
+            await self._connection.execute(text)
 
 
 async def _in_transaction(
     connection: asyncpg.Connection, begin: str, intent: Callable[[Statements], Awaitable[T]]
 ) -> T:
-    await connection.execute(begin)
+    statements = _OnConnection(connection)
+    await statements.execute(begin)
     try:
-        result = await intent(_OnConnection(connection))
+        result = await intent(statements)
     except TimeoutError:
         raise  # a rollback would get no answer either; the connection is closed
     except Exception:
         with suppress(*DRIVER_ERRORS):  # the first error is reported, not the rollback's
-            await connection.execute("rollback")
+            await statements.execute("rollback")
         raise
-    await connection.execute("commit")
+    await statements.execute("commit")
     return result
 
 
