@@ -79,6 +79,8 @@ def test_settings_and_named_keys_stay_out_of_the_environment() -> None:
         "DEFAULT_LLM=openai:small",
         "DEFAULT_LLM_BASE_URL=http://127.0.0.1:8080/v1",
         "DEFAULT_LLM_API_KEY_ENV=GATEWAY_KEY",
+        "TRACING_HEADERS_ENV=COLLECTOR_HEADERS",
+        "COLLECTOR_HEADERS=x-team=blue",
         f"GATEWAY_KEY={KEY}",
         "SLACK_BOT_TOKEN=xoxb-1",
     )

@@ -163,6 +163,17 @@ class Settings(BaseSettings):
     unused_summaries_retention_days: int = Field(30, ge=1, le=3650, description="how long unused summaries are kept")
     job_log_retention_hours: int = Field(72, ge=1, le=8760, description="how long records of failed side jobs are kept")
 
+    tracing: str = Field("off", pattern="^(off|otlp)$", description="send traces of turns: off, or otlp")
+    tracing_endpoint: str = Field(
+        "http://127.0.0.1:4318",
+        description="OTLP server for traces; `/v1/traces` is added to an address without a path",
+    )
+    tracing_headers_env: str = Field(
+        "", description="name of the variable with HTTP headers for `tracing_endpoint`: `name=value,name=value`"
+    )
+    tracing_sample_ratio: float = Field(1.0, gt=0, le=1, description="share of turns that are traced")
+    tracing_texts: bool = Field(default=False, description="put prompts, answers and tool results into traces")
+
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
 
@@ -192,12 +203,14 @@ class Settings(BaseSettings):
             )
         return value
 
-    @field_validator("default_llm_base_url", "context_summary_model_base_url", "embedding_base_url")
+    @field_validator("default_llm_base_url", "context_summary_model_base_url", "embedding_base_url", "tracing_endpoint")
     @classmethod
     def _check_address(cls, value: str) -> str:
         return check_base_url(value) if value else value
 
-    @field_validator("default_llm_api_key_env", "context_summary_model_api_key_env", "embedding_api_key_env")
+    @field_validator(
+        "default_llm_api_key_env", "context_summary_model_api_key_env", "embedding_api_key_env", "tracing_headers_env"
+    )
     @classmethod
     def _check_variable(cls, value: str) -> str:
         return check_variable(value) if value else value

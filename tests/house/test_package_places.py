@@ -43,6 +43,7 @@ PLACES = {
     "aiohttp": {"slack"},
     "yaml": {"agents", "llm"},
     "genai_prices": {"llm"},
+    "opentelemetry": {"tracing"},
     "prometheus_client": {"telemetry"},
     "pydantic_settings": {"settings"},
 }

@@ -25,7 +25,8 @@ from throughline.settings import (
 )
 
 SETTING_NAMES = frozenset(name.upper() for name in Settings.model_fields)
-KEY_ENV_SUFFIX = "_API_KEY_ENV"
+VARIABLE_SUFFIX = "_ENV"
+"""End of the names of settings that name a variable with a secret."""
 
 FILE_LIKENESS, ENVIRONMENT_LIKENESS = 0.75, 0.9
 """Likeness (difflib's ratio) from which a name is taken for a misspelt one. The environment is full of other names."""
@@ -121,10 +122,10 @@ def _check_names() -> None:
 
 
 def _named_keys(file: Mapping[str, str | None]) -> frozenset[str]:
-    """Return the names of the key variables that settings and agent files name."""
+    """Return the names of the variables with secrets that settings and agent files name."""
     given = {name.upper(): value or "" for name, value in file.items()}
     given |= {name.upper(): value for name, value in read_environment().items() if value}
-    by_settings = {given.get(name, "") for name in SETTING_NAMES if name.endswith(KEY_ENV_SUFFIX)}
+    by_settings = {given.get(name, "") for name in SETTING_NAMES if name.endswith(VARIABLE_SUFFIX)}
     return frozenset(by_settings | set(_named_by_agents(given.get("AGENTS_DIR", ""))))
 
 

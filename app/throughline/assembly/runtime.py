@@ -15,6 +15,7 @@ from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
 from throughline.assembly.reread_agents import rereading_agents, watch_agents
+from throughline.assembly.tracing import open_tracing
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
 from throughline.db.statements.new_ids import new_id
@@ -79,6 +80,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     watch, agents = watch_agents(settings, kind), load_configured_agents(settings)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
+        open_tracing(settings, process) as tracing,
         compute_threads(settings.compute_threads),
         open_configured_database(settings, kind) as database,
         open_recall(settings, kind, database, embedder, clock) as recall,
@@ -101,11 +103,11 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             clock=clock,
             make_counter=make_counter,
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
+            tracing=tracing,
         )
         registry = _job_registry(settings, dependencies, database, recall, metrics)
         jobs = SideJobs(database.jobs, registry, metrics, JobsConfig(process.name, settings.job_concurrency))
-        worker = Worker(dependencies, database.notifier.work, jobs, _worker_config(settings, process))
-        database.notifier.on_cancel(worker.on_cancel)
+        worker = _make_worker(dependencies, database, jobs, _worker_config(settings, process))
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         try:
             async with _checked_agents(dependencies, rereading_agents(settings, kind, watch, dependencies)):
@@ -128,6 +130,12 @@ async def _checked_agents(
         await warm_counter(agent.counter)
     async with rereading:
         yield
+
+
+def _make_worker(dependencies: TurnDependencies, database: Database, jobs: SideJobs, config: WorkerConfig) -> Worker:
+    worker = Worker(dependencies, database.notifier.work, jobs, config)
+    database.notifier.on_cancel(worker.on_cancel)
+    return worker
 
 
 def _tools(settings: Settings, history: HistorySearch) -> ToolBox:

@@ -1,0 +1,234 @@
+"""Names, kinds and attributes of spans, by OpenTelemetry's semantic conventions for generative AI and databases.
+
+What the conventions do not name begins with `throughline.`. Texts of users are attributes only if `with_texts` is set.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from opentelemetry.trace import SpanKind
+
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import AnswerComplete, Usage
+from throughline.domain.run import Run, RunStatus, user_message
+from throughline.domain.tool import ToolOutcome
+from throughline.ports.tracing import (
+    CompactionPart,
+    EmbeddingPart,
+    ModelCallPart,
+    PartResult,
+    StatementPart,
+    StepPart,
+    SummaryTrace,
+    ToolCallPart,
+    TracedPart,
+    TurnEnd,
+)
+from throughline.tracing.statement_summary import summarize_statement
+from throughline.tracing.texts import cut, input_messages, output_messages, system_instructions
+
+Value: TypeAlias = str | int | float | bool | tuple[str, ...]
+Attributes: TypeAlias = Mapping[str, Value]
+
+PROVIDERS = {
+    "azure_openai": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "bedrock_converse": "aws.bedrock",
+    "google_genai": "gcp.gemini",
+    "google_vertexai": "gcp.vertex_ai",
+    "ibm": "ibm.watsonx.ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+"""The conventions' names of providers that have another one here; all others have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a span is called, its kind, and the attributes it begins with."""
+
+    name: str
+    attributes: Attributes
+    kind: SpanKind = SpanKind.INTERNAL
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Further attributes of a span, and the type of the error if the part failed."""
+
+    attributes: Attributes
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """What all spans of a trace share: the conversation, and whether users' texts are recorded."""
+
+    conversation_id: str
+    with_texts: bool
+
+
+def describe_turn(run: Run, *, with_texts: bool) -> Description:
+    """Return the description of a turn's root span."""
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": run.agent,
+        "gen_ai.conversation.id": str(run.session_id),
+        "throughline.run.id": str(run.id),
+        "throughline.run.attempt": run.attempt,
+        "throughline.source": run.source.value,
+    }
+    if with_texts:
+        attributes["gen_ai.input.messages"] = input_messages([user_message(run)])
+    return Description(f"invoke_agent {run.agent}", attributes)
+
+
+def describe_summary(summary: SummaryTrace) -> Description:
+    """Return the description of the root span of a summary that no turn waits for."""
+    attributes = {"gen_ai.conversation.id": str(summary.session_id), "gen_ai.agent.name": summary.agent}
+    return Description(summary.name, attributes)
+
+
+def describe(part: TracedPart, trace: TraceContext) -> Description:
+    """Return the description of a span below the root."""
+    match part:
+        case StepPart(name=name):
+            return Description(name, {})
+        case CompactionPart(trigger=trigger, action=action):
+            names = {"throughline.compaction.trigger": trigger, "throughline.compaction.action": action}
+            return Description("compaction", names)
+        case ModelCallPart():
+            return _describe_call(part, trace)
+        case EmbeddingPart(model=model):
+            return Description(*_named_call("embeddings", model, trace), SpanKind.CLIENT)
+        case ToolCallPart(call=call):
+            return _describe_tool(call, trace)
+        case StatementPart(sql=sql):
+            summary = summarize_statement(sql)
+            statement: Attributes = {
+                "db.system.name": "postgresql",
+                "db.operation.name": summary.operation,
+                "db.query.summary": summary.name,
+            }
+            return Description(summary.name, statement, SpanKind.CLIENT)
+
+
+def read_result(result: PartResult, *, with_texts: bool) -> Result:
+    """Return the attributes of a result."""
+    match result:
+        case AnswerComplete():
+            return Result(_of_answer(result, with_texts=with_texts))
+        case CompactionResult():
+            failure = "compaction_failed" if result.outcome is CompactionOutcome.FAILED else ""
+            return Result(_of_compaction(result), failure)
+        case ToolOutcome(text=text, is_error=is_error):
+            texts = {"gen_ai.tool.call.result": cut(text)} if with_texts else {}
+            return Result(texts, "tool_error" if is_error else "")
+        case TurnEnd():
+            return _of_turn(result, with_texts=with_texts)
+
+
+def error_type(error: BaseException) -> str:
+    """Return the error's code, PostgreSQL's state or the name of its class; never its text, which may be a user's."""
+    if isinstance(error, ThroughlineError):
+        return error.code
+    state = getattr(error, "sqlstate", None)
+    return state if isinstance(state, str) else type(error).__name__
+
+
+def _describe_call(part: ModelCallPart, trace: TraceContext) -> Description:
+    name, call = _named_call("chat", part.model, trace)
+    attributes: dict[str, Value] = {
+        **call,
+        "gen_ai.request.max_tokens": part.request.max_output_tokens,
+        "gen_ai.request.stream": True,
+        "throughline.call.purpose": part.purpose.value,
+    }
+    for parameter in ("temperature", "top_p", "seed"):
+        value = getattr(part.request.parameters, parameter)
+        if value is not None:
+            attributes[f"gen_ai.request.{parameter}"] = value
+    attributes |= _server(part.address)
+    if trace.with_texts:
+        prompt = part.request.prompt
+        attributes["gen_ai.input.messages"] = input_messages(prompt.messages)
+        attributes["gen_ai.system_instructions"] = system_instructions(prompt.system)
+    return Description(name, attributes, SpanKind.CLIENT)
+
+
+def _named_call(operation: str, full_name: str, trace: TraceContext) -> tuple[str, Attributes]:
+    """Return the name of a model call's span, and the attributes that all such calls have."""
+    provider, has_provider, rest = full_name.partition(":")
+    model = rest if has_provider else full_name
+    return f"{operation} {model}", {
+        "gen_ai.operation.name": operation,
+        "gen_ai.conversation.id": trace.conversation_id,
+        "gen_ai.provider.name": PROVIDERS.get(provider, provider),
+        "gen_ai.request.model": model,
+    }
+
+
+def _server(address: str) -> Attributes:
+    parts = urlsplit(address)
+    if not parts.hostname:
+        return {}
+    return {"server.address": parts.hostname} | ({"server.port": parts.port} if parts.port else {})
+
+
+def _describe_tool(call: ToolCall, trace: TraceContext) -> Description:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.conversation.id": trace.conversation_id,
+        "gen_ai.tool.name": call.name,
+        "gen_ai.tool.call.id": call.id,
+        "gen_ai.tool.type": "function",
+    }
+    if trace.with_texts:
+        attributes["gen_ai.tool.call.arguments"] = cut(call.arguments)
+    return Description(f"execute_tool {call.name}", attributes)
+
+
+def _of_answer(answer: AnswerComplete, *, with_texts: bool) -> Attributes:
+    attributes: dict[str, Value] = {
+        **_of_usage(answer.usage),
+        "gen_ai.response.finish_reasons": (answer.finish_reason,),
+    }
+    if answer.model:
+        attributes["gen_ai.response.model"] = answer.model
+    if answer.usage.cost_usd is not None:
+        attributes["throughline.cost_usd"] = float(answer.usage.cost_usd)
+    if with_texts:
+        attributes["gen_ai.output.messages"] = output_messages(answer)
+    return attributes
+
+
+def _of_usage(usage: Usage) -> Attributes:
+    """Return the reported tokens; what the provider did not report has no attribute."""
+    counts = {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _of_compaction(result: CompactionResult) -> Attributes:
+    return {
+        "throughline.compaction.outcome": result.outcome.value,
+        "throughline.compaction.tokens_before": result.tokens_before,
+        "throughline.compaction.tokens_after": result.tokens_after,
+    }
+
+
+def _of_turn(end: TurnEnd, *, with_texts: bool) -> Result:
+    attributes: dict[str, Value] = {"throughline.run.status": end.status.value, **_of_usage(end.outcome.usage)}
+    if with_texts and end.outcome.answer is not None:
+        attributes["gen_ai.output.messages"] = input_messages([end.outcome.answer])
+    failure = end.outcome.error.type if end.outcome.error is not None else RunStatus.FAILED.value
+    return Result(attributes, failure if end.status is RunStatus.FAILED else "")
