@@ -47,6 +47,7 @@ TREE = [
     "      SELECT sessions",
     "      INSERT summaries",
     "      COMMIT",
+    "      INSERT model_calls",
     "      BEGIN",
     "      SELECT runs",
     "      SELECT sessions",
@@ -122,6 +123,7 @@ async def test_the_root_says_which_turn_it_was_and_what_it_used(database: Databa
         "throughline.run.status": "succeeded",
         "gen_ai.usage.input_tokens": 1_900,
         "gen_ai.usage.output_tokens": 12,
+        "gen_ai.usage.cache_read.input_tokens": 600,
     }
     assert (root.kind, root.status.status_code) == (SpanKind.INTERNAL, StatusCode.UNSET)
 

@@ -109,27 +109,27 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         jobs = SideJobs(database.jobs, registry, metrics, JobsConfig(process.name, settings.job_concurrency))
         worker = _make_worker(dependencies, database, jobs, _worker_config(settings, process))
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
-        try:
-            async with _checked_agents(dependencies, rereading_agents(settings, kind, watch, dependencies)):
-                yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
-        finally:
-            await models.close()
+        async with _checked_agents(models, dependencies, rereading_agents(settings, kind, watch, dependencies)):
+            yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
 
 
 @asynccontextmanager
 async def _checked_agents(
-    dependencies: TurnDependencies, rereading: AbstractAsyncContextManager[object]
+    models: ModelRegistry, dependencies: TurnDependencies, rereading: AbstractAsyncContextManager[object]
 ) -> AsyncGenerator[None]:
     """Raise if an agent cannot be used, log the windows, and load the token counters of all agents.
 
-    Afterwards agents are read again while the context is open.
+    While the context is open, changed agents are read again. At its end the models are closed, whatever has happened.
     """
-    agents = await check_agents(dependencies, dependencies.agents.all())
-    log_windows(agents)
-    for agent in agents:
-        await warm_counter(agent.counter)
-    async with rereading:
-        yield
+    try:
+        agents = await check_agents(dependencies, dependencies.agents.all())
+        log_windows(agents)
+        for agent in agents:
+            await warm_counter(agent.counter)
+        async with rereading:
+            yield
+    finally:
+        await models.close()
 
 
 def _make_worker(dependencies: TurnDependencies, database: Database, jobs: SideJobs, config: WorkerConfig) -> Worker:

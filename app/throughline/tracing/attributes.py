@@ -199,21 +199,20 @@ def _of_answer(answer: AnswerComplete, *, with_texts: bool) -> Attributes:
     }
     if answer.model:
         attributes["gen_ai.response.model"] = answer.model
-    if answer.usage.cost_usd is not None:
-        attributes["throughline.cost_usd"] = float(answer.usage.cost_usd)
     if with_texts:
         attributes["gen_ai.output.messages"] = output_messages(answer)
     return attributes
 
 
 def _of_usage(usage: Usage) -> Attributes:
-    """Return the reported tokens; what the provider did not report has no attribute."""
+    """Return the reported tokens and the cost; what is not known has no attribute."""
     counts = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
         "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        "throughline.cost_usd": None if usage.cost_usd is None else float(usage.cost_usd),
     }
     return {name: count for name, count in counts.items() if count is not None}
 
