@@ -14,6 +14,7 @@ from throughline.domain.message import text_of
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Usage
+from throughline.ports.models import FormatSupport
 
 WINDOW_TOKENS = 16_384
 TOKENS_PER_WORD = 2
@@ -66,6 +67,7 @@ class LossySummariser:
     context_limit: int = WINDOW_TOKENS
     has_known_tokenizer: bool = True
     is_priced: bool = False
+    format_support: FormatSupport = FormatSupport.INSTRUCTION
 
     @property
     def window(self) -> ModelWindow:

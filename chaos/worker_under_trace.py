@@ -25,7 +25,7 @@ from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.llm.registry import ModelRegistry
-from throughline.ports.models import ChatModel
+from throughline.ports.models import ChatModel, FormatSupport
 from throughline.tools.toolbox import ToolBox
 
 FOLDER = "CHAOS_FOLDER"
@@ -118,6 +118,10 @@ class _TracedModel:
     @property
     def window(self) -> ModelWindow:
         return self._model.window
+
+    @property
+    def format_support(self) -> FormatSupport:
+        return self._model.format_support
 
     async def ask_window(self) -> None:
         await self._model.ask_window()

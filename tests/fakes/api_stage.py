@@ -33,10 +33,13 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.model_window import ModelWindow, WindowOrigin
+from throughline.domain.overrides import NO_OVERRIDES, Overrides
 from throughline.domain.principal import Scope
+from throughline.llm.registry import ModelRegistry
 from throughline.recall.history_search import HistorySearch
 from throughline.recall.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
+from throughline.turn.apply_overrides import check_overrides
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
@@ -180,6 +183,19 @@ class FakeSummaries:
         return SummaryCost(wish.first or 1, 40, 40, 2, 9_000, 500, 3.0)
 
 
+@dataclass(frozen=True, slots=True)
+class SentOverrides:
+    """The check of overrides against real agents and models."""
+
+    database: Database
+    agents: AgentRegistry
+
+    async def check(self, owner_id: UserId, session_id: SessionId, overrides: Overrides) -> None:
+        if overrides != NO_OVERRIDES:
+            session = await self.database.sessions.get(owner_id, session_id)
+            await check_overrides(self.agents, ModelRegistry(), session.agent, overrides)
+
+
 def set_stage(
     database: Database,
     config: ApiConfig = LOCAL,
@@ -203,9 +219,10 @@ def set_stage(
         database=database,
         memories=memories or MemoryService(database.memories),
         history=HistorySearch(database.history),
-        agents=_shipped_agents(),
+        agents=(agents := _agents_among(dependencies)),
         submit=turns.submit,
         report_context=pins.tell,
+        check_overrides=SentOverrides(database, agents).check,
         summarize_now=summaries.summarize,
         estimate_summary=summaries.estimate,
         preview_context=pins.preview,
@@ -224,6 +241,11 @@ def set_stage(
 async def _agent_window(agent: AgentDefinition) -> ModelWindow:
     written = agent.context.window
     return WINDOW if written is None else ModelWindow(written, WindowOrigin.AGENT_FILE)
+
+
+def _agents_among(dependencies: Mapping[str, object] | None) -> AgentRegistry:
+    given = (dependencies or {}).get("agents")
+    return given if isinstance(given, AgentRegistry) else _shipped_agents()
 
 
 @cache

@@ -10,7 +10,7 @@ from throughline.domain.message import ToolCall
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
-from throughline.ports.models import ChatModel
+from throughline.ports.models import ChatModel, FormatSupport
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class ScriptedModel:
         self.times_asked = 0
         self.requests: list[ModelRequest] = []
         self._steps = list(steps)
+        self.format_support = FormatSupport.SCHEMA
         self.by_request: Callable[[ModelRequest], Step] | None = None
 
     def script(self, *steps: Step) -> None:

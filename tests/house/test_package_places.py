@@ -41,6 +41,7 @@ PLACES = {
     "slack_bolt": {"slack"},
     "slack_sdk": {"slack"},
     "aiohttp": {"slack"},
+    "jsonschema": {"execution"},
     "yaml": {"agents", "llm"},
     "genai_prices": {"llm"},
     "opentelemetry": {"tracing"},

@@ -149,3 +149,25 @@ def test_calls_answered_in_any_order_and_images_are_taken(provider_double: Provi
     response = ask(provider_double, *messages, tools=[tool({"type": "object", "properties": {}})])
 
     assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("response_format", "said"),
+    [
+        ("json", "Invalid type for 'response_format': expected an object"),
+        ({"type": "yaml"}, "Invalid value: 'yaml'. Supported values are: 'json_object', 'json_schema', 'text'."),
+        ({"type": "json_schema"}, "Missing required parameter: 'response_format.json_schema'."),
+        ({"type": "json_schema", "json_schema": {"schema": {}}}, "'response_format.json_schema.name'"),
+        ({"type": "json_schema", "json_schema": {"name": "a"}}, "'response_format.json_schema.schema'"),
+        ({"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}, "does not match pattern"),
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": []}}, "expected an object"),
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "x": 1}}, "Unknown parameter"),
+    ],
+)
+def test_a_wrong_response_format_is_refused(
+    provider_double: ProviderDouble, response_format: object, said: str
+) -> None:
+    response = ask(provider_double, HELLO, response_format=response_format)
+
+    assert response.status_code == 400
+    assert said in error_of(response)["message"]

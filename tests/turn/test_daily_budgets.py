@@ -8,7 +8,7 @@ import pytest
 
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import AGENT, Stage, open_stage
-from throughline.agents.definition import AgentDefinition, DailyBudget, FallbackModel
+from throughline.agents.definition import AgentDefinition, DailyBudget, OtherModel
 from throughline.agents.registry import AgentDefaults
 from throughline.db.database import Database
 from throughline.domain.errors import AgentInvalid, DailyBudgetSpent
@@ -110,7 +110,8 @@ class TwoModels:
     "agent",
     [
         replace(AGENT, model="local"),
-        replace(AGENT, fallback_models=(FallbackModel("local"),)),
+        replace(AGENT, fallback_models=(OtherModel("local"),)),
+        replace(AGENT, override_models=(OtherModel("local"),)),
         replace(AGENT, context=replace(AGENT.context, summary=replace(AGENT.context.summary, model="local"))),
     ],
 )

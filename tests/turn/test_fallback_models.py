@@ -6,7 +6,7 @@ import pytest
 
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import AGENT, Stage, open_stage
-from throughline.agents.definition import AgentDefinition, FallbackModel
+from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.db.database import Database
 from throughline.domain.errors import (
     ModelAuthenticationFailed,
@@ -26,7 +26,7 @@ DOWN = Fail(ModelUnavailable("down"))
 AGAIN = [DOWN] * TRIES_BEFORE_FALLBACK
 WITH_TWO = replace(
     AGENT,
-    fallback_models=(FallbackModel("second", parameters=ModelParameters(temperature=0.5)), FallbackModel("third")),
+    fallback_models=(OtherModel("second", parameters=ModelParameters(temperature=0.5)), OtherModel("third")),
 )
 
 

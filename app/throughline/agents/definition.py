@@ -7,6 +7,7 @@ from typing import Annotated
 
 from throughline.context.policy import ContextPolicy, Range
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
+from throughline.domain.overrides import OverrideField, ResponseFormat
 
 
 class RecallReach(StrEnum):
@@ -17,10 +18,11 @@ class RecallReach(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FallbackModel:
-    """A model that takes an agent's calls while the models before it are unavailable.
+class OtherModel:
+    """A model that may answer instead of the agent's: a fallback model, or one that a request may name.
 
     `window` is this model's window in tokens as the agent file sets it; None: the window that the service finds out.
+    `token_counter` counts for it, '' for the agent's counter.
     """
 
     model: str
@@ -28,6 +30,7 @@ class FallbackModel:
     api_key_env: str | None = None
     window: int | None = None
     parameters: ModelParameters = NO_PARAMETERS
+    token_counter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class AgentDefinition:
     - `context`: the policy, with the precedence (agent, setting, default) already applied.
     - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
       default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
+    - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
+    - `instructions`, `response_format`: those of a turn's request. An agent file has neither.
     - `recall`: limited to the session unless an agent is given more, because messages elsewhere may have been said to
       other people.
     """
@@ -66,9 +71,31 @@ class AgentDefinition:
     description: str = ""
     recall: RecallReach = RecallReach.SESSION
     parameters: ModelParameters = NO_PARAMETERS
-    fallback_models: tuple[FallbackModel, ...] = ()
+    fallback_models: tuple[OtherModel, ...] = ()
     daily_budget: DailyBudget = DailyBudget()
     is_fallback: bool = False
+    overrides: frozenset[OverrideField] = frozenset()
+    override_models: tuple[OtherModel, ...] = ()
+    instructions: str = ""
+    response_format: ResponseFormat | None = None
+
+    def with_model(self, other: OtherModel) -> "AgentDefinition":
+        """Return the agent with another model, and that model's window and parameters."""
+        counter = other.token_counter or self.context.token_counter
+        return replace(
+            self,
+            model=other.model,
+            base_url=other.base_url,
+            api_key_env=other.api_key_env,
+            parameters=other.parameters,
+            context=replace(self.context, window=other.window, token_counter=counter),
+        )
+
+    def variants(self) -> Iterator["AgentDefinition"]:
+        """Yield the agent with its own model, then with each model that a request may name."""
+        yield self
+        for other in self.override_models:
+            yield self.with_model(other)
 
     def fallbacks(self) -> Iterator["AgentDefinition"]:
         """Yield one copy of the agent for each fallback model, in order.
@@ -76,13 +103,5 @@ class AgentDefinition:
         A copy uses that model, is marked by `is_fallback`, and keeps only the later fallback models.
         """
         for number, fallback in enumerate(self.fallback_models, start=1):
-            yield replace(
-                self,
-                model=fallback.model,
-                base_url=fallback.base_url,
-                api_key_env=fallback.api_key_env,
-                parameters=fallback.parameters,
-                context=replace(self.context, window=fallback.window),
-                fallback_models=self.fallback_models[number:],
-                is_fallback=True,
-            )
+            later = self.fallback_models[number:]
+            yield replace(self.with_model(fallback), fallback_models=later, is_fallback=True)

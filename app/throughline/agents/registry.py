@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from throughline.agents.definition import AgentDefinition, DailyBudget, FallbackModel
+from throughline.agents.definition import AgentDefinition, DailyBudget, OtherModel
 from throughline.agents.read_file import read_agent_file
 from throughline.agents.section import Section
-from throughline.agents.yaml_schema import AgentFile, ContextSection, FallbackSection
+from throughline.agents.yaml_schema import AgentFile, ContextSection, OtherModelSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
@@ -133,14 +133,23 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         description=file.description,
         recall=file.recall,
         parameters=file.parameters.read(),
-        fallback_models=tuple(map(_fallback, file.fallback_models)),
+        fallback_models=tuple(_other_model(section) for section in file.fallback_models),
+        overrides=frozenset(file.overrides),
+        override_models=tuple(
+            _other_model(section, _counter(file, section.model, defaults)) for section in file.override_models
+        ),
         daily_budget=DailyBudget(file.daily_budget.usd, file.daily_budget.tokens),
     )
 
 
-def _fallback(section: FallbackSection) -> FallbackModel:
-    return FallbackModel(
-        section.model, section.base_url, section.api_key_env, section.window, section.parameters.read()
+def _other_model(section: OtherModelSection, token_counter: str = "") -> OtherModel:
+    return OtherModel(
+        section.model,
+        section.base_url,
+        section.api_key_env,
+        section.window,
+        section.parameters.read(),
+        token_counter,
     )
 
 
@@ -157,7 +166,7 @@ def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPoli
         prune=_filled(PrunePolicy, section.prune),
         summary=_summary_policy(file, defaults),
         importance=_filled(ImportanceWeights, section.importance),
-        token_counter=_counter(file, defaults),
+        token_counter=_counter(file, file.model or "", defaults),
         **_recent(section),
     )
 
@@ -173,10 +182,10 @@ def _recent(section: ContextSection) -> dict[str, int]:
     return {"keep_recent": default, "min_recent_messages": section.keep_recent or least}
 
 
-def _counter(file: AgentFile, defaults: AgentDefaults) -> str:
-    """Return the name of the agent's token counter. `tiktoken` stands for the vocabulary of the agent's model."""
+def _counter(file: AgentFile, model: str, defaults: AgentDefaults) -> str:
+    """Return the name of the agent's token counter for a model. `tiktoken` stands for the model's vocabulary."""
     written = file.context.token_counter
-    return defaults.counter_of(file.model or "") if written == DEFAULT_COUNTER else written
+    return defaults.counter_of(model) if written == DEFAULT_COUNTER else written
 
 
 def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:

@@ -33,6 +33,7 @@ from throughline.context.policy import (
     SummaryPolicy,
     SummaryShape,
 )
+from throughline.domain.overrides import OverrideField
 from throughline.domain.text import clean_text
 
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
@@ -66,6 +67,13 @@ def _check_distinct(names: list[str]) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"names {', '.join(repeated)} more than once: name each tool once")
+    return names
+
+
+def _check_distinct_fields(names: list[OverrideField]) -> list[OverrideField]:
+    repeated = [name for name in OverrideField if names.count(name) > 1]
+    if repeated:
+        raise ValueError(f"names {', '.join(repeated)} more than once: name each field once")
     return names
 
 
@@ -221,8 +229,8 @@ class ContextSection(Section):
         return value
 
 
-class FallbackSection(Section):
-    """An item of `fallback_models`. In the file it is this mapping, or only the model's name."""
+class OtherModelSection(Section):
+    """One of `fallback_models` or `override_models`: a model's name, or this mapping."""
 
     model: Line
     base_url: Address | None = None
@@ -258,9 +266,27 @@ class AgentFile(Section):
     recall: RecallReach = policy_field(AgentDefinition, "recall")
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
     parameters: ParametersSection = ParametersSection()
-    fallback_models: list[FallbackSection] = Field(default_factory=list, max_length=5)
+    fallback_models: list[OtherModelSection] = Field(default_factory=list, max_length=5)
+    overrides: Annotated[
+        list[Annotated[OverrideField, Field(strict=False)]], AfterValidator(_check_distinct_fields)
+    ] = Field(default_factory=list)
+    override_models: list[OtherModelSection] = Field(default_factory=list, max_length=20, validate_default=True)
     daily_budget: BudgetSection = BudgetSection()
     context: ContextSection = ContextSection()
+
+    @field_validator("override_models")
+    @classmethod
+    def _check_models_can_be_named(
+        cls, value: list[OtherModelSection], info: ValidationInfo
+    ) -> list[OtherModelSection]:
+        allowed, names = info.data.get("overrides"), [section.model for section in value]
+        if allowed is not None and (OverrideField.MODEL in allowed) is not bool(value):
+            raise ValueError(
+                "needs `model` in `overrides`" if value else "must name the models, because `overrides` has model"
+            )
+        if len(set(names)) < len(names):
+            raise ValueError("names a model more than once: name each model once")
+        return value
 
     @field_validator("api_key_env")
     @classmethod

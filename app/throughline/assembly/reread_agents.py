@@ -99,8 +99,9 @@ class AgentRereading:
         dependencies = self.dependencies
         check_names(changed, self.defaults, dependencies.models, dependencies.tools)
         for agent in changed:
-            with suppress(SettingInvalid):
-                dependencies.make_counter(agent.context.token_counter)
+            for variant in agent.variants():
+                with suppress(SettingInvalid):
+                    dependencies.make_counter(variant.context.token_counter)
             with suppress(SettingInvalid):
                 dependencies.hooks.get(agent.context.pre_compact or "")
 

@@ -37,6 +37,8 @@ def draw_agent(agent: AgentOut) -> Text:
         "max_tool_rounds": agent.max_tool_rounds,
         "parameters": agent.parameters,
         "daily_budget": agent.daily_budget,
+        "overrides": list(agent.overrides),
+        "override_models": list(agent.override_models),
         "context": agent.context,
     }
     return Text("\n".join(_lines(shown, "")))

@@ -23,8 +23,8 @@ class NotAnswered(PermanentError):
 class Ended:
     """An ended run and its answer.
 
-    `message` is None if the run failed, or was cancelled before the model wrote anything. `run.status` says which,
-    `run.error` why.
+    `message` is None if the run failed, or was cancelled before the model wrote anything. A failed run has one only if
+    its answer does not fit the response format. `run.status` says which, `run.error` why.
     """
 
     run: Run

@@ -4,12 +4,19 @@ A value of the wrong kind raises InvalidInput with the argument's name.
 """
 
 import json
+from collections.abc import Mapping
 from uuid import UUID
+
+from pydantic import ValidationError
 
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.json_types import JsonObject
+from throughline.domain.overrides import Overrides
 from throughline.domain.submission import OnBusy
+from throughline.domain.text import clean_text
+from throughline.execution.json_schema import SchemaInvalid, check_schema
+from throughline.wire.overrides import OverridesIn
 
 MOST_SHOWN = 80
 LARGEST_NUMBER = 2**31 - 2
@@ -71,6 +78,35 @@ def read_on_busy(given: OnBusy | str) -> OnBusy:
     except ValueError:
         allowed = ", ".join(repr(one.value) for one in OnBusy)
         raise InvalidInput(f"on_busy is {_shown(given)}; it must be one of {allowed}.", field="on_busy") from None
+
+
+def read_overrides(given: Mapping[str, object] | None) -> Overrides:
+    """Return the overrides in `given`, which has the form that REST takes.
+
+    Whether the agent allows them is checked by the worker, which knows the agents.
+    """
+    _check_text(given)
+    try:
+        overrides = OverridesIn.model_validate(given or {}).read()
+        if overrides.response_format is not None:
+            check_schema(overrides.response_format.schema)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(("overrides", *(str(step) for step in first["loc"])))
+        raise InvalidInput(f"{field}: {first['msg'].removeprefix('Value error, ')}.", field=field) from None
+    except SchemaInvalid as error:
+        raise InvalidInput(f"The JSON schema {error}.", field="overrides.response_format") from error
+    return overrides
+
+
+def _check_text(given: Mapping[str, object] | None) -> None:
+    """Raise InvalidInput if the database cannot store one of the texts in `given`."""
+    try:
+        written = json.dumps(given, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return  # the shape refuses it
+    if clean_text(written) != written or "\\u0000" in written:
+        raise InvalidInput("overrides has NUL or a lone surrogate in a text. Remove it.", field="overrides")
 
 
 def _uuid(given: UUID | str, *, field: str) -> UUID:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from throughline.client.answer import Ended
@@ -11,6 +11,7 @@ from throughline.client.arguments import (
     read_number,
     read_on_busy,
     read_optional_text,
+    read_overrides,
     read_run_id,
     read_session_id,
     read_text,
@@ -116,14 +117,16 @@ class Client:
         *,
         idempotency_key: str = "",
         on_busy: OnBusy | str = OnBusy.ENQUEUE,
+        overrides: Mapping[str, object] | None = None,
     ) -> Run:
         """Store a message as a run and return at once. A worker answers it, whatever happens to this process.
 
         The same `idempotency_key` returns the same run for 30 days and executes nothing twice. This includes a run that
-        failed or was cancelled: to ask again, use another key. `on_busy` may be given as text.
+        failed or was cancelled: to ask again, use another key. `on_busy` may be given as text. `overrides` change the
+        agent for this turn, in the form that REST takes. If the agent does not allow them, the run fails.
 
-        Raises NotFound, InvalidInput (an empty text, an archived session, an unknown `on_busy`), SessionBusy,
-        QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
+        Raises NotFound, InvalidInput (an empty text, an archived session, an unknown `on_busy`, wrong overrides),
+        SessionBusy, QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
         if is_blank(read_text(text, field="text")):
             raise InvalidInput("The message is blank. Write a message.", field="text")
@@ -131,11 +134,13 @@ class Client:
         submission = Submission(
             owner_id=self._owner_id,
             session_id=session_id,
-            input=RunInput(clean_text(text)),
+            input=RunInput(clean_text(text), overrides=read_overrides(overrides)),
             source=Source.WORKER,
             author=self._user,
             idempotency_key=read_optional_text(idempotency_key, field="idempotency_key"),
-            fingerprint=_fingerprint("submit", str(session_id), text),
+            fingerprint=_fingerprint(
+                "submit", str(session_id), text, *([json.dumps(overrides, sort_keys=True)] if overrides else ())
+            ),
             on_busy=read_on_busy(on_busy),
         )
         return (await self._database.runs.submit(submission, None)).run

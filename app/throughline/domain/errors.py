@@ -9,7 +9,7 @@ ThroughlineError
 │   ├── RunAbandoned · TurnTimeout
 │   └── ModelRejected
 │       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused · AnswerTooLong
-│       └── ContextOverflow
+│       └── AnswerNotInFormat · ContextOverflow
 └── TemporaryError
     ├── DatabaseUnavailable (DatabaseBusy · DatabaseFull)
     ├── NoWorkerAvailable · TurnLimitReached · SummaryLimitReached · DailyBudgetSpent
@@ -241,6 +241,12 @@ class AnswerTooLong(ModelRejected):
     """The model's answer exceeded the allowed size."""
 
     code = "answer_too_long"
+
+
+class AnswerNotInFormat(ModelRejected):
+    """The answer does not fit the response format, even after the model was asked again. Stored with the run."""
+
+    code = "answer_not_in_format"
 
 
 class ContextOverflow(ModelRejected):

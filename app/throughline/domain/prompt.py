@@ -7,6 +7,7 @@ from typing import TypeAlias
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, Role, ToolCall
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
+from throughline.domain.overrides import ResponseFormat
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -105,6 +106,8 @@ MAX_ANSWER_BYTES = 2_000_000
 class ModelRequest:
     """The request for one model call. `max_output_tokens` is the reserve; with empty `tools` none are sent.
 
+    `response_format` is sent to providers that take a JSON schema.
+
     `max_answer_bytes` limits the accepted answer (UTF-8; text, and names and arguments of calls), even if the provider
     ignores `max_output_tokens`. `call_model` counts the text, and a ChatModel counts the tool calls that it assembles.
 
@@ -118,3 +121,4 @@ class ModelRequest:
     may_call_tools: bool = True
     max_answer_bytes: int = MAX_ANSWER_BYTES
     parameters: ModelParameters = NO_PARAMETERS
+    response_format: ResponseFormat | None = None

@@ -10,6 +10,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.lease import RowLease
 from throughline.domain.message import Content, NewMessage, Role, Source, text_of
 from throughline.domain.model_call import ModelCall
+from throughline.domain.overrides import NO_OVERRIDES, Overrides
 from throughline.domain.prompt import Usage
 from throughline.domain.text import clean_content
 
@@ -31,10 +32,11 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """The user's message of a run."""
+    """The user's message of a run, and what its request overrides of the agent."""
 
     content: Content
     metadata: JsonObject = field(default_factory=dict)
+    overrides: Overrides = NO_OVERRIDES
 
 
 @dataclass(frozen=True, slots=True)

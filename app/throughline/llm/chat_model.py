@@ -36,8 +36,10 @@ from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.known_window import KnownWindow
 from throughline.llm.openai_limits import within_openai_limits
 from throughline.llm.package_errors import raised_as
+from throughline.llm.response_format import wire_format
 from throughline.llm.translate_messages import to_langchain, to_tools
 from throughline.llm.usage_check import checked_usage
+from throughline.ports.models import FormatSupport
 
 CHARACTERS_PER_TOKEN = 4
 """Characters assumed per token; the low estimate is used only to judge whether a refused prompt was nearly full."""
@@ -71,6 +73,7 @@ class ModelTraits:
     - `may_share_messages`: the class is known not to change the messages it is given.
     - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
     - `base_url`: the configured address of the calls, with credentials if any; None for the provider's own.
+    - `takes_response_format`: the member `response_format` of OpenAI's wire format is sent.
     - `address`: that of the calls as operators are shown it; '' for the provider's own.
     - `parameters`: those that an agent may set, each with its name in the LangChain class.
     - `max_chunks`: the most chunks of an answer, empty ones included.
@@ -86,6 +89,7 @@ class ModelTraits:
     takes_cache_markers: bool = False
     may_share_messages: bool = False
     has_openai_limits: bool = False
+    takes_response_format: bool = False
     base_url: str | None = None
     address: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -147,6 +151,11 @@ class LangChainChatModel:
         """Whether the cost of the model's calls is known."""
         return self._traits.cost(Usage(input_tokens=1, output_tokens=1)) is not None
 
+    @property
+    def format_support(self) -> FormatSupport:
+        """How the model is told of a response format."""
+        return FormatSupport.SCHEMA if self._traits.takes_response_format else FormatSupport.INSTRUCTION
+
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""
         for name, _ in parameters.given():
@@ -191,7 +200,10 @@ class LangChainChatModel:
             raise ModelUnavailable(f"{self.name}: the provider sent an answer that cannot be read; try again{hint}")
 
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
-        options = {self._traits.output_parameter: request.max_output_tokens, **self._options(request.parameters)}
+        parameters = request.parameters
+        if request.response_format is not None and self._traits.takes_response_format:
+            parameters = replace(parameters, body={**parameters.body, **wire_format(request.response_format)})
+        options = {self._traits.output_parameter: request.max_output_tokens, **self._options(parameters)}
         try:
             messages = to_langchain(self._sendable(request.prompt), may_share=self._traits.may_share_messages)
             if self._traits.takes_cache_markers:
@@ -262,7 +274,8 @@ def _texts_of(request: ModelRequest) -> tuple[str, ...]:
     images = (block.url for block in blocks if isinstance(block, ImageBlock))
     arguments = (call.arguments for message in messages for call in message.tool_calls)
     tools = (text for tool in request.tools for text in (tool.description, json.dumps(dict(tool.parameters))))
-    return (request.prompt.system, *said, *images, *arguments, *tools)
+    schema = () if request.response_format is None else (json.dumps(dict(request.response_format.schema)),)
+    return (request.prompt.system, *said, *images, *arguments, *tools, *schema)
 
 
 def _as_chunk(message: AIMessage) -> AIMessageChunk:

@@ -24,6 +24,7 @@ from throughline.llm.context_windows import OFFLINE_WINDOW
 from throughline.llm.counters import TiktokenCounter, warm_counter
 from throughline.llm.offline_answers import Reply, reply_to
 from throughline.llm.offline_summary import summarise
+from throughline.ports.models import FormatSupport
 
 WORDS_PER_YIELD = 16
 TOKENS_PER_WORD = 2
@@ -46,6 +47,7 @@ class OfflineModel:
     window = ModelWindow(OFFLINE_WINDOW, WindowOrigin.TABLE)
     has_known_tokenizer = True
     is_priced = True
+    format_support = FormatSupport.NONE
 
     def __init__(self) -> None:
         self._is_warm = False

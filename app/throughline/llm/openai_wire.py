@@ -16,6 +16,7 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from throughline.domain.identity_cache import IdentityCache
+from throughline.llm.response_format import moved_to_text
 from throughline.llm.translate_messages import argument_texts
 from throughline.llm.usage_check import token_counts
 
@@ -84,7 +85,7 @@ class TolerantChatOpenAI(ChatOpenAI):
         new = [message for message in messages if _written.find(message) is None]
         payload: dict[str, Any] = super()._get_request_payload(new, stop=stop, **kwargs)
         if "messages" not in payload:  # a model of OpenAI's newer wire format, which encodes messages differently
-            return super()._get_request_payload(messages, stop=stop, **kwargs)
+            return moved_to_text(super()._get_request_payload(messages, stop=stop, **kwargs))
         for message, written in zip(new, payload["messages"], strict=True):
             _written.keep(message, _with_arguments(written, argument_texts(message)))
         return {**payload, "messages": [_written.find(message) for message in messages]}

@@ -43,6 +43,7 @@ class Provider:
     takes_cache_markers: bool = False
     may_share_messages: bool = False
     has_openai_limits: bool = False
+    takes_response_format: bool = False
     own_host: str = ""
     address_variables: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +79,7 @@ PROVIDERS: Mapping[str, Provider] = {
             forbidden_tools="none",
             may_share_messages=True,
             has_openai_limits=True,
+            takes_response_format=True,
             own_host="api.openai.com",
             address_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
             further_variables=("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "OPENAI_PROXY"),
@@ -125,6 +127,7 @@ PROVIDERS: Mapping[str, Provider] = {
             adds_usage=False,
             forbidden_tools="none",
             has_openai_limits=True,
+            takes_response_format=True,
         ),
         Provider("langsmith", "'throughline[openai]'", "LANGSMITH_API_KEY", adds_usage=False, has_openai_limits=True),
         Provider(

@@ -123,6 +123,7 @@ class ModelRegistry:
             takes_cache_markers=parsed.provider.takes_cache_markers,
             may_share_messages=parsed.provider.may_share_messages,
             has_openai_limits=parsed.provider.has_openai_limits,
+            takes_response_format=parsed.provider.takes_response_format,
             base_url=base_url,
             address=display_address(address),
             parameters=parsed.provider.parameters,

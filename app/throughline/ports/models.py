@@ -1,11 +1,20 @@
 """Protocols for chat models and token counters, for the code that builds and sends prompts."""
 
 from collections.abc import AsyncGenerator
+from enum import StrEnum
 from typing import Protocol
 
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import ModelEvent, ModelRequest
+
+
+class FormatSupport(StrEnum):
+    """How a model is told of a response format: the JSON schema is sent, an instruction is, or it cannot be told."""
+
+    SCHEMA = "schema"
+    INSTRUCTION = "instruction"
+    NONE = "none"
 
 
 class TokenCounter(Protocol):
@@ -49,6 +58,10 @@ class ChatModel(Protocol):
     @property
     def is_priced(self) -> bool:
         """Whether the cost of the model's calls is known."""
+
+    @property
+    def format_support(self) -> FormatSupport:
+        """How the model is told of a response format."""
 
     async def ask_window(self) -> None:
         """Ask the model's server for its window if that is due.

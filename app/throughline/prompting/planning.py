@@ -31,7 +31,7 @@ def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: N
         policy=agent.definition.context,
         budget=agent.budget,
         factor=agent.factor,
-        system_prompt=agent.definition.system_prompt,
+        system_prompt=agent.system_prompt,
         tools_tokens=agent.tools_tokens,
         summary=session.conversation_summary,
         summary_tokens=session.summary_tokens,

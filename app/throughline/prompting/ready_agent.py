@@ -11,10 +11,11 @@ from throughline.context.measure import count_tool_specs
 from throughline.domain.prompt import ToolSpec
 from throughline.execution.breaker import Breakers
 from throughline.ports.metrics import Metrics
-from throughline.ports.models import ChatModel, Models, TokenCounter
+from throughline.ports.models import ChatModel, FormatSupport, Models, TokenCounter
 from throughline.ports.storage import CalibrationStore, MessageStore
 from throughline.ports.summaries import SummaryStore
 from throughline.ports.tools import Tools
+from throughline.prompting.format_instructions import format_instruction
 
 DEFAULT_COUNTER = "tiktoken:cl100k_base"
 
@@ -24,7 +25,8 @@ class ReadyAgent:
     """An agent prepared for a turn: its definition, model, tools and counter, fixed for the whole turn.
 
     Our counts are multiplied by `factor` before they are compared with the window. Within a turn the factor only grows,
-    with the provider's reports on the prompts it received.
+    with the provider's reports on the prompts it received. `correction` says why an answer of the turn was not
+    accepted.
     """
 
     definition: AgentDefinition
@@ -34,6 +36,16 @@ class ReadyAgent:
     tools_tokens: int
     budget: Budget
     factor: float
+    correction: str = ""
+
+    @property
+    def system_prompt(self) -> str:
+        """The agent's system prompt, followed by what the turn's request adds to it."""
+        definition, wanted = self.definition, self.definition.response_format
+        parts = [definition.system_prompt, definition.instructions]
+        if wanted is not None and (self.correction or self.model.format_support is FormatSupport.INSTRUCTION):
+            parts += [format_instruction(wanted), self.correction]
+        return "\n\n".join(part for part in parts if part)
 
     @property
     def calibration_key(self) -> str:

@@ -8,11 +8,13 @@ Each error names the setting, or the agent and the field of its file.
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from throughline.agents.definition import AgentDefinition, FallbackModel
+from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults
 from throughline.context.budget import check_fits, make_budget
 from throughline.context.measure import count_system
 from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
+from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.overrides import OverrideField
 from throughline.ports.models import ChatModel, Models
 from throughline.ports.tools import Tools
 from throughline.prompting.agent_windows import ask_windows, configured_window
@@ -35,11 +37,9 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             model = models.get(agent.model, agent.base_url, agent.api_key_env)
         with _locating_errors(f"agent {agent.name}", "parameters"):
             model.check_parameters(agent.parameters)
-        for fallback in agent.fallback_models:
-            with _locating_errors(f"agent {agent.name}", f"fallback_models: {fallback.model}"):
-                other = models.get(fallback.model, fallback.base_url, fallback.api_key_env)
-                other.check_parameters(fallback.parameters)
-                _check_address(agent, fallback, model, other)
+        with _locating_errors(f"agent {agent.name}", "overrides"):
+            _check_temperature(agent, model)
+        _check_other_models(agent, model, models)
         with _locating_errors(f"agent {agent.name}", "summary.model"):
             models.get(summary.model, summary.base_url, summary.api_key_env)
         with _locating_errors(f"agent {agent.name}", "daily_budget.usd"):
@@ -51,13 +51,18 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
 async def check_agents(dependencies: TurnDependencies, agents: Sequence[AgentDefinition]) -> tuple[ReadyAgent, ...]:
     """Check each agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid.
 
+    An agent is also checked with each model that a request may name.
+
     Servers of models are asked for their windows first. A server that does not answer within seconds stops nothing.
     """
-    await ask_windows(agents, dependencies.models)
+    variants = [variant for agent in agents for variant in agent.variants()]
+    await ask_windows(variants, dependencies.models)
     ready = []
-    for definition in agents:
-        with _locating_errors(f"agent {definition.name}"):
-            ready.append(await check_agent(dependencies, definition))
+    for agent in agents:
+        for number, variant in enumerate(agent.variants()):
+            which = (f"override_models: {variant.model}",) if number else ()
+            with _locating_errors(f"agent {agent.name}", *which):
+                ready.append(await check_agent(dependencies, variant))
     return tuple(ready)
 
 
@@ -86,7 +91,10 @@ def _check_prices(agent: AgentDefinition, models: Models) -> None:
     summary = agent.context.summary
     for model in (
         models.get(agent.model, agent.base_url, agent.api_key_env),
-        *(models.get(other.model, other.base_url, other.api_key_env) for other in agent.fallback_models),
+        *(
+            models.get(other.model, other.base_url, other.api_key_env)
+            for other in (*agent.fallback_models, *agent.override_models)
+        ),
         *([models.get(summary.model, summary.base_url, summary.api_key_env)] if summary.model else []),
     ):
         if not model.is_priced:
@@ -95,13 +103,31 @@ def _check_prices(agent: AgentDefinition, models: Models) -> None:
             )
 
 
-def _check_address(agent: AgentDefinition, fallback: FallbackModel, model: ChatModel, other: ChatModel) -> None:
+def _check_other_models(agent: AgentDefinition, model: ChatModel, models: Models) -> None:
+    """Check the models that may answer instead of the agent's. Raises AgentInvalid."""
+    named = (("fallback_models", agent.fallback_models), ("override_models", agent.override_models))
+    for field, others in named:
+        for named_model in others:
+            with _locating_errors(f"agent {agent.name}", f"{field}: {named_model.model}"):
+                other = models.get(named_model.model, named_model.base_url, named_model.api_key_env)
+                other.check_parameters(named_model.parameters)
+                _check_temperature(agent, other)
+                _check_address(agent, named_model, model, other)
+
+
+def _check_temperature(agent: AgentDefinition, model: ChatModel) -> None:
+    """Raise SettingInvalid if a request may set a temperature that the model's provider does not take."""
+    if OverrideField.TEMPERATURE in agent.overrides:
+        model.check_parameters(ModelParameters(temperature=0.0))
+
+
+def _check_address(agent: AgentDefinition, named: OtherModel, model: ChatModel, other: ChatModel) -> None:
     """Raise SettingInvalid if a model at an operator's own server would be replaced at its provider's address.
 
     The texts that the operator keeps on that server would leave it unnoticed.
     """
     is_same_provider = model.name.partition(":")[0] == other.name.partition(":")[0]
-    if agent.base_url and not fallback.base_url and is_same_provider:
+    if agent.base_url and not named.base_url and is_same_provider:
         raise SettingInvalid(
             "has no base_url, so that texts would leave the agent's own server for the provider's address: write the "
             "base_url of one or the other"

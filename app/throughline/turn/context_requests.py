@@ -1,4 +1,4 @@
-"""Requests about a session's context outside its turns: report, preview, summary on demand, pins.
+"""Requests about a session's context outside its turns: report, preview, summary on demand, pins, overrides.
 
 Every interface (REST, CLI, Slack) uses it. Each request finds the session by its owner, so that nobody reaches another
 user's session.
@@ -14,6 +14,7 @@ from throughline.context.preview import Preview
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of
+from throughline.domain.overrides import NO_OVERRIDES, Overrides
 from throughline.domain.session import Session
 from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
@@ -21,6 +22,7 @@ from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
 from throughline.summary.reread import SummaryCost, SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
+from throughline.turn.apply_overrides import check_overrides
 from throughline.turn.daily_budget import check_daily_budget
 from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.state import TurnDependencies
@@ -93,6 +95,13 @@ class ContextRequests:
     async def unpin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
         """Remove the pin of the message and of its group; return the group."""
         return await unpin_message(self.pins, await self.sessions.get(owner_id, session_id), message_id)
+
+    async def check_overrides(self, owner_id: UserId, session_id: SessionId, overrides: Overrides) -> None:
+        """Raise InvalidInput if the session's agent does not allow the overrides. Raises NotFound."""
+        if overrides == NO_OVERRIDES:
+            return
+        session = await self.sessions.get(owner_id, session_id)
+        await check_overrides(self.dependencies.agents, self.dependencies.models, session.agent, overrides)
 
     async def count(self, agent: str, message: NewMessage) -> NewMessage:
         """Return the message with its token count, made by the token counter of the named agent."""

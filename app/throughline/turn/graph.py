@@ -40,7 +40,7 @@ def build_graph() -> TurnGraph:
     graph.add_edge("process_message", "retrieve_context")
     graph.add_edge("retrieve_context", "save_user_message")
     graph.add_conditional_edges("save_user_message", after_saving, ["tool_node", "llm_node"])
-    graph.add_conditional_edges("llm_node", after_answering, ["tool_node", END])
+    graph.add_conditional_edges("llm_node", after_answering, ["tool_node", "llm_node", END])
     graph.add_edge("tool_node", "llm_node")
     return graph.compile()
 
@@ -62,8 +62,13 @@ async def after_saving(state: TurnState) -> str:
 
 
 async def after_answering(state: TurnState) -> str:
-    """Return END after an answer, `tool_node` after a step with tool calls."""
-    return END if state.answer is not None else "tool_node"
+    """Return END after an answer, and `tool_node` after a step with tool calls.
+
+    After an answer that was not accepted, return `llm_node`, which asks again.
+    """
+    if state.answer is not None:
+        return END
+    return "tool_node" if has_open_calls(present(state.conversation)) else "llm_node"
 
 
 def step_limit(max_tool_rounds: int) -> int:

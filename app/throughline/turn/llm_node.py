@@ -19,12 +19,14 @@ from throughline.domain.prompt import AnswerComplete, ModelRequest
 from throughline.domain.text import clean_text, is_blank
 from throughline.ports.metrics import count_cost
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
+from throughline.prompting.format_instructions import correction_of
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_fallback import call_first_available
-from throughline.turn.call_model import PAUSE_BEFORE_FALLBACK, TRIES_BEFORE_FALLBACK, call_model
+from throughline.turn.call_model import PAUSE_BEFORE_FALLBACK, TRIES_BEFORE_FALLBACK, call_model, reset_shown_text
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
+from throughline.turn.response_format import misfit_of
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
 
@@ -51,7 +53,8 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     turn, conversation = runtime.context, present(state.conversation)
 
     async def call(agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
-        return await _call_with_retries(turn, agent, conversation, state.quotations)
+        corrected = replace(agent, correction=state.correction)
+        return await _call_with_retries(turn, corrected, conversation, state.quotations)
 
     result = await call_first_available(turn, present(state.agent), conversation, call)
     agent, conversation, step = result.agent, result.context.conversation, result.step
@@ -61,20 +64,34 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     message = await count_new(_as_message(step, state, agent), agent.counter)
     model_call = ModelCall(agent.model.name, CallPurpose.ANSWER, step.usage)
     count_cost(turn.dependencies.metrics, model_call)
+    unstored = (*state.unstored_calls, model_call)
     found: dict[str, object] = {
         "agent": agent,
         "conversation": conversation,
         "calls": (*state.calls, model_call),
+        "unstored_calls": unstored,
         "stages": (*state.stages, *result.context.stages),
     }
     if not step.tool_calls:
-        _log_context(turn, result, (*state.stages, *result.context.stages))
-        return {**found, "answer": message}
-    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message, [model_call])
+        return {**found, **await _ended(turn, state, replace(result, step=step), message)}
+    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message, unstored)
     turn.events.emit(MessageCompleted(stored))
     for tool_call in step.tool_calls:
         turn.events.emit(ToolCalled(tool_call))
-    return {**found, "conversation": conversation.with_own(stored)}
+    return {**found, "unstored_calls": (), "conversation": conversation.with_own(stored)}
+
+
+async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message: NewMessage) -> dict[str, object]:
+    """Return the answer; or, after a first one that does not fit the response format, what the model is told of it."""
+    misfit = await misfit_of(result.agent, result.step)
+    if misfit and not state.correction:
+        log.info("answer not in format", run_id=str(turn.lease.run_id), model=result.agent.model.name)
+        reset_shown_text(turn)
+        return {"correction": correction_of(misfit, result.step.text)}
+    _log_context(turn, result, (*state.stages, *result.context.stages))
+    if misfit:
+        message = replace(message, metadata={**message.metadata, "rejected": True})
+    return {"answer": message, "misfit": misfit}
 
 
 def rounds(conversation: Conversation) -> int:
@@ -153,6 +170,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
         may_call_tools=_may_use_tools(agent, context.conversation),
         max_answer_bytes=turn.dependencies.config.max_answer_bytes,
         parameters=agent.definition.parameters,
+        response_format=agent.definition.response_format,
     )
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens

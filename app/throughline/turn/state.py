@@ -26,8 +26,9 @@ class TurnState:
 
     `definition` is the agent's, read once when the turn starts. process_message sets `agent` and `user`,
     retrieve_context sets `conversation`, llm_node sets `answer`. `stages` names every reduction of the context in this
-    turn, and `calls` holds its answered model calls. `quotations` are earlier messages that the user's message asks
-    for.
+    turn. `calls` holds its answered model calls, and `unstored_calls` those that are not stored yet. `quotations` are
+    earlier messages that the user's message asks for. `correction` is what the model is told after an answer that does
+    not fit the response format, `misfit` why the last answer does not fit either.
     """
 
     claimed: ClaimedRun
@@ -37,8 +38,11 @@ class TurnState:
     conversation: Conversation | None = None
     answer: NewMessage | None = None
     calls: tuple[ModelCall, ...] = ()
+    unstored_calls: tuple[ModelCall, ...] = ()
     stages: tuple[str, ...] = ()
     quotations: tuple[Quotation, ...] = ()
+    correction: str = ""
+    misfit: str = ""
 
 
 def present(value: T | None) -> T:

@@ -22,9 +22,11 @@ from throughline.execution.heartbeats import Heartbeat, StopReason
 from throughline.ports.tracing import Span, SpanUnderWay, TurnEnd, create_untraced_task
 from throughline.prompting.context_report import close_context
 from throughline.prompting.planning import count_new
+from throughline.turn.apply_overrides import apply_overrides
 from throughline.turn.end_turn import end_turn, failed
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.graph import TurnGraph, step_limit
+from throughline.turn.response_format import not_in_format
 from throughline.turn.state import Turn, TurnDependencies, TurnState, present
 from throughline.turn.store_step import PAUSE_SECONDS, wait_for_database
 
@@ -142,8 +144,12 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
 
 
 async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
-    """Run the graph with the agent as it is now. Raises NotFound if the agent no longer exists."""
-    definition = start.dependencies.agents.get(start.claimed.run.agent)
+    """Run the graph with the agent as it is now, and with the overrides of the run's request.
+
+    Raises NotFound if the agent no longer exists, InvalidInput if it does not allow the overrides.
+    """
+    run, dependencies = start.claimed.run, start.dependencies
+    definition = apply_overrides(dependencies.agents.get(run.agent), run.input.overrides, dependencies.models)
     values = await start.graph.ainvoke(
         TurnState(claimed=start.claimed, definition=definition),
         context=turn,
@@ -153,13 +159,15 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
     answer = present(state.answer)
     conversation = present(state.conversation)
     closing = await close_context(start.dependencies, present(state.agent), conversation, answer)
+    error = not_in_format(state.misfit) if state.misfit else None
     return Outcome(
-        status=RunStatus.SUCCEEDED,
+        status=RunStatus.SUCCEEDED if error is None else RunStatus.FAILED,
         answer=answer,
+        error=error,
         usage=total_usage(state.calls),
         context=closing.report,
         is_summary_due=closing.is_summary_due,
-        calls=state.calls[-1:],  # the answer's: those of steps are stored with them
+        calls=state.unstored_calls,
     )
 
 

@@ -27,6 +27,8 @@ class AgentOut(Shape):
     daily_budget: dict[str, JsonValue] = Field(
         default_factory=dict, description="what each user may spend in a day: `usd` and `tokens`, null without a limit"
     )
+    overrides: list[str] = Field(default_factory=list, description="what a request may change for its turn")
+    override_models: list[str] = Field(default_factory=list, description="models that a request may name")
     context: dict[str, JsonValue]
 
 

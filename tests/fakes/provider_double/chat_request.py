@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from fakes.provider_double.check_messages import check_messages
+from fakes.provider_double.check_response_format import check_response_format
 from fakes.provider_double.check_tools import check_tools
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.models import DoubleModel, find_model
@@ -35,6 +36,7 @@ class ChatRequest:
     is_stream: bool
     includes_usage: bool
     prompt_tokens: int
+    settings: Json
 
 
 def parse_body(raw: bytes) -> Json:
@@ -58,6 +60,7 @@ def check_request(body: Json) -> ChatRequest:
     model = _model(body)
     check_messages(body.get("messages"))
     check_tools(body)
+    check_response_format(body)
     max_tokens = _max_tokens(body)
     includes_usage = _check_stream(body)
     messages, tools = tuple(body["messages"]), tuple(body.get("tools") or ())
@@ -68,6 +71,7 @@ def check_request(body: Json) -> ChatRequest:
         max_tokens=max_tokens,
         is_stream=bool(body.get("stream")),
         includes_usage=includes_usage,
+        settings={name: body[name] for name in ("temperature", "response_format") if name in body},
         prompt_tokens=model.counting.in_messages(messages) + model.counting.in_tools(tools),
     )
 

@@ -164,6 +164,7 @@ class ProviderDouble:
             window_tokens=request.model.window_tokens,
             max_tokens=request.max_tokens,
             prompt=request.messages if self.config.keeps_prompts else (),
+            settings=request.settings,
             tools=request.tools if self.config.keeps_prompts else (),
             positions=positions_in(request.messages),
             overlapped=has_history and self._busy.get(conversation, 0) > 0,

@@ -48,6 +48,7 @@ class RequestRecord:
     max_tokens: int | None
     prompt: tuple[Json, ...] = ()
     tools: tuple[Json, ...] = ()
+    settings: Json = field(default_factory=dict)
     positions: tuple[int, ...] = ()
     overlapped: bool = False
     previous_bytes: int = 0

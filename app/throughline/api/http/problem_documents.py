@@ -116,6 +116,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "model_invalid_request": ProblemKind(502, "The model provider says the request is invalid"),
     "context_overflow": ProblemKind(502, "The prompt is longer than the model's window"),
     "answer_too_long": ProblemKind(502, "The model's answer was too long"),
+    "answer_not_in_format": ProblemKind(502, "The model did not answer in the response format"),
     "answer_incomplete": ProblemKind(502, "The model's answer was incomplete"),
     "database_unusable": ProblemKind(503, "The database cannot be used"),
     "database_unavailable": ProblemKind(503, "The database does not answer"),

@@ -13,6 +13,7 @@ from throughline.api.http.admitted_request import Reader
 from throughline.api.http.responses import JsonResponse
 from throughline.domain.json_types import JsonValue
 from throughline.domain.model_window import ModelWindow
+from throughline.domain.overrides import OverrideField
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import AgentList, AgentOut
 
@@ -37,6 +38,8 @@ def _agent_json(agent: AgentDefinition, window: ModelWindow) -> JsonDict:
         max_tool_rounds=agent.max_tool_rounds,
         parameters=_parameters(agent),
         daily_budget=asdict(agent.daily_budget),
+        overrides=[name.value for name in OverrideField if name in agent.overrides],
+        override_models=[other.model for other in agent.override_models],
         context=asdict(agent.context),
     ).model_dump()
 

@@ -31,7 +31,8 @@ def render_event(event: RunEvent) -> bytes:
 def turn_problem(ended: RunEnded, *, for_operator: bool) -> Response:
     """Return the problem document of a run that failed or was cancelled.
 
-    It contains the provider's own message only if `for_operator`, and only if the provider said anything.
+    It has the answer that was kept, if there is one. It contains the provider's own message only if `for_operator`, and
+    only if the provider said anything.
     """
     run = run_json(ended.run, for_operator=for_operator)
     more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": run}
@@ -39,6 +40,8 @@ def turn_problem(ended: RunEnded, *, for_operator: bool) -> Response:
         more["message"] = None if ended.answer is None else MessageOut.render(ended.answer)
         return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
     error = ended.run.error or UNKNOWN_ERROR
+    if ended.answer is not None:
+        more["message"] = MessageOut.render(ended.answer)
     if for_operator and error.provider_message:
         more["provider_message"] = error.provider_message
     return problem(error.type, error.detail, more=more, headers=_retry_after(error.type, ended.run.finished_at))

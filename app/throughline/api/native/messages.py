@@ -93,10 +93,12 @@ async def _read_submission(request: Request, session_id: str, call: Call) -> Sub
     found = session_id_of(session_id)
     body = await read_body(request, SendMessage)
     idempotency = read_idempotency(request, body)
+    overrides = body.read_overrides()
+    await call.services.check_overrides(call.owner_id, found, overrides)
     return Submission(
         owner_id=call.owner_id,
         session_id=found,
-        input=RunInput(body.as_content(), body.metadata),
+        input=RunInput(body.as_content(), body.metadata, overrides),
         source=source_of(request, call),
         author=call.principal.user_name,
         actor=call.principal.actor,

@@ -15,13 +15,17 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     Tag,
+    model_serializer,
 )
 
 from throughline.api.http.problem_documents import TIME_WORDS
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.domain.message import Content, ImageBlock, TextBlock
+from throughline.domain.overrides import NO_OVERRIDES, Overrides
 from throughline.domain.text import is_blank
+from throughline.wire.overrides import OverridesIn
 
 MAX_TITLE = 200
 MAX_BLOCKS = 100
@@ -198,10 +202,23 @@ class SendMessage(BaseModel):
     content: Said = Field(examples=["Hello!"])
     metadata: Metadata = Field(default_factory=dict)
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+    overrides: OverridesIn | None = Field(None, description="what this turn changes of the agent, if it allows it")
 
     def as_content(self) -> Content:
         """Return the content as the type of `domain/message.py`: text, or text and image blocks."""
         return _as_content(self.content)
+
+    def read_overrides(self) -> Overrides:
+        """Return the overrides as a domain value."""
+        return NO_OVERRIDES if self.overrides is None else self.overrides.read()
+
+    @model_serializer(mode="wrap")
+    def _without_missing_overrides(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out missing overrides, so that idempotency keys of requests without them keep their fingerprints."""
+        written: dict[str, object] = write(self)
+        if self.overrides is None:
+            del written["overrides"]
+        return written
 
 
 class PreviewContext(BaseModel):

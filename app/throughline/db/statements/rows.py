@@ -3,6 +3,7 @@
 import json
 
 from throughline.db.connection.statement import Row
+from throughline.db.statements.override_rows import overrides_data, overrides_from
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject, JsonValue
@@ -157,7 +158,7 @@ def run_from(row: Row, prefix: str = "") -> Run:
         agent=row[f"{prefix}agent"],
         seq=row[f"{prefix}seq"],
         status=RunStatus(row[f"{prefix}status"]),
-        input=RunInput(content=content_from(stored["content"]), metadata=stored["metadata"]),
+        input=RunInput(content_from(stored["content"]), stored["metadata"], overrides_from(stored)),
         source=Source(row[f"{prefix}source"]),
         created_at=row[f"{prefix}created_at"],
         author=row[f"{prefix}author"],
@@ -192,7 +193,8 @@ def _error_from(row: Row, prefix: str) -> RunError | None:
 
 def input_json(run_input: RunInput) -> str:
     """Return the JSON text for the column `runs.input`."""
-    return to_json({"content": content_data(run_input.content), "metadata": dict(run_input.metadata)})
+    message = {"content": content_data(run_input.content), "metadata": dict(run_input.metadata)}
+    return to_json(message | overrides_data(run_input.overrides))
 
 
 def _block_data(block: Block) -> JsonValue:

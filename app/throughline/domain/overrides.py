@@ -1,0 +1,51 @@
+"""Overrides: what a request changes of its session's agent for one turn, stored with the run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from throughline.domain.json_types import JsonObject
+
+
+class OverrideField(StrEnum):
+    """A field of an agent that a request may override, if the agent allows it."""
+
+    MODEL = "model"
+    TEMPERATURE = "temperature"
+    INSTRUCTIONS = "instructions"
+    RESPONSE_FORMAT = "response_format"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """The JSON schema that an answer must fit.
+
+    `name`, `description` and `strict` are sent to providers that take a schema, as OpenAI's API defines them.
+    """
+
+    schema: JsonObject
+    name: str = "answer"
+    description: str = ""
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """The overrides of one request; what is not given stays the agent's.
+
+    `instructions` are appended to the system prompt.
+    """
+
+    model: str | None = None
+    temperature: float | None = None
+    instructions: str | None = None
+    response_format: ResponseFormat | None = None
+
+    def given(self) -> Iterator[OverrideField]:
+        """Yield the names of all fields that are not None."""
+        for name in OverrideField:
+            if getattr(self, name) is not None:
+                yield name
+
+
+NO_OVERRIDES = Overrides()

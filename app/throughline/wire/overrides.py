@@ -1,0 +1,67 @@
+"""JSON shape of the overrides of a request. REST and the Python client read it; unknown fields are refused."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from throughline.context.policy import MAX_INSTRUCTIONS
+from throughline.domain.overrides import Overrides, ResponseFormat
+from throughline.domain.text import is_blank
+
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _check_not_blank(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("is blank; write instructions, or leave it out")
+    return text
+
+
+Instructions: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=MAX_INSTRUCTIONS), AfterValidator(_check_not_blank)
+]
+
+
+class JsonSchemaIn(BaseModel):
+    """A JSON schema that the answer must fit, in the form of OpenAI's API."""
+
+    model_config = STRICT
+
+    schema_: dict[str, JsonValue] = Field(
+        alias="schema", description="a subset of JSON Schema 2020-12; references inside the schema only"
+    )
+    name: str = Field("answer", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: str = Field("", max_length=1_000)
+    strict: bool | None = Field(None, description="sent to providers that know it")
+
+
+class ResponseFormatIn(BaseModel):
+    """The form of the answer. The service checks the answer, and asks the model once more if it does not fit."""
+
+    model_config = STRICT
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchemaIn
+
+    def read(self) -> ResponseFormat:
+        """Return the format as a domain value."""
+        given = self.json_schema
+        return ResponseFormat(given.schema_, given.name, given.description, given.strict)
+
+
+class OverridesIn(BaseModel):
+    """What the request changes of the agent for its turn. The agent's file says what it allows."""
+
+    model_config = STRICT
+
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="one of the agent's `override_models`"
+    )
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    instructions: Instructions | None = Field(None, description="appended to the system prompt")
+    response_format: ResponseFormatIn | None = None
+
+    def read(self) -> Overrides:
+        """Return the overrides as a domain value."""
+        wanted = None if self.response_format is None else self.response_format.read()
+        return Overrides(self.model, self.temperature, self.instructions, wanted)
