@@ -245,13 +245,13 @@ async def _agent_window(agent: AgentDefinition) -> ModelWindow:
 
 def _agents_among(dependencies: Mapping[str, object] | None) -> AgentRegistry:
     given = (dependencies or {}).get("agents")
-    return given if isinstance(given, AgentRegistry) else _shipped_agents()
+    return given if isinstance(given, AgentRegistry) else AgentRegistry(_shipped_agents())
 
 
 @cache
-def _shipped_agents() -> AgentRegistry:
-    """Read the files once; a registry never changes."""
-    return load_agents([], AgentDefaults(usage_threshold=0.8, summary_model=""))
+def _shipped_agents() -> tuple[AgentDefinition, ...]:
+    """Read the files once. Each stage has a registry of its own, because a registry may change."""
+    return load_agents([], AgentDefaults(usage_threshold=0.8, summary_model="")).all()
 
 
 async def open_session(client: httpx.AsyncClient) -> str:

@@ -39,13 +39,20 @@ class AnswerStream:
     """
 
     def __init__(
-        self, client: ServiceClient, session_id: str, content: str, *, retry_delays: tuple[float, ...]
+        self,
+        client: ServiceClient,
+        session_id: str,
+        content: str,
+        *,
+        retry_delays: tuple[float, ...],
+        model: str = "",
     ) -> None:
-        """Prepare the message. Nothing is sent before `events` is read."""
+        """Prepare the message, which `model` answers, '' for the agent's own. `events` sends it."""
         self._client = client
         self._session_id = session_id
         self._content = content
         self._retry_delays = retry_delays
+        self._model = model
         self._key = secrets.token_hex(16)
         self._last_event_id = ""
         self._was_connected = False
@@ -121,7 +128,7 @@ class AnswerStream:
     def _connect(self) -> AbstractAsyncContextManager[httpx.Response]:
         if self.run_id:
             return self._client.follow_run(self.run_id, last_event_id=self._last_event_id)
-        return self._client.post_message(self._session_id, self._content, key=self._key)
+        return self._client.post_message(self._session_id, self._content, key=self._key, model=self._model)
 
     def _learn_run(self, run_id: str) -> None:
         if run_id:

@@ -22,7 +22,7 @@ async def answer(state: ChatState, content: str) -> None:
     Raises the errors of the client, and AnswerFailed if the turn failed.
     """
     session = await _session_of(state, content)
-    stream = AnswerStream(state.client, session.id, content, retry_delays=RETRY_DELAYS_SECONDS)
+    stream = AnswerStream(state.client, session.id, content, retry_delays=RETRY_DELAYS_SECONDS, model=state.model)
     await Answering(state, stream).run()
 
 

@@ -16,6 +16,7 @@ from throughline.cli.chat_context import (
     unpin,
 )
 from throughline.cli.chat_history import read, search, show_history
+from throughline.cli.chat_model import choose_model
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import SessionFilter
 from throughline.cli.printable import moment, one_line
@@ -62,14 +63,14 @@ async def resume(state: ChatState, argument: str) -> None:
     """Continue another session, given by its id or by its number in the last list."""
     session = await state.client.session(await _chosen_id(state, argument))
     state.session = session
-    state.agent = session.agent
+    state.agent, state.model = session.agent, ""
     state.screen.say(f"{one_line(session.title or 'Untitled', limit=60)} ({session.agent})")
     state.screen.say(in_history(session))
 
 
 async def start_new(state: ChatState, _argument: str) -> None:
     """Leave the session; the next message begins a new one."""
-    state.session = None
+    state.session, state.model = None, ""
     state.screen.say(f"The next message begins a new session with {state.agent}.")
 
 
@@ -83,7 +84,7 @@ async def change_agent(state: ChatState, name: str) -> None:
         raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {known}.")
     if state.session is not None:
         state.session = await state.client.change_agent(state.session.id, name)
-    state.agent = name
+    state.agent, state.model = name, ""
     state.screen.say(f"{name} answers from the next message on.")
 
 
@@ -120,6 +121,7 @@ COMMANDS = {
         ChatCommand("/resume ID|NUMBER", "continue another session", resume),
         ChatCommand("/new", "begin a new session", start_new),
         ChatCommand("/agent [NAME]", "let another agent answer from the next message on", change_agent),
+        ChatCommand("/model [NAME]", "let another model answer, if the agent allows it", choose_model),
         ChatCommand("/help", "this list", show_help),
         ChatCommand("/quit", "leave (also Ctrl-D)", leave),
     )

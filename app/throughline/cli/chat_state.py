@@ -12,13 +12,18 @@ NO_SESSION = "No message has been sent yet: the session begins with the first on
 
 @dataclass(slots=True)
 class ChatState:
-    """State of one chat: its agent, its session (None until the first message), and the sessions listed last."""
+    """State of one chat: its agent, its session (None until the first message), and the sessions listed last.
+
+    `model` is the model chosen for further messages, '' for the agent's own. It is forgotten when the agent or the
+    session changes.
+    """
 
     client: ServiceClient
     screen: Screen
     agent: str
     session: SessionOut | None = None
     listed: tuple[SessionOut, ...] = ()
+    model: str = ""
     is_over: bool = False
 
 

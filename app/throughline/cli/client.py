@@ -216,12 +216,16 @@ class ServiceClient:
         await self._send("POST", f"/v1/runs/{run_id}/cancel")
 
     @asynccontextmanager
-    async def post_message(self, session_id: str, content: str, *, key: str) -> AsyncIterator[httpx.Response]:
-        """Send a message and open the stream of its events. A repeated `key` joins the same run."""
+    async def post_message(
+        self, session_id: str, content: str, *, key: str, model: str = ""
+    ) -> AsyncIterator[httpx.Response]:
+        """Send a message and open the stream of its events. A repeated `key` joins the same run.
+
+        `model` is the model to answer it, '' for the agent's own.
+        """
         headers = {"Idempotency-Key": key}
-        request = self._stream_request(
-            "POST", f"/v1/sessions/{session_id}/messages", headers=headers, body={"content": content}
-        )
+        body: JsonObject = {"content": content} | ({"overrides": {"model": model}} if model else {})
+        request = self._stream_request("POST", f"/v1/sessions/{session_id}/messages", headers=headers, body=body)
         async with self._open_stream(request) as response:
             yield response
 
