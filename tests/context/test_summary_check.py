@@ -11,7 +11,6 @@ from throughline.context.summaries.check_summary import (
     Sources,
     Verdict,
     check_summary,
-    without_thinking,
 )
 from throughline.context.summaries.summary_prompt import (
     TextRequest,
@@ -20,6 +19,7 @@ from throughline.context.summaries.summary_prompt import (
     summary_request,
 )
 from throughline.domain.message import Role, text_of
+from throughline.domain.think_blocks import without_thinking
 from throughline.llm.offline_summary import summarise
 
 ROWS = stored(

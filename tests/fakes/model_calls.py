@@ -8,7 +8,7 @@ from fakes.raw_http_server import Answer, RawServer, anthropic_start, anthropic_
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import Role
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ReasoningDelta, TextDelta
 from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 CONFIG = ModelsConfig(idle_timeout_seconds=HANG_SECONDS, connect_timeout_seconds=HANG_SECONDS)
@@ -27,11 +27,12 @@ ANTHROPIC_SAYS_OK = anthropic_stream(
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came back: the pieces in order, the answer, and what the server was sent."""
+    """What came back: the pieces of text and of reasoning in order, the answer, and what the server was sent."""
 
     pieces: tuple[str, ...]
     answer: AnswerComplete
     sent: dict[str, object]
+    reasoning: tuple[str, ...] = ()
 
 
 def simple_request(text: str = "hi") -> ModelRequest:
@@ -60,8 +61,9 @@ async def hear(
         *deltas, last = events
         assert isinstance(last, AnswerComplete)
         pieces = tuple(event.text for event in deltas if isinstance(event, TextDelta))
-        assert len(pieces) == len(deltas)
-        return Heard(pieces, last, server.requests[0])
+        reasoning = tuple(event.text for event in deltas if isinstance(event, ReasoningDelta))
+        assert len(pieces) + len(reasoning) == len(deltas)
+        return Heard(pieces, last, server.requests[0], reasoning)
 
 
 async def refusal_of(

@@ -9,35 +9,39 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import ToolCall
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Usage
+from throughline.domain.reasoning import Reasoning
 from throughline.ports.models import ChatModel, FormatSupport
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Answer with this text, word by word; wait for `gate` before the last word."""
+    """Answer with this text after `thinks`, word by word; wait for `gate` before the last word."""
 
     text: str
     gate: asyncio.Event | None = None
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
+    thinks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Answer with tool calls."""
+    """Answer with tool calls after `thinks`."""
 
     calls: tuple[ToolCall, ...]
     text: str = ""
     usage: Usage = field(default_factory=Usage)
+    thinks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Show some text, then raise."""
+    """Show some text after `thinks`, then raise."""
 
     error: ThroughlineError
     shown: str = ""
+    thinks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,10 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Show some text, then say nothing for ever."""
+    """Show some text after `thinks`, then say nothing for ever."""
 
     shown: str = ""
+    thinks: str = ""
 
 
 Step: TypeAlias = Say | Call | Fail | Hang | Break
@@ -95,6 +100,8 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         self.requests.append(request)
         step = self._next(request)
+        for piece in _words(step.thinks) if not isinstance(step, Break) and step.thinks else ():
+            yield ReasoningDelta(piece)
         for piece in _shown(step):
             yield TextDelta(piece)
         end = await _end_of(step)
@@ -136,9 +143,9 @@ async def _end_of(step: Step) -> ModelEvent:
         case Say(text=text, gate=gate, usage=usage, finish_reason=reason):
             if gate is not None:
                 await gate.wait()
-            return AnswerComplete(text=text, tool_calls=(), usage=usage, finish_reason=reason)
+            return AnswerComplete(text, (), usage, reason, reasoning=_thought(step))
         case Call(calls=calls, text=text, usage=usage):
-            return AnswerComplete(text=text, tool_calls=calls, usage=usage, finish_reason="tool_calls")
+            return AnswerComplete(text, calls, usage, "tool_calls", reasoning=_thought(step))
         case Fail(error=error):
             raise error
         case Break(error=broken):
@@ -146,6 +153,10 @@ async def _end_of(step: Step) -> ModelEvent:
         case Hang():
             await asyncio.Event().wait()
             raise AssertionError("nobody sets this event")
+
+
+def _thought(step: Say | Call) -> Reasoning | None:
+    return Reasoning(step.thinks) if step.thinks else None
 
 
 def _words(text: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ from throughline.db.database import Database
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
 from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
 from throughline.domain.submission import Submission, Submitted
 from throughline.wire.context import ContextOut
@@ -59,6 +60,7 @@ class Script:
 
     steps: tuple[Step, ...]
     answer: str
+    reasoning: Reasoning | None = None
 
 
 def said(*pieces: str) -> Script:
@@ -128,7 +130,7 @@ class ScriptedTurns:
             return Outcome(RunStatus.CANCELLED)
         if self.error is not None:
             return Outcome(RunStatus.FAILED, error=self.error)
-        answer = NewMessage(role=Role.ASSISTANT, content=script.answer, source=run.source)
+        answer = NewMessage(role=Role.ASSISTANT, content=script.answer, source=run.source, reasoning=script.reasoning)
         return Outcome(RunStatus.SUCCEEDED, answer=answer, context=ContextOut.render(REPORT))
 
     def _note_cancel(self, _run_id: RunId) -> None:

@@ -14,6 +14,6 @@ def test_a_piece_finds_its_call_as_fast_among_many() -> None:
     def assemble(chunks: list[AIMessageChunk]) -> None:
         assembly = AnswerAssembly(adds_usage=False, max_call_characters=MOST_CALLS * 10)
         for chunk in chunks:
-            assembly.add(chunk)
+            list(assembly.add(chunk))
 
     assert grows_linearly(assemble, pieces_of, MOST_CALLS // FACTOR)

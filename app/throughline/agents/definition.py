@@ -17,6 +17,19 @@ class RecallReach(StrEnum):
     USER = "user"
 
 
+class ReasoningUse(StrEnum):
+    """What becomes of the reasoning of an agent's models.
+
+    - SHOW: users see it while it is written, and may read it later.
+    - STORE: it is stored for operators, and users do not see it.
+    - DROP: it is not stored.
+    """
+
+    SHOW = "show"
+    STORE = "store"
+    DROP = "drop"
+
+
 @dataclass(frozen=True, slots=True)
 class OtherModel:
     """A model that may answer instead of the agent's: a fallback model, or one that a request may name.
@@ -70,6 +83,7 @@ class AgentDefinition:
     context: ContextPolicy = field(default_factory=ContextPolicy)
     description: str = ""
     recall: RecallReach = RecallReach.SESSION
+    reasoning: ReasoningUse = ReasoningUse.SHOW
     parameters: ModelParameters = NO_PARAMETERS
     fallback_models: tuple[OtherModel, ...] = ()
     daily_budget: DailyBudget = DailyBudget()

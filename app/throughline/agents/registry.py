@@ -132,6 +132,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         context=_policy(path, file, defaults),
         description=file.description,
         recall=file.recall,
+        reasoning=file.reasoning,
         parameters=file.parameters.read(),
         fallback_models=tuple(_other_model(section) for section in file.fallback_models),
         overrides=frozenset(file.overrides),

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from throughline.agents.check_base_url import check_base_url, check_variable
-from throughline.agents.definition import AgentDefinition, DailyBudget, RecallReach
+from throughline.agents.definition import AgentDefinition, DailyBudget, ReasoningUse, RecallReach
 from throughline.agents.model_parameters import ParametersSection
 from throughline.agents.policy_fields import policy_field
 from throughline.agents.section import Section
@@ -265,6 +265,7 @@ class AgentFile(Section):
     )
     recall: RecallReach = policy_field(AgentDefinition, "recall")
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
+    reasoning: ReasoningUse = policy_field(AgentDefinition, "reasoning")
     parameters: ParametersSection = ParametersSection()
     fallback_models: list[OtherModelSection] = Field(default_factory=list, max_length=5)
     overrides: Annotated[

@@ -12,6 +12,7 @@ from throughline.wire.events import (
     CompactionStarted,
     MessageCompleted,
     MessageDelta,
+    ReasoningDelta,
     Reset,
     RunCancelled,
     RunCompleted,
@@ -32,11 +33,17 @@ class AnswerView:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._has_text = False
+        self._is_reasoning = False
         self.answer: MessageOut | None = None
 
     def show(self, event: AnswerEvent) -> None:
         """Print one event. Raises AnswerFailed if the turn ended with an error."""
+        is_next = self._is_reasoning and isinstance(event, ReasoningDelta)
+        self._is_reasoning = isinstance(event, ReasoningDelta)
         match event:
+            case ReasoningDelta():
+                if not is_next:
+                    self._screen.note("thinking…")
             case MessageDelta(text=text):
                 self._has_text = True
                 self._screen.write(text)

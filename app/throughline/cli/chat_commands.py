@@ -15,7 +15,7 @@ from throughline.cli.chat_context import (
     summarize,
     unpin,
 )
-from throughline.cli.chat_history import read, search, show_history
+from throughline.cli.chat_history import read, search, show_history, show_reasoning
 from throughline.cli.chat_model import choose_model
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import SessionFilter
@@ -113,6 +113,9 @@ COMMANDS = {
         ChatCommand("/summaries [N [M]]", "versions of the summary, the text of one, what changed", show_summaries),
         ChatCommand("/restore VERSION", "go back to a version of the summary, 0 for none", restore),
         ChatCommand("/history [N]", "the newest N messages (20)", show_history),
+        ChatCommand(
+            "/reasoning [N]", "what the model wrote before its last answer, or before message #N", show_reasoning
+        ),
         ChatCommand("/search WORDS", "find messages of this session by their words", search),
         ChatCommand("/read N[-M]", "message #N with its neighbours, or #N to #M", read),
         ChatCommand("/pin N", "show message #N in every prompt, with its group", pin),

@@ -33,6 +33,16 @@ async def read(state: ChatState, argument: str) -> None:
     _show(state, messages)
 
 
+async def show_reasoning(state: ChatState, argument: str) -> None:
+    """Print the reasoning before the message at a position, or before the newest message that has any."""
+    through = _position_of(argument) if argument else LARGEST_POSITION - 1
+    found = await state.client.last_with_reasoning(session_of(state).id, through)
+    if found is None or (argument and found.position != through):
+        raise InvalidInput("There is no reasoning to show. The model sent none, or the agent does not show it.")
+    state.screen.note(f"before #{found.position}")
+    state.screen.say(found.reasoning or "", style="dim")
+
+
 async def search(state: ChatState, words: str) -> None:
     """Print the messages of the session that match, with their positions."""
     session = session_of(state)
@@ -60,6 +70,13 @@ def _number(argument: str, *, default: int) -> int:
     if not argument.isdecimal() or not 1 <= int(argument[:9]) <= MOST_MESSAGES:
         raise InvalidInput(f"{one_line(argument, limit=20)!r} is not a number from 1 to {MOST_MESSAGES}.")
     return int(argument)
+
+
+def _position_of(argument: str) -> int:
+    position = argument.removeprefix("#")
+    if not _is_position(position):
+        raise InvalidInput("Write /reasoning with a message's number: /reasoning 12.")
+    return int(position)
 
 
 def _span_of(argument: str) -> tuple[int, int]:

@@ -93,7 +93,7 @@ class ServiceClient:
         """Yield all messages of a session in the service's JSON form, oldest first."""
         after = ""
         while True:
-            query: Query = {"limit": PAGE_SIZE, "after": after}
+            query: Query = {"limit": PAGE_SIZE, "after": after, "include": "reasoning"}
             page = await self._page(ExportedPage, f"/v1/sessions/{session_id}/messages", query)
             for item in page.data:
                 yield item
@@ -111,6 +111,12 @@ class ServiceClient:
         """Return the messages from position `first` to `last`, at most one page of them."""
         query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
         return tuple((await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data)
+
+    async def last_with_reasoning(self, session_id: str, through: int) -> CitedMessageOut | None:
+        """Return the last message up to position `through` that has reasoning; None if none of its page has any."""
+        query: Query = {"limit": PAGE_SIZE, "before": through + 1, "order": "desc", "include": "reasoning"}
+        found = (await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data
+        return next((message for message in found if message.reasoning), None)
 
     async def search(self, session_id: str, words: str, *, limit: int) -> tuple[HitOut, ...]:
         """Return the best matching messages of one session, or of all sessions if `session_id` is empty."""

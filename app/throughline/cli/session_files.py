@@ -19,6 +19,8 @@ JSON_LINES = "application/x-ndjson"
 COMPUTED = "citations"
 """Field of a message that the service computes when it is read, so that an export does not keep it."""
 
+NO_REASONING = ("reasoning", None)
+
 # Escaped although JSON allows them: readers treat some as line ends, terminals treat others as commands.
 ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -69,7 +71,7 @@ async def _write(client: ServiceClient, session_id: str, file: TextIO | None) ->
     count = 0
     click.echo(_line("session", await client.session_json(session_id)), file=file)
     async for message in client.history(session_id):
-        stored = {name: value for name, value in message.items() if name != COMPUTED}
+        stored = {name: value for name, value in message.items() if name != COMPUTED and (name, value) != NO_REASONING}
         click.echo(_line("message", stored), file=file)
         count += 1
     return count

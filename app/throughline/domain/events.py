@@ -27,6 +27,7 @@ class EventType(StrEnum):
     COMPACTION_STARTED = "context.compaction.started"
     COMPACTION_FINISHED = "context.compaction.finished"
     HISTORY_QUOTED = "context.history.quoted"
+    REASONING_DELTA = "reasoning.delta"
     MESSAGE_DELTA = "message.delta"
     TOOL_CALL = "tool.call"
     TOOL_RESULT = "tool.result"
@@ -95,6 +96,14 @@ class HistoryQuoted:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of the model's reasoning before an answer or a step, which is no part of the message."""
+
+    type: ClassVar[EventType] = EventType.REASONING_DELTA
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessageDelta:
     """The next piece of the answer's text."""
 
@@ -156,6 +165,7 @@ Event: TypeAlias = (
     | CompactionStarted
     | CompactionFinished
     | HistoryQuoted
+    | ReasoningDelta
     | MessageDelta
     | MessageCompleted
     | ToolCalled

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from throughline.domain.ids import MessageId, RunId, SessionId
 from throughline.domain.json_types import JsonObject
+from throughline.domain.reasoning import Reasoning
 
 REDACTED_TEXT = "[This message was redacted.]"
 """The text that replaces what a redaction removes."""
@@ -65,7 +66,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message that is not stored yet, so it has no id, position or time. Its other fields are as in `Message`."""
+    """A message that is not stored yet, so it has no id, position or time. Its other fields are as in `Message`.
+
+    `reasoning` is stored apart from it.
+    """
 
     role: Role
     content: Content
@@ -77,6 +81,7 @@ class NewMessage:
     token_count: int = 0
     counter: str = ""
     metadata: JsonObject = field(default_factory=dict)
+    reasoning: Reasoning | None = None
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -84,7 +89,8 @@ class Message:
     """A stored message. Messages are ordered only by `position` (1, 2, 3 … within the session).
 
     `token_count` is the message's tokens when it was stored, including per-message overhead, as counted by `counter`
-    (for example `tiktoken:cl100k_base`). `name` is the tool's name in a tool message.
+    (for example `tiktoken:cl100k_base`). `name` is the tool's name in a tool message. `reasoning` is set only if it was
+    asked for.
     """
 
     id: MessageId
@@ -103,6 +109,7 @@ class Message:
     counter: str = ""
     metadata: JsonObject = field(default_factory=dict)
     pinned: bool = False
+    reasoning: Reasoning | None = None
 
 
 def text_of(content: Content) -> str:

@@ -8,6 +8,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, Role, ToolCall
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 from throughline.domain.overrides import ResponseFormat
+from throughline.domain.reasoning import Reasoning
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -63,6 +64,13 @@ class TextDelta:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of what the model writes before its answer."""
+
+    text: str
+
+
 WINDOW_FULL = "model_context_window_exceeded"
 """Anthropic's finish reason when prompt and answer filled the window before the answer reached its own limit."""
 
@@ -79,7 +87,7 @@ CUT_REASONS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class AnswerComplete:
-    """The end of a complete answer, one with a finish reason. `text` is the whole text.
+    """The end of a complete answer, one with a finish reason. `text` is the whole text, without the reasoning.
 
     `model` is the answering model as the provider named it, '' if it named none.
     """
@@ -89,6 +97,7 @@ class AnswerComplete:
     usage: Usage
     finish_reason: str
     model: str = ""
+    reasoning: Reasoning | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -96,7 +105,7 @@ class AnswerComplete:
         return self.finish_reason.lower() in CUT_REASONS
 
 
-ModelEvent: TypeAlias = TextDelta | AnswerComplete
+ModelEvent: TypeAlias = TextDelta | ReasoningDelta | AnswerComplete
 
 MAX_ANSWER_BYTES = 2_000_000
 """Default size limit of an answer: several times the longest possible answers, of 128,000 tokens."""
@@ -108,8 +117,9 @@ class ModelRequest:
 
     `response_format` is sent to providers that take a JSON schema.
 
-    `max_answer_bytes` limits the accepted answer (UTF-8; text, and names and arguments of calls), even if the provider
-    ignores `max_output_tokens`. `call_model` counts the text, and a ChatModel counts the tool calls that it assembles.
+    `max_answer_bytes` limits the accepted answer (UTF-8; reasoning, text, and names and arguments of calls), even if
+    the provider ignores `max_output_tokens`. `call_model` counts reasoning and text, and a ChatModel counts the tool
+    calls that it assembles.
 
     `may_call_tools` is False for the last call of a turn that used up its tool rounds. Providers that can forbid tool
     calls (Anthropic, OpenAI) then get the tools but must not call them; others get no tools.

@@ -13,7 +13,7 @@ from throughline.llm.usage_check import is_token_count
 
 
 class TolerantChatAnthropic(ChatAnthropic):
-    """ChatAnthropic that ignores reported usage which is no number of tokens, as some gateways send it."""
+    """ChatAnthropic that takes every block, and ignores reported usage which is no number, as some gateways send it."""
 
     def _make_message_chunk_from_anthropic_event(
         self,
@@ -23,6 +23,8 @@ class TolerantChatAnthropic(ChatAnthropic):
         usage = getattr(event, "usage", None)
         if isinstance(usage, BaseModel):
             event.usage = _mended(usage)
+        # Without tools LangChain expects text alone, and warns of the other blocks that a model which thinks sends.
+        kwargs["coerce_content_to_string"] = False
         return super()._make_message_chunk_from_anthropic_event(event, **kwargs)
 
 

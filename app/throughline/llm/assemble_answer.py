@@ -1,10 +1,10 @@
 """Assembly of a streamed answer from its chunks, and the check that it is complete.
 
-An answer consists of text, tool calls, usage and finish reason.
+An answer consists of reasoning, text, tool calls, usage and finish reason.
 """
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import AIMessageChunk
@@ -13,8 +13,11 @@ from langchain_core.messages.ai import UsageMetadata
 from throughline.domain.arguments import is_json_object
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
 from throughline.domain.message import ToolCall
-from throughline.domain.prompt import CUT_REASONS, WINDOW_FULL, AnswerComplete, Usage
+from throughline.domain.prompt import CUT_REASONS, WINDOW_FULL, AnswerComplete, ReasoningDelta, TextDelta, Usage
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.text import clean_text, is_blank
+from throughline.domain.think_blocks import SplitText, ThinkBlockSplitter
+from throughline.llm.read_reasoning import read_reasoning
 from throughline.llm.stream_text import StreamText
 from throughline.llm.translate_messages import CALL_ID
 
@@ -77,7 +80,6 @@ class AnswerAssembly:
 
     adds_usage: bool
     max_call_characters: int
-    text: StreamText = field(default_factory=StreamText)
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = ""
     model: str = ""
@@ -86,9 +88,14 @@ class AnswerAssembly:
     _newest: dict[int | str | None, _Call] = field(default_factory=dict)
     _by_id: dict[tuple[int | str | None, str], _Call] = field(default_factory=dict)
     _call_characters: int = 0
+    _said: StreamText = field(default_factory=StreamText)
+    _thought: StreamText = field(default_factory=StreamText)
+    _splitter: ThinkBlockSplitter = field(default_factory=ThinkBlockSplitter)
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
 
-    def add(self, chunk: AIMessageChunk) -> str:
-        """Add a chunk and return its text, with characters that cannot be stored replaced.
+    def add(self, chunk: AIMessageChunk) -> Iterator[ReasoningDelta | TextDelta]:
+        """Add a chunk; yield its reasoning and its text, with characters that cannot be stored replaced.
 
         Raises AnswerTooLong if the tool calls exceed their limits.
         """
@@ -100,7 +107,16 @@ class AnswerAssembly:
             self._add_usage(chunk.usage_metadata)
         for piece in chunk.tool_call_chunks:
             self._take_call(piece["index"], piece["id"], piece["name"] or "", piece["args"] or "")
-        return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
+        if reasoning := read_reasoning(chunk):
+            self._splitter.stop()
+            yield from self._thinks(self._thought.feed(reasoning))
+        yield from self._says(self._said.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text)))
+
+    def flush(self) -> Iterator[ReasoningDelta | TextDelta]:
+        """Yield what was held back so far; call it after the last chunk."""
+        yield from self._thinks(self._thought.flush())
+        yield from self._says(self._said.flush())
+        yield from self._split(self._splitter.flush())
 
     def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
         """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow if it is not a complete one.
@@ -113,10 +129,33 @@ class AnswerAssembly:
         calls = self._finished_calls(taken_ids)
         if reason in CUT_REASONS:
             calls = tuple(call for call in calls if _is_whole(call))
-        if not calls and is_blank(self.text.whole):
+        text, reasoning = "".join(self._text), "".join(self._reasoning)
+        if not calls and is_blank(text):
             raise self._empty(model, reason)
-        arguments = tuple(map(_with_arguments, calls))
-        return AnswerComplete(self.text.whole, arguments, self.usage, self.finish_reason, self.model)
+        return AnswerComplete(
+            text=text,
+            tool_calls=tuple(map(_with_arguments, calls)),
+            usage=self.usage,
+            finish_reason=self.finish_reason,
+            model=self.model,
+            reasoning=None if is_blank(reasoning) else Reasoning(reasoning),
+        )
+
+    def _thinks(self, reasoning: str) -> Iterator[ReasoningDelta]:
+        if reasoning:
+            self._reasoning.append(reasoning)
+            yield ReasoningDelta(reasoning)
+
+    def _says(self, text: str) -> Iterator[ReasoningDelta | TextDelta]:
+        """Yield the text; blocks at its beginning are reasoning, unless the server separates reasoning itself."""
+        if text:
+            yield from self._split(self._splitter.feed(text))
+
+    def _split(self, split: SplitText) -> Iterator[ReasoningDelta | TextDelta]:
+        yield from self._thinks(split.reasoning)
+        if split.text:
+            self._text.append(split.text)
+            yield TextDelta(split.text)
 
     def _check_reason(self, model: str, reason: str) -> None:
         if self.refused or reason in REFUSED:
@@ -127,6 +166,11 @@ class AnswerAssembly:
     def _empty(self, model: str, reason: str) -> ContextOverflow | AnswerIncomplete:
         if reason == WINDOW_FULL:
             return self._window_full(model)
+        if reason in CUT_REASONS and self._reasoning:
+            return AnswerIncomplete(
+                f"{model}: the whole answer was reasoning{_named(reason)}; try again, with a larger "
+                "context.response_reserve or less reasoning"
+            )
         return AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
 
     def _window_full(self, model: str) -> ContextOverflow:

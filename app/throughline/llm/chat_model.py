@@ -26,7 +26,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ImageBlock, text_of
 from throughline.domain.model_parameters import ModelParameters, strings_in
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta, Usage
+from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, Usage
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
 from throughline.llm.cache_markers import with_cache_markers
@@ -164,7 +164,7 @@ class LangChainChatModel:
                 raise SettingInvalid(f"model {self.name!r} takes no {name}: remove it. It takes: {taken}")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer: TextDelta events, then one AnswerComplete.
+        """Stream the answer: its reasoning and its text in pieces, then one AnswerComplete.
 
         Closing the stream closes the provider's connection.
         """
@@ -174,10 +174,10 @@ class LangChainChatModel:
         )
         async with aclosing(self._chunks(request)) as chunks:
             async for chunk in chunks:
-                if text := assembly.add(chunk):
-                    yield TextDelta(text)
-        if text := assembly.text.flush():
-            yield TextDelta(text)
+                for event in assembly.add(chunk):
+                    yield event
+        for event in assembly.flush():
+            yield event
         taken_ids = {call.id for message in request.prompt.messages for call in message.tool_calls}
         answer = assembly.finish(self.name, taken_ids)
         cost = self._traits.cost(answer.usage)

@@ -16,6 +16,8 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from throughline.domain.identity_cache import IdentityCache
+from throughline.llm.openai_reasoning import reasoning_in
+from throughline.llm.read_reasoning import MEMBER
 from throughline.llm.response_format import moved_to_text
 from throughline.llm.translate_messages import argument_texts
 from throughline.llm.usage_check import token_counts
@@ -69,7 +71,7 @@ class JsonCompletions:
 
 
 class TolerantChatOpenAI(ChatOpenAI):
-    """ChatOpenAI that keeps streamed refusals and tool calls without `index`, and tolerates invalid usage.
+    """ChatOpenAI that keeps reasoning, refusals and tool calls without `index`, and tolerates invalid usage.
 
     A message is converted to the wire format once: `to_langchain` may return the same message object again.
     """
@@ -103,8 +105,13 @@ class TolerantChatOpenAI(ChatOpenAI):
                 call.setdefault("index", None)
                 call.setdefault("function", None)  # otherwise LangChain would skip all calls of the event
         converted = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
-        if converted is not None and any(delta.get("refusal") for delta in deltas):
-            converted.message.additional_kwargs["refusal"] = "refused"
+        if converted is None:
+            return None
+        members = converted.message.additional_kwargs
+        if any(delta.get("refusal") for delta in deltas):
+            members["refusal"] = "refused"
+        if reasoning := "".join(map(reasoning_in, deltas)):
+            members[MEMBER] = reasoning
         return converted
 
 

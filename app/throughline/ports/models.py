@@ -73,7 +73,7 @@ class ChatModel(Protocol):
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer: any number of TextDelta, then exactly one AnswerComplete.
+        """Stream the answer: any number of ReasoningDelta and TextDelta, then exactly one AnswerComplete.
 
         Raises ModelRejected or ModelUnavailable, or subclasses of them. Never ends without AnswerComplete or an error.
         """

@@ -18,7 +18,6 @@ from throughline.context.summaries.check_summary import (
     Sources,
     Verdict,
     check_summary,
-    without_thinking,
 )
 from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS, split_answer
 from throughline.context.summaries.render_summary import cut_back
@@ -34,8 +33,9 @@ from throughline.context.summaries.summary_prompt import (
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
 from throughline.domain.message import Message, text_of
 from throughline.domain.model_call import CallPurpose
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
 from throughline.domain.text import clean_text
+from throughline.domain.think_blocks import without_thinking
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced
@@ -259,7 +259,7 @@ async def _collect_stream(model: ChatModel, request: ModelRequest) -> AnswerComp
     stream, left = model.stream(request), request.max_answer_bytes
     try:
         async for event in stream:
-            left -= len(event.text.encode()) if isinstance(event, TextDelta) else 0
+            left -= 0 if isinstance(event, AnswerComplete) else len(event.text.encode())
             if left < 0 or len(event.text) > request.max_answer_bytes:
                 raise AnswerTooLong(f"The summary model wrote more than {request.max_answer_bytes} bytes.")
             if isinstance(event, AnswerComplete):

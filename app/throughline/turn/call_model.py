@@ -12,7 +12,7 @@ import structlog
 from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout, provider_words
 from throughline.domain.events import AnswerReset
 from throughline.domain.model_call import CallPurpose
-from throughline.domain.prompt import AnswerComplete, ModelRequest, TextDelta
+from throughline.domain.prompt import AnswerComplete, ModelRequest, ReasoningDelta, TextDelta
 from throughline.execution.backoff import doubled_backoff
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced
@@ -88,6 +88,10 @@ async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> Answer
                     left -= len(text.encode())
                     _check_size(model, request, left)
                     turn.events.emit_text(text)
+                case ReasoningDelta(text=text):
+                    left -= len(text.encode())
+                    _check_size(model, request, left)
+                    turn.events.emit_reasoning(text)
                 case AnswerComplete():
                     left -= sum(len((call.name + call.arguments).encode()) for call in event.tool_calls)
                     _check_size(model, request, left)
@@ -98,17 +102,20 @@ async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> Answer
 
 
 def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> None:
-    """Raise AnswerTooLong if the answer exceeds its byte limit. The caller then closes the stream to the provider."""
+    """Raise AnswerTooLong if answer and reasoning exceed the byte limit together. The caller then closes the stream."""
     if left_bytes < 0:
         raise AnswerTooLong(
             f"{model.name}: the answer was stopped, it was longer than the {request.max_answer_bytes} bytes "
-            "an answer may have. Ask for less at a time."
+            "an answer may have, its reasoning included. Ask for less at a time."
         )
 
 
 def reset_shown_text(turn: Turn) -> None:
-    """Emit `AnswerReset`, so that readers discard the text of the failed try; nothing if they were sent none."""
-    if turn.events.shown_text:
+    """Emit `AnswerReset`, so that readers discard text and reasoning of the failed try.
+
+    Nothing is emitted if readers were sent none.
+    """
+    if turn.events.has_shown:
         turn.events.emit(AnswerReset(turn.attempt))
 
 

@@ -1,4 +1,4 @@
-"""Event writer of one run: numbers events, joins text deltas, and stores them in batches while the turn runs."""
+"""Event writer of one run: numbers events, joins deltas, and stores them in batches while the turn runs."""
 
 import asyncio
 from contextvars import copy_context
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from throughline.domain.errors import LeaseLost, TemporaryError
-from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, NewEvent
+from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, NewEvent, ReasoningDelta
 from throughline.domain.run import ClaimedRun
 from throughline.ports.storage import EventStore
 
@@ -28,6 +28,7 @@ class EventWriter:
 
     That task runs in the context in which the writer was created, so that a trace shows it below the turn and not below
     the node that happened to emit.
+    With `shows_reasoning` readers get the model's reasoning too.
     """
 
     def __init__(self, store: EventStore, claimed: ClaimedRun) -> None:
@@ -37,7 +38,10 @@ class EventWriter:
         self._next_seq = claimed.next_event
         self._pending: list[NewEvent] = []
         self._deltas: list[str] = []
+        self._delta_type: type[MessageDelta | ReasoningDelta] = MessageDelta
         self._shown: list[str] = []
+        self._has_shown_reasoning = False
+        self.shows_reasoning = True
         self._flushing: asyncio.Task[None] | None = None
         self._storing = asyncio.Lock()
         self._context = copy_context()
@@ -50,19 +54,30 @@ class EventWriter:
         """
         return "".join(self._shown)
 
+    @property
+    def has_shown(self) -> bool:
+        """Whether readers were sent text or reasoning since the last completed message or reset."""
+        return self._has_shown_reasoning or bool(self._shown)
+
     def emit(self, event: Event) -> None:
         """Queue one event after all events emitted before."""
         self._close_delta()
         self._queue(event)
         if isinstance(event, MessageCompleted | AnswerReset):
             self._shown.clear()
+            self._has_shown_reasoning = False
         self._schedule_flush()
 
     def emit_text(self, text: str) -> None:
         """Queue a piece of the answer's text; pieces in the buffer are joined into one event."""
-        self._deltas.append(text)
         self._shown.append(text)
-        self._schedule_flush()
+        self._add_delta(MessageDelta, text)
+
+    def emit_reasoning(self, text: str) -> None:
+        """Queue a piece of the reasoning as `emit_text` does, if readers are to get it."""
+        if self.shows_reasoning:
+            self._has_shown_reasoning = True
+            self._add_delta(ReasoningDelta, text)
 
     async def drain(self) -> Unstored:
         """Stop flushing and return the events that are not stored yet, for the transaction that ends the run."""
@@ -75,9 +90,16 @@ class EventWriter:
         self._pending.append(NewEvent(self._next_seq, event))
         self._next_seq += 1
 
+    def _add_delta(self, kind: type[MessageDelta | ReasoningDelta], text: str) -> None:
+        if kind is not self._delta_type:
+            self._close_delta()
+            self._delta_type = kind
+        self._deltas.append(text)
+        self._schedule_flush()
+
     def _close_delta(self) -> None:
         if self._deltas:
-            self._queue(MessageDelta("".join(self._deltas)))
+            self._queue(self._delta_type("".join(self._deltas)))
             self._deltas.clear()
 
     def _schedule_flush(self) -> None:

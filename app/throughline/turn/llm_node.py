@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import structlog
 from langgraph.runtime import Runtime
 
+from throughline.agents.definition import ReasoningUse
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
@@ -16,6 +17,7 @@ from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest
+from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.text import clean_text, is_blank
 from throughline.ports.metrics import count_cost
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
@@ -225,4 +227,13 @@ def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> Ne
         source=state.claimed.run.source,
         tool_calls=step.tool_calls,
         metadata=metadata,
+        reasoning=_kept_reasoning(step, agent.definition.reasoning),
     )
+
+
+def _kept_reasoning(step: AnswerComplete, use: ReasoningUse) -> Reasoning | None:
+    """Return what is stored of the step's reasoning, None if nothing is."""
+    if step.reasoning is None or use is ReasoningUse.DROP:
+        return None
+    text = bounded_reasoning(step.reasoning.text)
+    return replace(step.reasoning, text=text, is_shown=use is ReasoningUse.SHOW)

@@ -2,6 +2,7 @@
 
 from langgraph.runtime import Runtime
 
+from throughline.agents.definition import ReasoningUse
 from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.run import Run, user_message
@@ -26,6 +27,7 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
     if run.attempt == 1:  # a turn that another process began is finished
         await check_daily_budget(turn.dependencies, state.definition, run.owner_id)
     agent = await assemble_agent(turn.dependencies, state.definition)
+    turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW
     return {"agent": agent, "user": user_message(run)}
 
 

@@ -42,6 +42,12 @@ class CompactionFinished(Shape):
     through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")
 
 
+class ReasoningDelta(Shape):
+    """The next piece of what the model writes before its answer, or before a step that calls tools."""
+
+    text: str
+
+
 class MessageDelta(Shape):
     """The next piece of the answer."""
 
@@ -82,7 +88,7 @@ class RunCancelled(Shape):
 
 
 class Reset(Shape):
-    """The answer starts again. Its text received so far is invalid."""
+    """The answer starts again. Its text and its reasoning received so far are invalid."""
 
     attempt: int
 
@@ -93,6 +99,7 @@ EventData: TypeAlias = (
     | CompactionStarted
     | CompactionFinished
     | HistoryQuoted
+    | ReasoningDelta
     | MessageDelta
     | ToolCallOut
     | ToolResult
@@ -105,6 +112,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.COMPACTION_STARTED: CompactionStarted,
     EventType.COMPACTION_FINISHED: CompactionFinished,
     EventType.HISTORY_QUOTED: HistoryQuoted,
+    EventType.REASONING_DELTA: ReasoningDelta,
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.TOOL_CALL: ToolCallOut,
     EventType.TOOL_RESULT: ToolResult,
@@ -120,7 +128,8 @@ EVENTS: Mapping[str, type[EventData]] = {
 def event_json(event: events.Event) -> JsonDict:
     """Return the data of a run event as JSON, in the shape that EVENTS has for its name."""
     match event:
-        case events.MessageDelta(text=text):  # about 5 µs faster than a shape, per piece and reader
+        # About 5 µs faster than a shape, for each piece and reader.
+        case events.MessageDelta(text=text) | events.ReasoningDelta(text=text):
             return {"text": text}
         case events.ToolCalled(call=call):
             return ToolCallOut.render(call)

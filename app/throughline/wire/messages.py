@@ -1,10 +1,11 @@
 """JSON shapes of messages and of search results."""
 
-from typing import Annotated, get_args
+from typing import Annotated, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, JsonValue
 
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.recall import Found, FoundBy, Hit
 from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
@@ -35,6 +36,13 @@ def _content_json(content: object) -> object:
     return [_block_json(block) for block in content] if isinstance(content, tuple) else content
 
 
+def _reasoning_json(reasoning: object) -> object:
+    return reasoning.text if isinstance(reasoning, Reasoning) else reasoning
+
+
+ReasoningText: TypeAlias = Annotated[str | None, BeforeValidator(_reasoning_json)]
+
+
 class MessageOut(Shape):
     """A stored message."""
 
@@ -56,9 +64,18 @@ class MessageOut(Shape):
     metadata: dict[str, JsonValue]
 
 
-class CitedMessageOut(MessageOut):
-    """A stored message as the history returns it: with its citations, which only an assistant's message has."""
+class ExportedMessage(MessageOut):
+    """A stored message as an export has it: with its reasoning, if users may read it."""
 
+    reasoning: ReasoningText = None
+
+
+class CitedMessageOut(MessageOut):
+    """A stored message as the history returns it: with citations and reasoning, which only an assistant's has."""
+
+    reasoning: ReasoningText = Field(
+        None, description="what the model wrote before this message, with `include=reasoning`; null if there is none"
+    )
     citations: list[CitationOut] = Field(
         default_factory=list, description=f"{CITATIONS}; of several blocks: in their texts joined by line feeds"
     )

@@ -63,7 +63,7 @@ class Call:
 
     @property
     def is_operator(self) -> bool:
-        """Whether the caller may read what providers of models said about failed calls."""
+        """Whether the caller may read what is for operators: words of providers, and hidden reasoning."""
         return Scope.OPERATE in self.principal.scopes
 
 

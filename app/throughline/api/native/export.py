@@ -9,9 +9,10 @@ from starlette.responses import StreamingResponse
 from throughline.api.http.admitted_request import Call, Reader, session_id_of
 from throughline.api.http.responses import json_bytes
 from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.wire.json_shape import JsonDict
-from throughline.wire.messages import MessageOut
+from throughline.wire.messages import ExportedMessage, MessageOut
 from throughline.wire.sessions import SessionOut
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -36,13 +37,18 @@ async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
     yield _line("session", SessionOut.render(session))
     after: int | None = None
     while True:
-        query = MessageQuery(after=after, limit=PAGE_MESSAGES)
+        query = MessageQuery(after=after, limit=PAGE_MESSAGES, reasoning="shown")
         page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
         for message in page.items:
-            yield _line("message", MessageOut.render(message))
+            yield _line("message", _rendered(message))
         if page.next_cursor is None:
             return
         after = int(page.next_cursor)
+
+
+def _rendered(message: Message) -> JsonDict:
+    shown = ExportedMessage.render(message)
+    return shown if message.reasoning is not None else {name: shown[name] for name in MessageOut.model_fields}
 
 
 def _line(kind: str, item: JsonDict) -> bytes:

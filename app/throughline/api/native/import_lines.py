@@ -27,6 +27,7 @@ from throughline.db.sessions.quotations import MARKER, renumber_quotations
 from throughline.domain.errors import InvalidInput
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
+from throughline.domain.reasoning import Reasoning, bounded_reasoning
 
 MAX_NAME = 1_000
 WRITTEN = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -100,6 +101,7 @@ class MessageLine(BaseModel):
     source: SourceName | None = None
     created_at: StorableTime | None = None
     metadata: Metadata = Field(default_factory=dict)
+    reasoning: str | None = None
 
 
 def from_lines(body: bytes, source: Source) -> Conversation:
@@ -172,7 +174,12 @@ def _message(number: int, line: MessageLine, source: Source) -> NewMessage:
         name=line.name if is_tool else None,
         author=line.author,
         metadata=line.metadata,
+        reasoning=_reasoning(line),
     )
+
+
+def _reasoning(line: MessageLine) -> Reasoning | None:
+    return Reasoning(bounded_reasoning(line.reasoning)) if line.reasoning and line.role == "assistant" else None
 
 
 def _check_calls(number: int, line: MessageLine) -> None:

@@ -42,7 +42,7 @@ PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are
 async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
     """Return messages of the session's full history, including those that a summary covers."""
     found, (after, before) = session_id_of(session_id), asked.bounds()
-    query = MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order)
+    query = MessageQuery(after, before, asked.limit, asked.order, asked.reasoning(reads_all=call.is_operator))
     page = await call.services.database.messages.list_messages(call.owner_id, found, query)
     messages = await render_cited(call, found, page.items, CitedMessageOut, _citing_text)
     return JsonResponse({"data": messages, "next_cursor": page.next_cursor})

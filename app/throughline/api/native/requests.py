@@ -297,6 +297,7 @@ class ListMessages(QueryParameters):
     before: int | None = Field(None, ge=1, le=MAX_POSITION)
     cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the previous page")
     order: Literal["asc", "desc"] = "asc"
+    include: Literal["reasoning"] | None = Field(None, description="`reasoning`: what models wrote before messages")
 
     def bounds(self) -> tuple[int | None, int | None]:
         """Return the exclusive positions (after, before) with the cursor applied."""
@@ -305,3 +306,9 @@ class ListMessages(QueryParameters):
         if self.order == "asc":
             return max(self.cursor, self.after or 0), self.before
         return self.after, self.cursor if self.before is None else min(self.cursor, self.before)
+
+    def reasoning(self, *, reads_all: bool) -> Literal["none", "shown", "all"]:
+        """Return which reasoning to read: that for users, or with `reads_all` that for operators too."""
+        if self.include is None:
+            return "none"
+        return "all" if reads_all else "shown"

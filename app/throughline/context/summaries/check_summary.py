@@ -1,6 +1,5 @@
 """Checks of a summary model's answer before it is stored."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,17 +9,13 @@ from throughline.context.summaries.detect_copy import is_copy, is_unchanged
 from throughline.context.summaries.reject_summary import why_no_summary
 from throughline.context.summaries.render_summary import cut_at_boundary
 from throughline.domain.text import is_blank
+from throughline.domain.think_blocks import without_thinking
 
 SMALL_SUMMARY_TOKENS = 200
 """A summary with fewer tokens is always accepted as small enough."""
 
 MOST_CHARACTERS_PER_TOKEN = 64
 """Characters per allowed token beyond which a text is not read: it will be cut anyway, and reading it takes seconds."""
-
-_THINKING = re.compile(r"[<\[](?:think(?:ing)?|thoughts?|reasoning)[>\]]", re.IGNORECASE)
-_THOUGHT = re.compile(r"[<\[]/(?:think(?:ing)?|thoughts?|reasoning)[>\]]\s*+", re.IGNORECASE)
-_THOUGHT_LINE = re.compile(r"^[^\S\n]*+</think(?:ing)?>[^\S\n]*+$", re.IGNORECASE | re.MULTILINE)
-_FINAL_CHANNEL = "<|channel|>final<|message|>"
 
 
 class Verdict(StrEnum):
@@ -86,21 +81,6 @@ def check_summary(
     if is_blank(cut):
         return CheckedSummary(Verdict.REJECT, f"Nothing of the summary fits {max_tokens} tokens.", "", 0)
     return CheckedSummary(Verdict.ACCEPT, "", cut, count(cut))
-
-
-def without_thinking(text: str) -> str:
-    """Return `text` without the `<think>` blocks at its beginning; '' if such a block never ends.
-
-    Some chat templates open the block in the prompt. The answer then contains only its end, on a line of its own.
-    """
-    text, end = text.rpartition(_FINAL_CHANNEL)[2].strip(), 0
-    unopened = _THOUGHT_LINE.search(text)
-    if unopened and not _THINKING.search(text, 0, unopened.start()):
-        text = text[unopened.end() :].lstrip()
-    while opening := _THINKING.match(text, end):
-        closing = _THOUGHT.search(text, opening.end())
-        end = closing.end() if closing else len(text)
-    return text[end:]
 
 
 def _why_not(text: str, sources: Sources) -> str:

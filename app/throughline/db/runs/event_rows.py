@@ -17,6 +17,7 @@ from throughline.domain.events import (
     HistoryQuoted,
     MessageCompleted,
     MessageDelta,
+    ReasoningDelta,
     RunEnded,
     RunStarted,
     ToolAnswered,
@@ -31,7 +32,10 @@ from throughline.domain.run import Run, RunStatus
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
-STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted | HistoryQuoted]] = {
+FieldByField = MessageDelta | ReasoningDelta | AnswerReset | CompactionStarted | HistoryQuoted
+
+STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
+    EventType.REASONING_DELTA: ReasoningDelta,
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.RESET: AnswerReset,
     EventType.COMPACTION_STARTED: CompactionStarted,

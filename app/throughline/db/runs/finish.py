@@ -13,6 +13,7 @@ from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from throughline.db.sessions.titles import retitle
 from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
 from throughline.db.statements.rows import (
     ANSWER_ID,
     MESSAGE_COLUMNS,
@@ -60,7 +61,7 @@ _FINISH = sql(
     ), answer as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
         returning {message_columns}
-    ), notified as (
+    ), reasoned as ({insert_reasoning}), notified as (
         insert into run_events (run_id, seq, type, data)
         select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
         on conflict (run_id, seq) do nothing
@@ -74,6 +75,7 @@ _FINISH = sql(
     run_columns=RUN_COLUMNS,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
+    insert_reasoning=INSERT_REASONING.format(message_id="answer.id", source="answer"),
     message_columns=MESSAGE_COLUMNS,
     events=NEW_EVENTS,
     usage_columns=USAGE_COLUMNS,
@@ -253,6 +255,7 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         "answers": 0 if outcome.answer is None else 1,
         "step": ANSWER_STEP,
         **message_parameters(outcome.answer or _NO_ANSWER),
+        **reasoning_parameters(outcome.answer or _NO_ANSWER),
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
 from throughline.db.statements.rows import MESSAGE_COLUMNS, lease_lost, message_from, message_parameters
 from throughline.db.statements.sql import sql
 from throughline.domain.message import Message, NewMessage
@@ -32,12 +33,13 @@ _APPEND = sql(
         returning s.id, s.message_count
     ), written as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat returning {message_columns}
-    ), paid as ({insert_calls})
+    ), reasoned as ({insert_reasoning}), paid as ({insert_calls})
     select * from written union all select * from earlier
 """,
     message_columns=MESSAGE_COLUMNS,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
+    insert_reasoning=INSERT_REASONING.format(message_id="written.id", source="written"),
     insert_calls=INSERT_CALLS.format(
         payer="held.owner_id, held.session_id, held.run_id, held.agent", source="seat join held on true"
     ),
@@ -50,7 +52,7 @@ async def append_message(
     """Append the message under the run's lease, or return the one already stored for (run, step). Raises LeaseLost.
 
     `step` names the message within its run, so that a repeated attempt stores it only once. `calls` are the model calls
-    that the message cost; they are stored with it.
+    that the message cost; they and its reasoning are stored with it.
 
     The position is assigned under the session's row lock and rolls back with the row, so there are no gaps. Two
     concurrent attempts at one step cause a unique violation for the later one, which then finds the row. Each commit
@@ -65,6 +67,7 @@ async def append_message(
         step=step,
         **call_parameters(calls),
         **message_parameters(message),
+        **reasoning_parameters(message),
     )
     if not rows:
         raise lease_lost(lease)

@@ -9,6 +9,7 @@ from throughline.db.jobs.kinds import index_job, summary_job
 from throughline.db.jobs.queue import enqueue_job
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
 from throughline.db.statements.rows import SESSION_COLUMNS, message_parameters, session_from, to_json
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
@@ -26,12 +27,16 @@ _APPEND = sql(
     with seat as (
         update sessions s set message_count = s.message_count + 1, message_tokens = s.message_tokens + :token_count
         where s.id = :session_id returning s.id, s.message_count
+    ), written as (
+        insert into messages as m ({insert_columns}, created_at)
+        select {insert_values}, coalesce(cast(:created_at as timestamptz), clock_timestamp()) from seat
+        returning m.id
     )
-    insert into messages ({insert_columns}, created_at)
-    select {insert_values}, coalesce(cast(:created_at as timestamptz), clock_timestamp()) from seat
+    {insert_reasoning}
 """,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
+    insert_reasoning=INSERT_REASONING.format(message_id="written.id", source="written"),
 )
 _GET = sql("select {columns} from sessions s where s.id = :id", columns=SESSION_COLUMNS)
 
@@ -89,6 +94,7 @@ async def import_session(
         for dated in messages:
             parameters = {"session_id": session_id, "message_id": new_id(), "run_id": None, "step": None}
             written = {"created_at": dated.created_at, **message_parameters(dated.message)}
+            written |= reasoning_parameters(dated.message)
             await tx.fetch(_APPEND, **parameters, **written)
     session = session_from((await tx.fetch(_GET, id=session_id))[0])
     await enqueue_job(tx, summary_job(session_id, new.owner_id))

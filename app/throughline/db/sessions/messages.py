@@ -1,9 +1,10 @@
 """The message log: appending, loading for a turn, and listing the history page by page."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_message
 from throughline.db.sessions.load_newer import load_known_context
@@ -19,6 +20,7 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.model_call import ModelCall
 from throughline.domain.page import Page
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease
 from throughline.domain.summary import MeasuredMessages, ReadLimits
 
@@ -59,23 +61,38 @@ _GET = sql(
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
 _PAGE = """
     with asked as (
-        select {message_columns} from messages m join sessions s on s.id = m.session_id
+        select {message_columns}, {reasoning} as reasoning, {is_shown} as is_reasoning_shown
+        from messages m join sessions s on s.id = m.session_id {with_reasoning}
         where s.id = :session_id and s.owner_id = :owner_id and m.position > :after and m.position < :before
         order by m.position {direction} limit :limit
     ), measured as (
         select m.*, count(*) over () as found, sum(
             coalesce(octet_length(m.content), octet_length(cast(m.content_blocks as text)))
-            + octet_length(cast(m.tool_calls as text))) over (order by m.position {direction}) as bytes
+            + octet_length(cast(m.tool_calls as text)) + coalesce(octet_length(m.reasoning), 0)
+        ) over (order by m.position {direction}) as bytes
         from asked m
     ), counted as (
         select measured.*, lag(measured.bytes, 1, 0) over (order by position {direction}) as bytes_before from measured
     )
-    select {message_columns}, {pinned}, m.found from counted m where m.bytes_before < :max_bytes
+    select {message_columns}, {pinned}, m.found, m.reasoning, m.is_reasoning_shown
+    from counted m where m.bytes_before < :max_bytes
     order by m.position {direction}
 """
-_PAGES = {
-    order: sql(_PAGE, message_columns=MESSAGE_COLUMNS, pinned=PINNED, direction=order) for order in ("asc", "desc")
+_WITHOUT_REASONING = {"reasoning": "cast(null as text)", "is_shown": "false", "with_reasoning": ""}
+_WITH_REASONING = {
+    "reasoning": "t.text",
+    "is_shown": "t.is_shown",
+    "with_reasoning": "left join message_reasoning t on t.message_id = m.id and (t.is_shown or :reads_hidden)",
 }
+
+
+def _pages(pieces: Mapping[str, str]) -> Mapping[str, Statement]:
+    """Return the statement for a page in each order."""
+    columns = {"message_columns": MESSAGE_COLUMNS, "pinned": PINNED}
+    return {order: sql(_PAGE, **columns, **pieces, direction=order) for order in ("asc", "desc")}
+
+
+_PAGES, _PAGES_WITH_REASONING = _pages(_WITHOUT_REASONING), _pages(_WITH_REASONING)
 PAGE_BYTES = 8_000_000
 """Size limit of a page of messages; the page ends with the message that reaches it."""
 _LAST_POSITION = 2**31 - 1
@@ -83,12 +100,16 @@ _LAST_POSITION = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """The messages to list: exclusive position bounds, limit, and order by position."""
+    """The messages to list: exclusive position bounds, limit, and order by position.
+
+    With `reasoning` their reasoning is read too: what users may read, or all of it.
+    """
 
     after: int | None = None
     before: int | None = None
     limit: int = 50
     order: Literal["asc", "desc"] = "asc"
+    reasoning: Literal["none", "shown", "all"] = "none"
 
 
 class MessageRepository:
@@ -164,18 +185,20 @@ class MessageRepository:
         The page's cursor is the position of its last message, None on the last page. The next page is listed with it as
         `after`, or in descending order as `before`.
         """
+        pages = _PAGES if query.reasoning == "none" else _PAGES_WITH_REASONING
         rows = await self._transactions.fetch(
-            _PAGES[query.order],
+            pages[query.order],
             owner_id=owner_id,
             session_id=session_id,
             after=_bounded(query.after, 0),
             before=_bounded(query.before, _LAST_POSITION),
             limit=query.limit + 1,
             max_bytes=PAGE_BYTES,
+            reads_hidden=query.reasoning == "all",
         )
         if not rows and not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
             raise session_not_found(session_id)
-        messages = tuple(message_from(row) for row in rows[: query.limit])
+        messages = tuple(_listed(row) for row in rows[: query.limit])
         has_more = bool(rows) and rows[0]["found"] > len(messages)
         return Page(messages, str(messages[-1].position) if has_more else None)
 
@@ -200,6 +223,12 @@ class MessageRepository:
 
 async def _append_quotation(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
     return await append_message(tx, lease, step, await still_quotable(tx, lease, message))
+
+
+def _listed(row: Row) -> Message:
+    """Return the message of a page's row, with its reasoning if the page has it."""
+    message, text = message_from(row), row["reasoning"]
+    return message if text is None else replace(message, reasoning=Reasoning(text, is_shown=row["is_reasoning_shown"]))
 
 
 def _bounded(position: int | None, default: int) -> int:

@@ -1,8 +1,8 @@
 """Redaction of a message: a marker replaces its text, and all data derived from the text is deleted.
 
-Derived data are segments and versions of the summary, the search index and the embedding (by a trigger). They are also
-the run's input and events, the title, and what providers said about failed calls of the session. Results of recall
-tools that quoted the message, directly or through another result, are redacted too.
+Derived data are segments and versions of the summary, the search index, the embedding and all later reasoning (both by
+triggers). They are also the run's input and events, the title, and what providers said about failed calls of the
+session. Results of recall tools that quoted the message, directly or through another result, are redacted too.
 
 The summary returns to the newest version that does not cover the message. Messages after that version's cursor are
 summarised again. A pin stays: it keeps a group of messages together, and keeps the marker in the prompt.
@@ -59,7 +59,13 @@ _RECORD = sql("""
 _CLEAN = (
     # The run's row is locked before its events are deleted, because retention may delete them concurrently.
     sql("""
-        with held as materialized (select id from runs where id = any(:runs) for no key update)
+        with held as materialized (
+            select r.id from runs r where r.id = any(:runs) or r.id = any(array(
+                select m.run_id from messages m
+                where m.session_id = :session_id and m.position >= :first and m.role = 'user' and exists (
+                    select 1 from run_events e where e.run_id = m.run_id and e.type = 'reasoning.delta')))
+            for no key update
+        )
         delete from run_events e using held where e.run_id = held.id
     """),
     sql("""
@@ -82,7 +88,7 @@ _CLEAN = (
 """Statements that delete derived data.
 
 Versions that reach the message may contain its words anywhere, segments only if they cover its position. A prompt of
-any later turn may have shown the message, and a provider may have repeated words of it.
+any later turn may have shown the message: a provider, or the reasoning that events show, may have repeated words of it.
 """
 
 _KEPT = sql("""

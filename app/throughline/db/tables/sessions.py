@@ -191,6 +191,20 @@ class MessageRow(Base):
     created_at: Mapped[Time] = mapped_column(server_default=text("clock_timestamp()"))
 
 
+class MessageReasoningRow(Base):
+    """The reasoning before an assistant's message. With `is_shown` users may read it, otherwise only operators.
+
+    It is a table of its own because turns load messages without it, and because messages never change. It goes with its
+    message. A trigger deletes it when a message up to its own is redacted, which it may quote.
+    """
+
+    __tablename__ = "message_reasoning"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    text: Mapped[String]
+    is_shown: Mapped[bool]
+
+
 class MessageRedactionRow(Base):
     """The record of a redaction: the message, the time, and the actor who asked for it on the owner's behalf."""
 
