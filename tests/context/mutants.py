@@ -171,9 +171,9 @@ GUARDS = (
     ),
     Mutant(
         "other counters are trusted",
-        "message_list.py",
-        "if row.token_count > 0 and row.counter == self.context_input.counter_name:",
-        "if row.token_count > 0:",
+        "measure.py",
+        "if message.counter == counter_name and message.token_count > 0:",
+        "if message.token_count > 0:",
     ),
     Mutant(
         "the notes' tokens are not counted",

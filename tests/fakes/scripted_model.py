@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from throughline.domain.errors import ThroughlineError
+from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ToolCall
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
@@ -27,12 +28,13 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Answer with tool calls after `thinks`."""
+    """Answer with tool calls after `thinks`, of which the model wants `parts` back."""
 
     calls: tuple[ToolCall, ...]
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     thinks: str = ""
+    parts: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ async def _end_of(step: Step) -> ModelEvent:
 
 
 def _thought(step: Say | Call) -> Reasoning | None:
-    return Reasoning(step.thinks) if step.thinks else None
+    parts = step.parts if isinstance(step, Call) else ()
+    return Reasoning(step.thinks, parts, ScriptedModel.calibration_key) if step.thinks or parts else None
 
 
 def _words(text: str) -> Sequence[str]:

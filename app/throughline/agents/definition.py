@@ -22,7 +22,7 @@ class ReasoningUse(StrEnum):
 
     - SHOW: users see it while it is written, and may read it later.
     - STORE: it is stored for operators, and users do not see it.
-    - DROP: it is not stored.
+    - DROP: it is not stored, except for what the provider wants back, until the run ends.
     """
 
     SHOW = "show"

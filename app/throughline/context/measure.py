@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from throughline.domain.arguments import compact_object
+from throughline.domain.identity_cache import IdentityCache
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.domain.reasoning import Reasoning, readable_and_opaque
 
 Count: TypeAlias = Callable[[str], int]
 
@@ -42,9 +44,37 @@ know it.
 """
 
 
+CHARACTERS_PER_OPAQUE_TOKEN = 5
+"""Characters of a signature or of encrypted reasoning that stand for one token of it.
+
+Base64 of text that has four characters a token, and the encryption's own. An estimate: no provider says what it counts.
+"""
+
+_of_reasoning: IdentityCache[Reasoning, tuple[object, int]] = IdentityCache()
+"""Cache of the tokens of reasoning that is sent back, with the function that counted them."""
+
+
+def count_reasoning(reasoning: Reasoning | None, count: Count) -> int:
+    """Return the tokens of the parts of reasoning that are sent back.
+
+    A part's encrypted text stands for what it says in the open, or for more. So the larger of both is counted.
+    """
+    if reasoning is None or not reasoning.parts:
+        return 0
+    known = _of_reasoning.find(reasoning)
+    if known is None or known[0] != count:
+        split = [readable_and_opaque(part) for part in reasoning.parts]
+        tokens = sum(max(count(text), opaque // CHARACTERS_PER_OPAQUE_TOKEN) for text, opaque in split)
+        _of_reasoning.keep(reasoning, known := (count, tokens))
+    return known[1]
+
+
 def count_message(message: NewMessage | Message | PromptMessage, count: Count) -> int:
-    """Return the tokens of a message: content, calls and framing. An image counts by an estimate, not by its base64."""
-    tokens = MESSAGE_TOKENS + count_content(message.content, count)
+    """Return the tokens of a message: content, calls, reasoning that is sent back, and framing.
+
+    An image counts by an estimate, not by its base64.
+    """
+    tokens = MESSAGE_TOKENS + count_content(message.content, count) + count_reasoning(message.reasoning, count)
     for call in message.tool_calls:
         tokens += count_call(call, count)
     if message.tool_call_id:
@@ -55,9 +85,12 @@ def count_message(message: NewMessage | Message | PromptMessage, count: Count) -
 
 
 def tokens_of(message: NewMessage | Message, counter_name: str, count: Count) -> int:
-    """Return the stored count of a message; a new count if none is stored or another counter made it."""
+    """Return the stored count of a message; a new count if none is stored or another counter made it.
+
+    The stored count does not include reasoning: it is sent back in the message's own turn only.
+    """
     if message.counter == counter_name and message.token_count > 0:
-        return message.token_count
+        return message.token_count + count_reasoning(message.reasoning, count)
     return count_message(message, count)
 
 

@@ -160,7 +160,7 @@ class MessageList:
         for row in rows:
             role, content, tokens = row.role, row.content, row.token_count
             is_counted = tokens > 0 and row.counter == counter_name
-            if not is_counted or row is self._current_row:
+            if not is_counted or row is self._current_row or row.reasoning is not None:
                 self._add(row)
             elif role is not Role.TOOL or (row.position > pruned and type(content) is str and len(content) <= most):
                 messages(as_stored(row))
@@ -217,9 +217,7 @@ class MessageList:
         return made.message, made.tokens
 
     def _stored_count(self, row: Message) -> int:
-        if row.token_count > 0 and row.counter == self.context_input.counter_name:
-            return row.token_count
-        return count_message(row, self.context_input.count)
+        return tokens_of(row, self.context_input.counter_name, self.context_input.count)
 
     def _cut(self, message: PromptMessage, tokens: int, level: int | None) -> tuple[PromptMessage, int]:
         """Return the message in at most `level` tokens, if that makes it smaller."""
@@ -233,7 +231,7 @@ class MessageList:
 def _as_stored(row: Message) -> PromptMessage:
     if row.role is Role.USER:
         return PromptMessage(Role.USER, row.content, position=row.position)
-    return PromptMessage(row.role, row.content, row.tool_calls, row.tool_call_id, row.name, row.position)
+    return PromptMessage(row.role, row.content, row.tool_calls, row.tool_call_id, row.name, row.position, row.reasoning)
 
 
 _stored = ComputedCache(_as_stored)

@@ -23,7 +23,14 @@ NOTHING = "[…]"
 
 
 def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> PromptMessage:
-    """Return the message in about `max_tokens`: exact for text; calls keep at least their framing and names."""
+    """Return the message in about `max_tokens`: exact for text; calls keep at least their framing and names.
+
+    Reasoning that would be sent back goes first, because every provider takes a step without it.
+    """
+    if message.reasoning is not None:
+        message = replace(message, reasoning=None)
+        if count_message(message, count) <= max_tokens:
+            return message
     bare = replace(message, content="", tool_calls=tuple(replace(call, arguments="") for call in message.tool_calls))
     room = max(max_tokens - count_message(bare, count), 0)
     sizes = [

@@ -1,6 +1,6 @@
 """Requests to chat models and their answers: prompt, tool specifications, and the events of a streamed answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -13,7 +13,10 @@ from throughline.domain.reasoning import Reasoning
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PromptMessage:
-    """A message of a prompt. `position` is that of the stored message it shows, None if it shows none."""
+    """A message of a prompt. `position` is that of the stored message it shows, None if it shows none.
+
+    `reasoning` is set for a step of the running turn whose provider wants parts of it back.
+    """
 
     role: Role
     content: Content
@@ -21,6 +24,7 @@ class PromptMessage:
     tool_call_id: str | None = None
     name: str | None = None
     position: int | None = None
+    reasoning: Reasoning | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

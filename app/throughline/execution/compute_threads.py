@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from throughline.domain.ids import UserId
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage
 from throughline.domain.prompt import PromptMessage
+from throughline.domain.reasoning import characters_in
 
 T = TypeVar("T")
 
@@ -89,9 +90,12 @@ def _notify(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
 
 
 def characters_of(messages: Iterable[Message | NewMessage | PromptMessage]) -> int:
-    """Return the total characters of the messages' texts and of their calls' arguments."""
+    """Return the total characters of the messages' texts, their calls' arguments, and reasoning that is sent back."""
     return sum(
-        _characters(message.content) + sum(len(call.arguments) for call in message.tool_calls) for message in messages
+        _characters(message.content)
+        + sum(len(call.arguments) for call in message.tool_calls)
+        + (0 if message.reasoning is None else sum(map(characters_in, message.reasoning.parts)))
+        for message in messages
     )
 
 

@@ -4,7 +4,7 @@ An answer consists of reasoning, text, tool calls, usage and finish reason.
 """
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import AIMessageChunk
@@ -18,6 +18,7 @@ from throughline.domain.reasoning import Reasoning
 from throughline.domain.text import clean_text, is_blank
 from throughline.domain.think_blocks import SplitText, ThinkBlockSplitter
 from throughline.llm.read_reasoning import read_reasoning
+from throughline.llm.reasoning_parts import NO_PARTS, PartKind, PartsAssembly
 from throughline.llm.stream_text import StreamText
 from throughline.llm.translate_messages import CALL_ID
 
@@ -75,11 +76,14 @@ class AnswerAssembly:
     """One answer while its chunks arrive.
 
     `adds_usage`: the provider reports usage in parts to be added up; otherwise its last report counts.
-    `max_call_characters` limits the names and arguments of all tool calls together.
+    `max_call_characters` limits the names and arguments of all tool calls together, and the signatures of reasoning.
+    `returned` are the parts of the reasoning that the provider wants back, from the model `model_key`.
     """
 
     adds_usage: bool
     max_call_characters: int
+    returned: frozenset[PartKind] = NO_PARTS
+    model_key: str = ""
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = ""
     model: str = ""
@@ -93,6 +97,11 @@ class AnswerAssembly:
     _splitter: ThinkBlockSplitter = field(default_factory=ThinkBlockSplitter)
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
+    _characters: int = 0
+    _parts: PartsAssembly = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._parts = PartsAssembly(self.returned, self.max_call_characters)
 
     def add(self, chunk: AIMessageChunk) -> Iterator[ReasoningDelta | TextDelta]:
         """Add a chunk; yield its reasoning and its text, with characters that cannot be stored replaced.
@@ -107,6 +116,7 @@ class AnswerAssembly:
             self._add_usage(chunk.usage_metadata)
         for piece in chunk.tool_call_chunks:
             self._take_call(piece["index"], piece["id"], piece["name"] or "", piece["args"] or "")
+        self._parts.add(chunk, self._characters)
         if reasoning := read_reasoning(chunk):
             self._splitter.stop()
             yield from self._thinks(self._thought.feed(reasoning))
@@ -126,10 +136,11 @@ class AnswerAssembly:
         """
         reason = self.finish_reason.lower()
         self._check_reason(model, reason)
-        calls = self._finished_calls(taken_ids)
+        calls, sent_ids = self._finished_calls(taken_ids), [call.id for call in self._calls]
         if reason in CUT_REASONS:
-            calls = tuple(call for call in calls if _is_whole(call))
-        text, reasoning = "".join(self._text), "".join(self._reasoning)
+            whole = [number for number, call in enumerate(calls) if _is_whole(call)]
+            calls, sent_ids = tuple(calls[number] for number in whole), [sent_ids[number] for number in whole]
+        text = "".join(self._text)
         if not calls and is_blank(text):
             raise self._empty(model, reason)
         return AnswerComplete(
@@ -138,8 +149,13 @@ class AnswerAssembly:
             usage=self.usage,
             finish_reason=self.finish_reason,
             model=self.model,
-            reasoning=None if is_blank(reasoning) else Reasoning(reasoning),
+            reasoning=self._finished_reasoning(sent_ids),
         )
+
+    def _finished_reasoning(self, sent_ids: Sequence[str]) -> Reasoning | None:
+        """Return the reasoning, None without any. `sent_ids` are the ids of the calls as the provider sent them."""
+        text, parts = "".join(self._reasoning), self._parts.finish(sent_ids, self._thought.whole)
+        return Reasoning(text, parts, self.model_key) if parts or not is_blank(text) else None
 
     def _thinks(self, reasoning: str) -> Iterator[ReasoningDelta]:
         if reasoning:
@@ -155,6 +171,7 @@ class AnswerAssembly:
         yield from self._thinks(split.reasoning)
         if split.text:
             self._text.append(split.text)
+            self._characters += len(split.text)
             yield TextDelta(split.text)
 
     def _check_reason(self, model: str, reason: str) -> None:

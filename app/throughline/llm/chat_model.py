@@ -36,6 +36,7 @@ from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.known_window import KnownWindow
 from throughline.llm.openai_limits import within_openai_limits
 from throughline.llm.package_errors import raised_as
+from throughline.llm.reasoning_parts import NO_PARTS, PartKind
 from throughline.llm.response_format import wire_format
 from throughline.llm.translate_messages import to_langchain, to_tools
 from throughline.llm.usage_check import checked_usage
@@ -74,6 +75,7 @@ class ModelTraits:
     - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
     - `base_url`: the configured address of the calls, with credentials if any; None for the provider's own.
     - `takes_response_format`: the member `response_format` of OpenAI's wire format is sent.
+    - `returned_parts`: the parts of reasoning that are sent back with the steps of a run.
     - `address`: that of the calls as operators are shown it; '' for the provider's own.
     - `parameters`: those that an agent may set, each with its name in the LangChain class.
     - `max_chunks`: the most chunks of an answer, empty ones included.
@@ -90,6 +92,7 @@ class ModelTraits:
     may_share_messages: bool = False
     has_openai_limits: bool = False
     takes_response_format: bool = False
+    returned_parts: frozenset[PartKind] = NO_PARTS
     base_url: str | None = None
     address: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -171,6 +174,8 @@ class LangChainChatModel:
         assembly = AnswerAssembly(
             adds_usage=self._traits.adds_usage,
             max_call_characters=request.max_answer_bytes,  # a character has at least one byte; the caller counts bytes
+            returned=self._returned_parts(request.parameters),
+            model_key=self.calibration_key,
         )
         async with aclosing(self._chunks(request)) as chunks:
             async for chunk in chunks:
@@ -183,6 +188,13 @@ class LangChainChatModel:
         cost = self._traits.cost(answer.usage)
         usage = checked_usage(answer.usage, request.prompt, self.name)
         yield replace(answer, usage=replace(usage, cost_usd=cost))
+
+    def _returned_parts(self, parameters: ModelParameters) -> frozenset[PartKind]:
+        """Return the parts of reasoning that are sent back; the parameter decides for reasoning as text."""
+        kinds = self._traits.returned_parts
+        if parameters.return_reasoning is None:
+            return kinds
+        return kinds | {PartKind.CONTENT} if parameters.return_reasoning else kinds - {PartKind.CONTENT}
 
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[AIMessageChunk]:
         source, count = self._open(request), 0

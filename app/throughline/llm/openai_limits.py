@@ -42,7 +42,9 @@ def _in_steps(group: Group[PromptMessage]) -> Iterator[PromptMessage]:
         return
     for start in range(0, len(calls), MOST_CALLS):
         step = slice(start, start + MOST_CALLS)
-        yield replace(head, content=head.content if start == 0 else "", tool_calls=calls[step])
+        is_first = start == 0
+        content, reasoning = (head.content, head.reasoning) if is_first else ("", None)
+        yield replace(head, content=content, tool_calls=calls[step], reasoning=reasoning)
         yield from _with_images_after([result for result in group.results[step] if result is not None])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 NAMES = ("reasoning_content", "reasoning", "thinking")
 """Members with a piece of reasoning as text.
@@ -12,6 +13,22 @@ and LM Studio. A server that sends two of them says the same in both.
 
 DETAILS = "reasoning_details"
 """OpenRouter's list of parts, with what a provider wants back. Their texts are in `reasoning` too, or only here."""
+
+
+REQUIRING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
+"""Hosts of servers that refuse a step with tool calls without its `reasoning_content`."""
+
+
+def wants_content(address: str) -> bool:
+    """Return whether the server at the address requires `reasoning_content` back."""
+    host = (urlsplit(address).hostname or "").lower()
+    return any(host == known or host.endswith(f".{known}") for known in REQUIRING_HOSTS)
+
+
+def extras_in(delta: Mapping[str, Any]) -> dict[str, Any]:  # Any: parsed JSON
+    """Return `extra_content` of the delta's tool calls, by the id of the call: Gemini's signatures."""
+    calls = [call for call in delta.get("tool_calls") or () if isinstance(call, dict)]
+    return {call["id"]: extra for call in calls if call.get("id") and (extra := call.get("extra_content"))}
 
 
 def reasoning_in(delta: Mapping[str, Any]) -> str:  # Any: parsed JSON

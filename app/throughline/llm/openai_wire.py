@@ -3,7 +3,7 @@
 It also reads events as plain JSON. Imported only if such a model is used, because the provider package is optional.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -16,10 +16,11 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from throughline.domain.identity_cache import IdentityCache
-from throughline.llm.openai_reasoning import reasoning_in
+from throughline.llm.openai_reasoning import DETAILS, details_in, extras_in, reasoning_in, wants_content
 from throughline.llm.read_reasoning import MEMBER
+from throughline.llm.reasoning_parts import PartKind, call_extras, wire_members
 from throughline.llm.response_format import moved_to_text
-from throughline.llm.translate_messages import argument_texts
+from throughline.llm.translate_messages import argument_texts, returned_parts
 from throughline.llm.usage_check import token_counts
 
 _written: IdentityCache[BaseMessage, dict[str, Any]] = IdentityCache()  # Any: parsed JSON
@@ -74,7 +75,11 @@ class TolerantChatOpenAI(ChatOpenAI):
     """ChatOpenAI that keeps reasoning, refusals and tool calls without `index`, and tolerates invalid usage.
 
     A message is converted to the wire format once: `to_langchain` may return the same message object again.
+
+    `return_reasoning`: the server wants `reasoning_content` with every step that calls tools; a call may say otherwise.
     """
+
+    return_reasoning: bool = False
 
     def _get_request_payload(
         self,
@@ -83,14 +88,16 @@ class TolerantChatOpenAI(ChatOpenAI):
         stop: list[str] | None = None,
         **kwargs: Any,  # noqa: ANN401  # LangChain's signature
     ) -> dict[str, Any]:
+        returns_reasoning = kwargs.pop("return_reasoning", self.return_reasoning)
         messages = self._convert_input(input_).to_messages()
         new = [message for message in messages if _written.find(message) is None]
         payload: dict[str, Any] = super()._get_request_payload(new, stop=stop, **kwargs)
         if "messages" not in payload:  # a model of OpenAI's newer wire format, which encodes messages differently
             return moved_to_text(super()._get_request_payload(messages, stop=stop, **kwargs))
         for message, written in zip(new, payload["messages"], strict=True):
-            _written.keep(message, _with_arguments(written, argument_texts(message)))
-        return {**payload, "messages": [_written.find(message) for message in messages]}
+            _written.keep(message, _with_parts(_with_arguments(written, argument_texts(message)), message))
+        found = [_written.find(message) for message in messages]
+        return {**payload, "messages": [*map(_with_content, found)] if returns_reasoning else found}
 
     def _convert_chunk_to_generation_chunk(
         self,
@@ -107,11 +114,7 @@ class TolerantChatOpenAI(ChatOpenAI):
         converted = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if converted is None:
             return None
-        members = converted.message.additional_kwargs
-        if any(delta.get("refusal") for delta in deltas):
-            members["refusal"] = "refused"
-        if reasoning := "".join(map(reasoning_in, deltas)):
-            members[MEMBER] = reasoning
+        converted.message.additional_kwargs.update(_members_of(deltas))
         return converted
 
 
@@ -120,6 +123,34 @@ def _with_arguments(written: dict[str, Any], texts: Sequence[str]) -> dict[str, 
     for call, text in zip(written.get("tool_calls") or (), texts, strict=False):
         call["function"]["arguments"] = text
     return written
+
+
+def _members_of(deltas: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, object]]:  # Any: parsed JSON
+    """Yield what LangChain does not read of the deltas, for `additional_kwargs`."""
+    if any(delta.get("refusal") for delta in deltas):
+        yield "refusal", "refused"
+    if reasoning := "".join(map(reasoning_in, deltas)):
+        yield MEMBER, reasoning
+    if details := [part for delta in deltas for part in details_in(delta)]:
+        yield DETAILS, details
+    if extras := {call_id: extra for delta in deltas for call_id, extra in extras_in(delta).items()}:
+        yield PartKind.EXTRA.value, extras
+
+
+def _with_parts(written: dict[str, Any], message: BaseMessage) -> dict[str, Any]:  # Any: parsed JSON
+    """Add the parts of the message's reasoning that its server wants back."""
+    parts = returned_parts(message)
+    extras = call_extras(parts)
+    for number, call in enumerate(written.get("tool_calls") or ()):
+        if number in extras:
+            call["extra_content"] = extras[number]
+    return {**written, **wire_members(parts)}
+
+
+def _with_content(written: dict[str, Any] | None) -> dict[str, Any]:  # Any: parsed JSON
+    """Return a step that calls tools with `reasoning_content`, empty if its reasoning is not known any more."""
+    assert written is not None
+    return {MEMBER: "", **written} if written.get("tool_calls") else written
 
 
 def _deltas(chunk: dict[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
@@ -177,4 +208,5 @@ def make_openai(
 def _construct(settings: dict[str, Any], base_url: str | None) -> ChatOpenAI:  # Any: keyword arguments of ChatOpenAI
     if base_url is None:
         return TolerantChatOpenAI(**settings)
-    return CompatibleChatOpenAI(**settings, base_url=base_url, use_responses_api=False)
+    returns = wants_content(base_url)
+    return CompatibleChatOpenAI(**settings, base_url=base_url, use_responses_api=False, return_reasoning=returns)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.json_types import JsonObject
+from throughline.llm.reasoning_parts import NO_PARTS, PartKind
 
 PLACEHOLDER_KEY = "no-key-needed"
 """Sent to servers at a `base_url` if the operator has set no key: local servers need none, but the SDKs require one."""
@@ -18,6 +19,7 @@ _OF_REQUESTS = {
     "body": "extra_body",
 }
 OPENAI_PARAMETERS: Mapping[str, str] = {**_SAMPLING, **_OF_REQUESTS, "seed": "seed"}
+OPENAI_WIRE_PARAMETERS: Mapping[str, str] = {**OPENAI_PARAMETERS, "return_reasoning": "return_reasoning"}
 ANTHROPIC_PARAMETERS: Mapping[str, str] = {**_SAMPLING, **_OF_REQUESTS}
 GOOGLE_PARAMETERS: Mapping[str, str] = {**_SAMPLING, "seed": "seed", "reasoning_effort": "reasoning_effort"}
 
@@ -44,6 +46,7 @@ class Provider:
     may_share_messages: bool = False
     has_openai_limits: bool = False
     takes_response_format: bool = False
+    returned_parts: frozenset[PartKind] = NO_PARTS
     own_host: str = ""
     address_variables: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -80,10 +83,11 @@ PROVIDERS: Mapping[str, Provider] = {
             may_share_messages=True,
             has_openai_limits=True,
             takes_response_format=True,
+            returned_parts=frozenset({PartKind.DETAILS, PartKind.EXTRA}),
             own_host="api.openai.com",
             address_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
             further_variables=("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "OPENAI_PROXY"),
-            parameters=OPENAI_PARAMETERS,
+            parameters=OPENAI_WIRE_PARAMETERS,
         ),
         Provider(
             "anthropic",
@@ -93,6 +97,7 @@ PROVIDERS: Mapping[str, Provider] = {
             adds_usage=False,
             forbidden_tools={"type": "none"},
             takes_cache_markers=True,
+            returned_parts=frozenset({PartKind.THINKING}),
             own_host="api.anthropic.com",
             address_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
             further_variables=("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROXY"),
@@ -103,6 +108,7 @@ PROVIDERS: Mapping[str, Provider] = {
             "'throughline[google-genai]'",
             "GOOGLE_API_KEY",
             output_parameter="max_output_tokens",
+            returned_parts=frozenset({PartKind.SIGNATURE}),
             own_host="generativelanguage.googleapis.com",
             address_variables=("GOOGLE_GEMINI_BASE_URL",),
             further_variables=("GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", *_GOOGLE_CLOUD.split()),

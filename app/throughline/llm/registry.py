@@ -15,10 +15,12 @@ from throughline.llm.context_windows import find_window
 from throughline.llm.known_window import KnownWindow
 from throughline.llm.model_server import find_server
 from throughline.llm.offline import OfflineModel
+from throughline.llm.openai_reasoning import wants_content
 from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.prices import NO_OWN_PRICES, Prices
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, display_address, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
+from throughline.llm.reasoning_parts import PartKind
 from throughline.llm.streamed_arguments import parse_in_linear_time
 from throughline.ports.models import ChatModel
 
@@ -124,6 +126,7 @@ class ModelRegistry:
             may_share_messages=parsed.provider.may_share_messages,
             has_openai_limits=parsed.provider.has_openai_limits,
             takes_response_format=parsed.provider.takes_response_format,
+            returned_parts=_returned_parts(parsed, address),
             base_url=base_url,
             address=display_address(address),
             parameters=parsed.provider.parameters,
@@ -136,6 +139,11 @@ class ModelRegistry:
         ask = None if server is None else partial(ask_window, server)
         self._windows.append(known := KnownWindow(name.full, find_window(name.full, model.profile), ask))
         return known
+
+
+def _returned_parts(name: ModelName, address: str) -> frozenset[PartKind]:
+    kinds = name.provider.returned_parts
+    return kinds | {PartKind.CONTENT} if name.provider.name == "openai" and wants_content(address) else kinds
 
 
 def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:

@@ -9,8 +9,10 @@ from langchain_core.messages import ToolCall as LangChainToolCall
 
 from throughline.domain.arguments import send_again
 from throughline.domain.identity_cache import ComputedCache, IdentityCache, has_short_arguments
+from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, text_of
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.llm.reasoning_parts import content_blocks
 
 EMPTY_RESULT = "(no output)"
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -22,6 +24,9 @@ _MADE_ID = re.compile(r"call_[0-9a-f]{32}")
 
 _argument_texts: IdentityCache[BaseMessage, tuple[str, ...]] = IdentityCache()
 """The arguments of a message's calls as text, for which LangChain's messages have no field."""
+
+_parts: IdentityCache[BaseMessage, tuple[JsonObject, ...]] = IdentityCache()
+"""The parts of a message's reasoning that are sent back, for which LangChain's messages have no field."""
 
 
 def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage]:
@@ -37,6 +42,11 @@ def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage
 def argument_texts(message: BaseMessage) -> tuple[str, ...]:
     """Return the arguments of each call of a message from `to_langchain`, for wire formats that take them as text."""
     return _argument_texts.find(message) or ()
+
+
+def returned_parts(message: BaseMessage) -> tuple[JsonObject, ...]:
+    """Return the parts of reasoning of a message from `to_langchain`, for wire formats with members for them."""
+    return _parts.find(message) or ()
 
 
 def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
@@ -91,7 +101,10 @@ def _said(message: PromptMessage) -> AIMessage:
         LangChainToolCall(name=_name(call.name), args=arguments.value, id=_call_id(call.id))
         for call, arguments in zip(message.tool_calls, sent, strict=True)
     ]
-    made = AIMessage(text_of(message.content), tool_calls=calls)
+    text, parts = text_of(message.content), message.reasoning.parts if message.reasoning else ()
+    made = AIMessage(content_blocks(parts, text) or text, tool_calls=calls)
+    if parts:
+        _parts.keep(made, parts)
     if sent:
         _argument_texts.keep(made, tuple(arguments.text for arguments in sent))
     return made

@@ -37,7 +37,7 @@ def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: N
         summary_tokens=session.summary_tokens,
         summary_through_position=session.summary_through_position,
         history=conversation.history,
-        own=conversation.own,
+        own=tuple(_returned_to(agent.model.calibration_key, row) for row in conversation.own),
         user=pending,
         count=agent.counter.count,
         counter_name=agent.counter.name,
@@ -49,6 +49,13 @@ def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: N
     )
 
 
+def _returned_to(model_key: str, row: Message) -> Message:
+    """Return the row without reasoning that another model wrote: no other than that one may be sent it."""
+    if row.reasoning is None or row.reasoning.model == model_key:
+        return row
+    return replace(row, reasoning=None)
+
+
 def _pinned(conversation: Conversation) -> tuple[Message, ...]:
     """Return the pinned messages at or before the cursor, including those that a compaction has just passed."""
     cursor = conversation.session.summary_through_position
@@ -58,8 +65,12 @@ def _pinned(conversation: Conversation) -> tuple[Message, ...]:
 
 
 async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
-    """Return `message` with its token count, which is stored with it so that it is counted only once."""
-    tokens = await run_off_loop_if_large(characters_of([message]), lambda: count_message(message, counter.count))
+    """Return `message` with its token count, which is stored with it so that it is counted only once.
+
+    Reasoning is not counted: later turns do not send it back.
+    """
+    plain = replace(message, reasoning=None)
+    tokens = await run_off_loop_if_large(characters_of([plain]), lambda: count_message(plain, counter.count))
     return replace(message, token_count=tokens, counter=counter.name)
 
 

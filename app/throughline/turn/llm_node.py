@@ -80,7 +80,11 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     turn.events.emit(MessageCompleted(stored))
     for tool_call in step.tool_calls:
         turn.events.emit(ToolCalled(tool_call))
-    return {**found, "unstored_calls": (), "conversation": conversation.with_own(stored)}
+    return {
+        **found,
+        "unstored_calls": (),
+        "conversation": conversation.with_own(replace(stored, reasoning=message.reasoning)),
+    }
 
 
 async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message: NewMessage) -> dict[str, object]:
@@ -232,8 +236,13 @@ def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> Ne
 
 
 def _kept_reasoning(step: AnswerComplete, use: ReasoningUse) -> Reasoning | None:
-    """Return what is stored of the step's reasoning, None if nothing is."""
-    if step.reasoning is None or use is ReasoningUse.DROP:
+    """Return what is stored of the step's reasoning, None if nothing is.
+
+    An answer needs no parts: only the steps of the running turn are sent back with theirs.
+    """
+    if step.reasoning is None:
         return None
-    text = bounded_reasoning(step.reasoning.text)
-    return replace(step.reasoning, text=text, is_shown=use is ReasoningUse.SHOW)
+    text = "" if use is ReasoningUse.DROP else bounded_reasoning(step.reasoning.text)
+    parts = step.reasoning.parts if step.tool_calls else ()
+    kept = replace(step.reasoning, text=text, parts=parts, is_shown=use is ReasoningUse.SHOW)
+    return kept if text or parts else None

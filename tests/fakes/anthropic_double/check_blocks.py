@@ -16,8 +16,14 @@ _FIELDS = {
     "image": {"type", "source", "cache_control"},
     "tool_use": {"type", "id", "name", "input", "cache_control"},
     "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
+    "thinking": {"type", "thinking", "signature"},
+    "redacted_thinking": {"type", "data"},
 }
-ALLOWED = {"user": ("text", "image", "tool_result"), "assistant": ("text", "tool_use"), "system": ("text",)}
+ALLOWED = {
+    "user": ("text", "image", "tool_result"),
+    "assistant": ("text", "tool_use", "thinking", "redacted_thinking"),
+    "system": ("text",),
+}
 
 
 def check_block(block: object, allowed: tuple[str, ...], path: str) -> None:
@@ -122,6 +128,13 @@ def _check_tool_result(block: Json, path: str) -> None:
         check_block(inner, ("text", "image"), f"{path}.content.{index}")
 
 
+def _check_written(block: Json, path: str) -> None:
+    """Refuse a block of thinking that lacks one of its texts."""
+    for name in _FIELDS[block["type"]] - {"type"}:
+        if not isinstance(block.get(name), str):
+            raise missing(f"{path}.{name}") if block.get(name) is None else not_a("string", f"{path}.{name}")
+
+
 def _check_id(value: object, path: str) -> None:
     if not isinstance(value, str):
         raise missing(path) if value is None else not_a("string", path)
@@ -134,4 +147,6 @@ _CHECKS: Mapping[str, Callable[[Json, str], None]] = {
     "image": _check_image,
     "tool_use": _check_tool_use,
     "tool_result": _check_tool_result,
+    "thinking": _check_written,
+    "redacted_thinking": _check_written,
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fakes.anthropic_double.check_messages import check_messages, check_system
 from fakes.anthropic_double.check_tools import check_tools
 from fakes.anthropic_double.refusals import Refused, missing, not_a, over_limit, too_long
+from fakes.anthropic_double.thinking import check_thinking
 from fakes.anthropic_double.units import Unit, count_markers, units_of
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.models import DoubleModel, look_up_model
@@ -15,7 +16,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_MARKERS = 4
 KNOWN = frozenset({
     *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "stop_sequences"),
-    *("temperature", "top_k", "top_p", "metadata", "service_tier"),
+    *("temperature", "top_k", "top_p", "metadata", "service_tier", "thinking"),
 })
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -61,6 +62,7 @@ def check_request(body: Json) -> MessagesRequest:
     max_tokens = _max_tokens(body)
     check_system(body.get("system"))
     check_messages(body.get("messages"))
+    check_thinking(body)
     check_tools(body)
     markers = count_markers(body)
     if markers > MAX_MARKERS:

@@ -4,6 +4,7 @@ from fakes.anthropic_double.cache import CacheUse
 from fakes.anthropic_double.check_messages import blocks_of
 from fakes.anthropic_double.messages_request import MessagesRequest
 from fakes.anthropic_double.refusals import Refused, too_long
+from fakes.anthropic_double.thinking import thinking_blocks
 from fakes.anthropic_double.units import texts_of
 from fakes.anthropic_double.wire import MessageAnswer, answer_body, answer_events, event
 from fakes.provider_double.answers import ECHO_CHARACTERS, limited, summary_of, with_failure
@@ -63,6 +64,7 @@ def _answer(step: ScriptStep, request: MessagesRequest, use: CacheUse, number: i
         model=request.model.name,
         text=text,
         calls=step.calls,
+        thinking=tuple(thinking_blocks(request.model.name, step.thinking, step.redacted)),
         stop_reason=step.finish_reason or natural,
         input_usage={
             "input_tokens": request.prompt_tokens - use.read - use.written,

@@ -80,6 +80,10 @@ def _tokens(block: Json, counting: Counting) -> int:
     match block["type"]:
         case "text":
             return count(block["text"])
+        case "thinking":
+            return count(block["thinking"])
+        case "redacted_thinking":
+            return count(block["data"].partition(" ")[2])
         case "image":
             return IMAGE_TOKENS
         case "tool_use":

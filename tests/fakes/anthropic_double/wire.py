@@ -19,11 +19,13 @@ class MessageAnswer:
     stop_reason: str
     input_usage: Json
     output_tokens: int
+    thinking: tuple[Json, ...] = ()
 
 
 def answer_body(answer: MessageAnswer) -> Json:
     """Return the body of an answer that is not streamed."""
-    content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
+    content: list[Json] = list(answer.thinking)
+    content += [{"type": "text", "text": answer.text}] if answer.text else []
     content += [{**_call(call), "input": _parsed(call.arguments)} for call in answer.calls]
     return _message(answer, content, answer.stop_reason, answer.output_tokens)
 
@@ -31,7 +33,7 @@ def answer_body(answer: MessageAnswer) -> Json:
 def answer_events(answer: MessageAnswer, pieces: int) -> tuple[bytes, ...]:
     """Return the events of a streamed answer, `message_stop` last."""
     events = [event("message_start", message=_message(answer, [], None, 1)), event("ping")]
-    blocks: list[tuple[Json, list[Json]]] = []
+    blocks = [_thought(block, pieces) for block in answer.thinking]
     if answer.text:
         deltas = [{"type": "text_delta", "text": part} for part in split_text(answer.text, pieces)]
         blocks.append(({"type": "text", "text": ""}, deltas))
@@ -45,6 +47,17 @@ def answer_events(answer: MessageAnswer, pieces: int) -> tuple[bytes, ...]:
     usage = {**answer.input_usage, "output_tokens": answer.output_tokens}
     ended = {"stop_reason": answer.stop_reason, "stop_sequence": None}
     return (*events, event("message_delta", delta=ended, usage=usage), event("message_stop"))
+
+
+def _thought(block: Json, pieces: int) -> tuple[Json, list[Json]]:
+    """Return how a block of thinking is opened, and its deltas."""
+    if block["type"] == "redacted_thinking":
+        return block, []
+    deltas: list[Json] = [
+        {"type": "thinking_delta", "thinking": part} for part in split_text(block["thinking"], pieces)
+    ]
+    signed = {"type": "signature_delta", "signature": block["signature"]}
+    return {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signed]
 
 
 def event(kind: str, **fields: object) -> bytes:

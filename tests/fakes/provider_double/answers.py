@@ -71,6 +71,7 @@ def complete(step: ScriptStep, request: ChatRequest, number: int) -> Completion:
         model=request.model.name,
         text=text,
         calls=step.calls,
+        thinking=step.thinking,
         finish_reason=step.finish_reason or natural,
         usage={
             "prompt_tokens": request.prompt_tokens,

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from fakes.provider_double.check_messages import check_messages
+from fakes.provider_double.check_messages import check_messages, check_reasoning
 from fakes.provider_double.check_response_format import check_response_format
 from fakes.provider_double.check_tools import check_tools
 from fakes.provider_double.json_types import Json
@@ -59,6 +59,7 @@ def check_request(body: Json) -> ChatRequest:
         raise Refused(f"Unrecognized request argument supplied: {unknown}")
     model = _model(body)
     check_messages(body.get("messages"))
+    check_reasoning(body["messages"], is_required=model.thinks)
     check_tools(body)
     check_response_format(body)
     max_tokens = _max_tokens(body)

@@ -38,6 +38,16 @@ def check_messages(messages: object) -> None:
     _check_pairs(messages)
 
 
+def check_reasoning(messages: Sequence[Json], *, is_required: bool) -> None:
+    """Raise Refused for reasoning that is sent to a model that knows none, or is missing where it is required."""
+    for index, message in enumerate(messages):
+        sent = sorted({"reasoning_content", "reasoning", "reasoning_details"} & message.keys())
+        if sent and not is_required:
+            raise Refused(f"Unrecognized request argument supplied: messages[{index}].{sent[0]}")
+        if is_required and message.get("tool_calls") and not isinstance(message.get("reasoning_content"), str):
+            raise Refused("The `reasoning_content` in the thinking mode must be passed back to the API.")
+
+
 def _check_message(message: Json, param: str) -> None:
     role = string_in(message, "role", param)
     if role not in ROLES:

@@ -59,6 +59,7 @@ class Counting:
     def _message(self, message: Json) -> int:
         texts = sum(self.count(text) for text in texts_of(message) if text)
         calls = message.get("tool_calls") or ()
+        texts += self.count(message.get("reasoning_content") or "")
         return self.message_tokens + texts + sum(map(_image, _images(message))) + sum(map(self._call, calls))
 
     def _call(self, call: Json) -> int:

@@ -1,4 +1,7 @@
-"""The models the double serves: the window and the way of counting are read from the name (`double-8k-cl100k`)."""
+"""The models the double serves: the window and the way of counting are read from the name (`double-8k-cl100k`).
+
+One whose name ends with `-thinks` requires its reasoning back with every step that calls tools, as DeepSeek does.
+"""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from fakes.provider_double.refusals import Refused
 NAMES = tuple(f"double-{window}-{counting}" for window in ("8k", "16k", "128k") for counting in sorted(COUNTINGS))
 """Those `/v1/models` lists; any other window works as well (`double-4k-bytes2`, `double-600-cl100k`)."""
 
-_NAME = re.compile(r"double-(\d{1,7})(k?)-(\w+)")
+_NAME = re.compile(r"double-(\d{1,7})(k?)-(\w+?)(-thinks)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class DoubleModel:
     name: str
     window_tokens: int
     counting: Counting
+    thinks: bool = False
 
 
 def find_model(name: str) -> DoubleModel:
@@ -37,4 +41,4 @@ def look_up_model(name: str) -> DoubleModel | None:
     if match is None or match[3] not in COUNTINGS:
         return None
     window = int(match[1]) * (1024 if match[2] else 1)
-    return DoubleModel(name, window, COUNTINGS[match[3]])
+    return DoubleModel(name, window, COUNTINGS[match[3]], thinks=bool(match[4]))

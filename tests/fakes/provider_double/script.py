@@ -51,7 +51,7 @@ class ScriptStep:
 
     `pieces` is how many chunks the text is streamed in, `delay_seconds` the pause before each (a trickle).
     `retry_after` is sent with RATE_LIMITED. A failure inside an answer shows the first half of `text`. `refused` is a
-    refusal to send in place of an answer.
+    refusal to send in place of an answer. `thinking` is reasoning before the answer, `redacted` encrypted reasoning.
     """
 
     text: str = ""
@@ -62,6 +62,8 @@ class ScriptStep:
     retry_after: str = "1"
     finish_reason: str = ""
     refused: Refused | None = None
+    thinking: str = ""
+    redacted: str = ""
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Completion:
     calls: tuple[ScriptedCall, ...]
     finish_reason: str
     usage: Json = field(default_factory=dict)
+    thinking: str = ""
 
 
 def json_reply(body: Json, status: int = 200, **headers: str) -> Reply:
@@ -54,6 +55,8 @@ def json_reply(body: Json, status: int = 200, **headers: str) -> Reply:
 def completion_body(completion: Completion) -> Json:
     """Return the body of an answer that is not streamed."""
     message: Json = {"role": "assistant", "content": completion.text or None, "refusal": None}
+    if completion.thinking:
+        message["reasoning_content"] = completion.thinking
     if completion.calls:
         message["tool_calls"] = [_call(call, call.arguments) for call in completion.calls]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.finish_reason}
@@ -63,6 +66,7 @@ def completion_body(completion: Completion) -> Json:
 def completion_events(completion: Completion, pieces: int, *, includes_usage: bool) -> tuple[bytes, ...]:
     """Return the events of a streamed answer, the closing `[DONE]` last."""
     deltas: list[Json] = [FIRST_CHUNK]
+    deltas += [{"reasoning_content": part} for part in split_text(completion.thinking, pieces)]
     deltas += [{"content": part} for part in split_text(completion.text, pieces)]
     for index, call in enumerate(completion.calls):
         deltas.append({"tool_calls": [{"index": index, **_call(call, "")}]})

@@ -61,11 +61,11 @@ _FINISH = sql(
     ), answer as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
         returning {message_columns}
-    ), reasoned as ({insert_reasoning}), notified as (
+    ), notified as (
         insert into run_events (run_id, seq, type, data)
         select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
         on conflict (run_id, seq) do nothing
-    ), paid as ({insert_calls}), due as (
+    ), reasoned as ({insert_reasoning}), paid as ({insert_calls}), due as (
         select ended.session_id, ended.owner_id from ended where :is_summary_due
     ), prepared as ({enqueue_summary})
     select ended.*, locked.skipped_run_count, answer.id as message_id, {prefixed}, exists (

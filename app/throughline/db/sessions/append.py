@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
+from throughline.db.statements.reasoning_rows import INSERT_REASONING, INSERT_RETURNED, reasoning_parameters
 from throughline.db.statements.rows import MESSAGE_COLUMNS, lease_lost, message_from, message_parameters
 from throughline.db.statements.sql import sql
 from throughline.domain.message import Message, NewMessage
@@ -33,13 +33,14 @@ _APPEND = sql(
         returning s.id, s.message_count
     ), written as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat returning {message_columns}
-    ), reasoned as ({insert_reasoning}), paid as ({insert_calls})
+    ), reasoned as ({insert_reasoning}), returned as ({insert_returned}), paid as ({insert_calls})
     select * from written union all select * from earlier
 """,
     message_columns=MESSAGE_COLUMNS,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
     insert_reasoning=INSERT_REASONING.format(message_id="written.id", source="written"),
+    insert_returned=INSERT_RETURNED.format(run_id="written.run_id", message_id="written.id", source="written"),
     insert_calls=INSERT_CALLS.format(
         payer="held.owner_id, held.session_id, held.run_id, held.agent", source="seat join held on true"
     ),

@@ -12,6 +12,7 @@ from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redaction, redact_message
+from throughline.db.sessions.returned_reasoning import with_returned_reasoning
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.conversation import Conversation
@@ -135,7 +136,9 @@ class MessageRepository:
 
         Raises NotFound.
         """
-        return await load_known_context(self._transactions, self._loaded, Wanted(session_id, run_id, max_tokens))
+        wanted = Wanted(session_id, run_id, max_tokens)
+        loaded = await load_known_context(self._transactions, self._loaded, wanted)
+        return await with_returned_reasoning(self._transactions, loaded, run_id)
 
     async def append_message(
         self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()

@@ -129,6 +129,20 @@ class ModelCallRow(Base):
     created_at: Mapped[Now]
 
 
+class ReturnedReasoningRow(Base):
+    """Parts of reasoning that a provider wants back with a step. A trigger deletes them when the step's run ends.
+
+    `model` is the calibration key of the model that wrote them.
+    """
+
+    __tablename__ = "returned_reasoning"
+
+    run_id: Mapped[UUID] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[Key]
+    model: Mapped[String]
+    parts: Mapped[Json]
+
+
 class RunEventRow(Base):
     """A run event. A reader can resume after any of them, by `seq`.
 
