@@ -157,7 +157,7 @@ async def test_files_that_the_database_kept_from_being_checked_are_checked_later
     (tmp_path / "one.yaml").write_text("name: one\nsystem_prompt: second\n")
     rereading.dependencies = replace(present, calibrations=ForgetfulDatabase())
     away = await polled(rereading)
-    assert {line["event"] for line in away} == {"agent files not checked"}
+    assert [line["event"] for line in away] == ["agent files not checked"]
     assert agents.get("one").system_prompt == "first"
 
     rereading.dependencies = present

@@ -62,7 +62,7 @@ class AgentRereading:
             )
         if not changes.has_agents and not self.is_due:
             return
-        self.is_due = False
+        was_due, self.is_due = self.is_due, False
         try:
             await self._read_again()
         except (AgentInvalid, SettingInvalid) as error:
@@ -70,7 +70,8 @@ class AgentRereading:
             log.error("agent files refused", error=one_line(error.detail), hint="the agents stay as they were")
         except TemporaryError as error:
             self.is_due = True
-            log.info("agent files not checked", error=error.code)
+            if not was_due:
+                log.info("agent files not checked", error=error.code, hint="they are checked once the database answers")
 
     async def _read_again(self) -> None:
         """Put the agents of the files in use. Raises AgentInvalid or SettingInvalid; nothing has changed then."""
