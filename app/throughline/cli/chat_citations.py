@@ -21,9 +21,10 @@ def remark_on(state: ChatState, citations: Sequence[CitationOut]) -> None:
 
 
 async def remark_on_answer(state: ChatState, answer: MessageOut) -> None:
-    """Print remarks on the citations of an answer that was streamed, and so printed before they could be checked.
+    """Print which citations of a streamed answer are not valid, and the command that shows a valid one's messages.
 
-    The answer is complete, so an error of the service is not raised: only the remarks are missing.
+    The answer was printed before they could be checked. An error of the service is not raised, because the answer is
+    complete: nothing is printed then.
     """
     if not find_citations(text_of(answer), most=1):
         return

@@ -128,7 +128,7 @@ class Retention:
                 else:
                     places[kind] = looked.last
             await self._clock.sleep(PAUSE_SECONDS)
-        log.info("retention run finished, rows deleted by kind", **deleted)
+        log.info("retention run ended, deleted or cleared by kind", **deleted)
         for kind in places:
             self._metrics.retention_out_of_time(kind=kind)
             log.warning("retention stopped before all old rows were deleted", kind=kind)

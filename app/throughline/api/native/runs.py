@@ -38,8 +38,8 @@ async def get_run(run_id: str, call: Reader) -> Response:
 async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
     """Stream the run's events after `Last-Event-ID`: stored ones at once, later ones as they happen.
 
-    A client that has seen the last event gets 204. If no worker takes the run in time, the answer is 503, or the stream
-    is cut if it has begun.
+    A client that has seen the last event gets 204. If no worker works on any run for `no_worker_timeout_seconds`, the
+    answer is 503, or the stream is cut if it has begun. A run that waits behind other runs is followed on.
     """
     last_seen = _last_seen(request)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))

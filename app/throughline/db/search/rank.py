@@ -152,10 +152,13 @@ _LAST_POSITION = 2**31 - 1
 async def find(
     tx: Statements, asked: SearchRequest, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
 ) -> Sequence[Row]:
-    """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` holds entries not in the index.
+    """Return the best messages as rows with MESSAGE_COLUMNS, `score` and `full_score`, best first.
 
-    If the request is for places, the rows have only the session and the position. A search over all sessions is planned
-    for its parameters, because the plan for any parameters, made for a single session, takes many times as long.
+    `live` holds entries that are not in the index. If the request is for places, the rows have the session and the
+    position instead of MESSAGE_COLUMNS. `full_score` is that of a message with every word of the query.
+
+    A search over all sessions is planned for its parameters, because the plan for any parameters, made for a single
+    session, takes many times as long.
     """
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking) | _cues(asked.cues)
     hidden = {"recall_tools": list(hidden_tools)}

@@ -174,7 +174,10 @@ class SearchRepository:
         return await run_off_loop_if_large(characters, render, large=LARGE_CHARACTERS)
 
     def _hit(self, row: Row, message: Message, text: str, read: ReadQuery | None) -> Hit:
-        """Return the hit with a snippet of its text that shows the words of `read`; None: with the whole text."""
+        """Return the hit with a snippet of its text that shows the query's words.
+
+        `read` is None for a text that is short enough to be returned as a whole.
+        """
         score = round(row["score"], SCORE_DIGITS)
         if read is None:
             return Hit(message, score, text)
