@@ -171,7 +171,7 @@ async def test_a_first_answer_that_does_not_fit_is_taken_back_and_asked_again(da
     system = stage.model.requests[1].prompt.system
     assert "was not accepted, because of the JSON schema: $.n: 'one' is not of type 'integer'" in system
     assert "JSON schema:\n{" in system
-    assert system.endswith('{"n": "one"}')
+    assert system.endswith('<rejected_answer>\n{"n": "one"}\n</rejected_answer>')
     told = [event.event for event in await stage.events(run)]
     last_reset = max(index for index, event in enumerate(told) if isinstance(event, AnswerReset))
     assert "".join(event.text for event in told[:last_reset] if isinstance(event, MessageDelta)) == '{"n": "one"}'
