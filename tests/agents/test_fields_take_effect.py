@@ -10,8 +10,8 @@ from fakes.compactions import SUMMARY, asked, compact_now, fill
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage, with_context
+from throughline.agents.context_schema import ContextSection, PruneSection, SummarySection
 from throughline.agents.section import Section
-from throughline.agents.yaml_schema import ContextSection, PruneSection, SummarySection
 from throughline.context.decide_compaction import background_trigger
 from throughline.context.fit_prompt import fit_view
 from throughline.context.plan_context import plan_context

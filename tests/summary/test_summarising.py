@@ -25,7 +25,8 @@ from throughline.domain.summary import Segment, SummaryState
 from throughline.execution.breaker import Breakers
 from throughline.prompting.ready_agent import assemble_agent
 from throughline.summary.choose_facts import choose_facts
-from throughline.summary.summariser import Ask, Summariser, find_summarisers, summarize_messages, write_summary
+from throughline.summary.find_summarisers import find_summarisers
+from throughline.summary.summariser import Ask, Summariser, summarize_messages, write_summary
 from throughline.summary.summariser_calls import SummariserCalls
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]

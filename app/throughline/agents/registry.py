@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from throughline.agents.context_schema import ContextSection
 from throughline.agents.definition import AgentDefinition, DailyBudget, OtherModel
 from throughline.agents.read_file import read_agent_file
 from throughline.agents.section import Section
-from throughline.agents.yaml_schema import AgentFile, ContextSection, OtherModelSection
+from throughline.agents.yaml_schema import AgentFile, OtherModelSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 

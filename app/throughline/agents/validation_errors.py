@@ -6,9 +6,10 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
+from throughline.agents.context_schema import ContextSection
 from throughline.agents.option_aliases import OTHER_NAMES
 from throughline.agents.section import field_names
-from throughline.agents.yaml_schema import ContextSection, section_at
+from throughline.agents.yaml_schema import section_at
 from throughline.domain.text import clean_text
 
 MAX_SHOWN_CHARACTERS = 80

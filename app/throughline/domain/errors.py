@@ -5,8 +5,7 @@ ThroughlineError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
 │   ├── IdempotencyKeyReused · SessionBusy · QueueFull (OwnerQueueFull)
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
-│   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed
-│   ├── RunAbandoned · TurnTimeout
+│   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed · RunAbandoned · TurnTimeout
 │   └── ModelRejected
 │       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused · AnswerTooLong
 │       └── AnswerNotInFormat · ContextOverflow
@@ -20,11 +19,7 @@ ThroughlineError
 contains a secret, another user's text or internals of the service.
 """
 
-import traceback
 from typing import ClassVar
-
-MAX_FRAMES = 40
-"""Stack frames kept for the log: enough to reach the service's own lines above those of libraries."""
 
 
 class ThroughlineError(Exception):
@@ -303,12 +298,3 @@ def provider_words(error: BaseException) -> dict[str, str]:
     """Return the log field `provider_message` of an error; no field if the provider said nothing."""
     said = error.provider_message if isinstance(error, ThroughlineError) else ""
     return {"provider_message": said} if said else {}
-
-
-def traceback_lines(error: BaseException) -> str:
-    """Return the function names and line numbers of the error's traceback, innermost first, for the log.
-
-    The error's text is left out, because it may contain a user's words.
-    """
-    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
-    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))

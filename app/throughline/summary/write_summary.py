@@ -22,9 +22,10 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.dependencies import SummaryDependencies
+from throughline.summary.find_summarisers import find_summarisers, summary_tokens
 from throughline.summary.new_segment import without_recall_results
 from throughline.summary.pre_compact_hook import ask_hook
-from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
+from throughline.summary.summariser import NotWorthIt
 from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft, open_draft
 from throughline.summary.unsummarised_messages import Unsummarised

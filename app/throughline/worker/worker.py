@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, traceback_lines
+from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun, Claimer
+from throughline.domain.traceback_lines import traceback_lines
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import AFTER_OUTAGE_SECONDS, LeaseLoop, LoopConfig, WorkSignal
 from throughline.execution.owner_limits import LimitReached, OwnerLimits

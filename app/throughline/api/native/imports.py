@@ -15,7 +15,8 @@ from throughline.api.native.documented import json_body
 from throughline.api.native.export import MEDIA_TYPE
 from throughline.api.native.import_lines import from_lines
 from throughline.api.native.import_openai import ImportSession, from_openai
-from throughline.api.native.requests import MAX_TITLE, QueryParameters
+from throughline.api.native.query_parameters import QueryParameters
+from throughline.api.native.requests import MAX_TITLE
 from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Source

@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel, Field
 
-from throughline.api.native.requests import STRICT, Metadata, QueryParameters, Text
+from throughline.api.native.query_parameters import QueryParameters
+from throughline.api.native.requests import STRICT, Metadata, Text
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 
 

@@ -21,7 +21,8 @@ from throughline.api.http.sse import MEDIA_TYPE, RunStream
 from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
 from throughline.api.native.events import render_event, turn_problem
-from throughline.api.native.requests import ListMessages, SendMessage
+from throughline.api.native.query_parameters import ListMessages
+from throughline.api.native.requests import SendMessage
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import TemporaryError

@@ -1,4 +1,4 @@
-"""Request bodies and query parameters that clients may send. Unknown fields are refused."""
+"""Request bodies that clients may send. Unknown fields are refused."""
 
 import json
 import re
@@ -261,54 +261,3 @@ class Summarize(BaseModel):
         description="position from which messages are read again; default: the first message with `instructions`, else "
         "the first that is not summarized",
     )
-
-
-class QueryParameters(BaseModel):
-    """Query parameters of a request; unknown ones are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ListSessions(QueryParameters):
-    """A page of the list of sessions, the last updated first, and filters for it."""
-
-    limit: int = Field(50, ge=1, le=200)
-    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the previous page")
-    agent: str | None = Field(None, max_length=100)
-    q: str | None = Field(None, max_length=200, description="part of the title")
-    include_archived: bool = False
-
-
-class ListSummaries(QueryParameters):
-    """A page of the versions of a session's summary: prepared ones first, then the newest numbers."""
-
-    limit: int = Field(50, ge=1, le=200)
-    cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the previous page")
-
-
-class ListMessages(QueryParameters):
-    """A page of the history. `after` and `before` are positions, and both are exclusive.
-
-    `cursor` narrows that range: the list continues behind the page that returned the cursor, in the requested order.
-    """
-
-    limit: int = Field(50, ge=1, le=200)
-    after: int | None = Field(None, ge=0, le=MAX_POSITION)
-    before: int | None = Field(None, ge=1, le=MAX_POSITION)
-    cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the previous page")
-    order: Literal["asc", "desc"] = "asc"
-    include: Literal["reasoning"] | None = Field(None, description="`reasoning`: what models wrote before messages")
-
-    def bounds(self) -> tuple[int | None, int | None]:
-        """Return the exclusive positions (after, before) with the cursor applied."""
-        if self.cursor is None:
-            return self.after, self.before
-        if self.order == "asc":
-            return max(self.cursor, self.after or 0), self.before
-        return self.after, self.cursor if self.before is None else min(self.cursor, self.before)
-
-    def reasoning(self, *, reads_all: bool) -> Literal["none", "shown", "all"]:
-        """Return which reasoning to read: that for users, or with `reads_all` that for operators too."""
-        if self.include is None:
-            return "none"
-        return "all" if reads_all else "shown"

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from throughline.api.http.admitted_request import Call, Reader, session_id_of
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.requests import MAX_POSITION, Moment, QueryParameters
+from throughline.api.native.query_parameters import QueryParameters
+from throughline.api.native.requests import MAX_POSITION, Moment
 from throughline.domain.ids import SessionId
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter, HistoryQuery

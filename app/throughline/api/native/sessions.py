@@ -10,7 +10,8 @@ from throughline.api.http.body import read_body
 from throughline.api.http.headers import REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body
-from throughline.api.native.requests import ChangeSession, CreateSession, ListSessions
+from throughline.api.native.query_parameters import ListSessions
+from throughline.api.native.requests import ChangeSession, CreateSession
 from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut, SessionPage

@@ -13,7 +13,8 @@ from throughline.api.http.body import read_optional_body
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import json_body
-from throughline.api.native.requests import ListSummaries, Summarize
+from throughline.api.native.query_parameters import ListSummaries
+from throughline.api.native.requests import Summarize
 from throughline.domain.ids import SummaryId
 from throughline.domain.summary import SummaryVersion
 from throughline.domain.text import clean_text

@@ -9,7 +9,8 @@ from pydantic import Field, field_validator
 
 from throughline.api.http.admitted_request import Reader
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.requests import Moment, QueryParameters
+from throughline.api.native.query_parameters import QueryParameters
+from throughline.api.native.requests import Moment
 from throughline.domain.errors import InvalidInput, NotAllowed
 from throughline.domain.usage_report import NO_KEYS, UsageKey, UsageQuery, keys_of
 from throughline.wire.usage import UsageReportOut, group_json

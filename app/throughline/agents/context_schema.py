@@ -1,0 +1,212 @@
+"""Schema of the section `context` of an agent file, and the kinds of text that all sections share."""
+
+from typing import Annotated, Self
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from throughline.agents.check_base_url import check_base_url, check_variable
+from throughline.agents.policy_fields import policy_field
+from throughline.agents.section import Section
+from throughline.context.policy import (
+    MAX_INSTRUCTIONS,
+    Adopt,
+    ContextPolicy,
+    ImportanceWeights,
+    PrunePolicy,
+    Recall,
+    Strategy,
+    SummaryKind,
+    SummaryPolicy,
+    SummaryShape,
+)
+from throughline.domain.text import clean_text
+
+COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|transformers:\S(.*\S)?|[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*)\z"
+HOOK_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63}\z"
+
+STRATEGY_OF = {
+    "min_score_threshold": Strategy.IMPORTANCE,
+    "importance": Strategy.IMPORTANCE,
+    "summarize_chunk_size": Strategy.SUMMARIZATION,
+    "max_summary_tokens": Strategy.SUMMARIZATION,
+    "max_messages_before_summary": Strategy.SUMMARIZATION,
+    "max_tokens_before_summary": Strategy.SUMMARIZATION,
+    "adopt": Strategy.SUMMARIZATION,
+}
+"""Options that only one strategy has.
+
+`summary` is not among them, because a session of any agent may be summarized on demand.
+"""
+
+SPARE_MESSAGES = 4
+"""Least difference between `max_messages_before_summary` and `min_recent_messages` with `adopt: immediately`.
+
+The messages in between are summarized each time. With fewer of them, nearly every turn would wait for a summary.
+Chosen: two exchanges.
+"""
+
+Text = Annotated[str, AfterValidator(clean_text)]
+Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
+Address = Annotated[str, Field(max_length=2000), AfterValidator(check_base_url)]
+Variable = Annotated[str, AfterValidator(check_variable)]
+
+
+class PruneSection(Section):
+    """`context.prune`: thresholds as fractions of the window, and how many tool outputs stay whole."""
+
+    start: float = policy_field(PrunePolicy, "start")
+    aggressive: float = policy_field(PrunePolicy, "aggressive")
+    critical: float = policy_field(PrunePolicy, "critical")
+    keep_last: int = policy_field(PrunePolicy, "keep_last")
+    keep_last_aggressive: int = policy_field(PrunePolicy, "keep_last_aggressive")
+    min_freed: float = policy_field(PrunePolicy, "min_freed")
+    max_output_bytes: int = policy_field(PrunePolicy, "max_output_bytes")
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if not self.start < self.aggressive < self.critical:
+            marks = f"start {self.start}, aggressive {self.aggressive}, critical {self.critical}"
+            raise ValueError(f"has {marks}: each must be above the one before it")
+        if self.keep_last_aggressive > self.keep_last:
+            kept = f"keep_last_aggressive {self.keep_last_aggressive} above keep_last {self.keep_last}"
+            raise ValueError(f"has {kept}: keep_last_aggressive must be at most keep_last")
+        return self
+
+
+class SummarySection(Section):
+    """`context.summary`: how summaries are written."""
+
+    model: Line | None = None
+    base_url: Address | None = None
+    api_key_env: Variable | None = None
+    kind: SummaryKind = policy_field(SummaryPolicy, "kind")
+    shape: SummaryShape = policy_field(SummaryPolicy, "shape")
+    style: Text = policy_field(SummaryPolicy, "style", max_length=MAX_INSTRUCTIONS)
+    max_tokens: int | None = policy_field(SummaryPolicy, "max_tokens")
+    instructions: Text = policy_field(SummaryPolicy, "instructions", max_length=MAX_INSTRUCTIONS)
+    timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
+
+    @field_validator("base_url")
+    @classmethod
+    def _check_it_has_a_model(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("model", "") is None:
+            raise ValueError("needs summary.model, the model on that server")
+        return value
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _check_key_has_an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return check_key_has_an_address(value, info)
+
+
+class ImportanceSection(Section):
+    """`context.importance`: the weights of messages for the strategy `importance`."""
+
+    user: float = policy_field(ImportanceWeights, "user")
+    tool_use: float = policy_field(ImportanceWeights, "tool_use")
+    referenced: float = policy_field(ImportanceWeights, "referenced")
+    long_answer: float = policy_field(ImportanceWeights, "long_answer")
+    short_answer: float = policy_field(ImportanceWeights, "short_answer")
+    acknowledgement: float = policy_field(ImportanceWeights, "acknowledgement")
+
+
+class ContextSection(Section):
+    """`context`: the agent's context policy.
+
+    - `usage_threshold`: if missing, the setting `context_usage_threshold`.
+    - `keep_recent`: if missing, 20 for the strategy `truncation`, and `min_recent_messages` for the others.
+    - `summarize_chunk_size` and `max_summary_tokens` become `chunk_messages` and `max_tokens` of the summary policy.
+
+    The options of single strategies are declared after the fields that their validation needs.
+    """
+
+    strategy: Strategy = policy_field(ContextPolicy, "strategy")
+    auto_summarize: bool = policy_field(ContextPolicy, "auto_summarize")
+    usage_threshold: float | None = policy_field(ContextPolicy, "usage_threshold", default=None)
+    target: float | None = policy_field(ContextPolicy, "target", default=None)
+    target_tokens: int | None = policy_field(ContextPolicy, "target_tokens")
+    max_messages_before_summary: int = policy_field(ContextPolicy, "max_messages_before_summary")
+    max_tokens_before_summary: int = policy_field(ContextPolicy, "max_tokens_before_summary")
+    adopt: Adopt = policy_field(ContextPolicy, "adopt")
+    keep_recent: int | None = policy_field(ContextPolicy, "keep_recent", default=None)
+    min_recent_messages: int = policy_field(ContextPolicy, "min_recent_messages", validate_default=True)
+    response_reserve: int = policy_field(ContextPolicy, "response_reserve")
+    window: int | None = policy_field(
+        ContextPolicy, "window", validation_alias=AliasChoices("window", "max_context_tokens")
+    )
+    prune: PruneSection = PruneSection()
+    summary: SummarySection = SummarySection()
+    recall: Recall = policy_field(ContextPolicy, "recall")
+    token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
+    pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
+    importance: ImportanceSection = ImportanceSection()
+    min_score_threshold: float = policy_field(ContextPolicy, "min_score_threshold")
+    summarize_chunk_size: int | None = policy_field(SummaryPolicy, "chunk_messages")
+    max_summary_tokens: int | None = policy_field(SummaryPolicy, "max_tokens", default=None)
+
+    @field_validator(*STRATEGY_OF)
+    @classmethod
+    def _check_strategy_has_it(cls, value: object, info: ValidationInfo) -> object:
+        strategy, wanted = info.data.get("strategy"), STRATEGY_OF[str(info.field_name)]
+        if strategy is not None and strategy is not wanted:
+            raise ValueError(
+                f"is an option of the strategy {wanted}, but this agent has the strategy {strategy}: remove it "
+                f"or write `strategy: {wanted}`"
+            )
+        return value
+
+    @field_validator("keep_recent", "min_recent_messages")
+    @classmethod
+    def _check_n_leaves_something_to_summarise(cls, value: int | None, info: ValidationInfo) -> int | None:
+        n, name = info.data.get("max_messages_before_summary"), info.field_name
+        if value is None or (name == "min_recent_messages" and info.data.get("keep_recent") is not None):
+            return value
+        least = value + SPARE_MESSAGES
+        if info.data.get("adopt") is Adopt.IMMEDIATELY and isinstance(n, int) and n < least:
+            raise ValueError(
+                "leaves too few messages to summarize: with `adopt: immediately`, max_messages_before_summary "
+                f"must be at least {least} ({name} plus {SPARE_MESSAGES}), not {n}"
+            )
+        return value
+
+    @field_validator("target_tokens")
+    @classmethod
+    def _check_target_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("target") is not None:
+            raise ValueError(
+                "sets the target in tokens, but `target` sets it as a share of the window: write only one of them"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_recent_written_once(self) -> Self:
+        is_both = {"keep_recent", "min_recent_messages"} <= self.model_fields_set
+        if is_both and self.strategy is not Strategy.TRUNCATION:
+            raise ValueError(
+                f"has keep_recent {self.keep_recent} and min_recent_messages {self.min_recent_messages}, which "
+                f"mean the same for the strategy {self.strategy}: write only one of them"
+            )
+        return self
+
+    @field_validator("max_summary_tokens")
+    @classmethod
+    def _check_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
+        summary = info.data.get("summary")
+        if isinstance(summary, SummarySection) and "max_tokens" in summary.model_fields_set:
+            raise ValueError("is another name of summary.max_tokens, which the file has too: write only one of them")
+        return value
+
+
+def check_key_has_an_address(value: str | None, info: ValidationInfo) -> str | None:
+    """Return `value`, the name of a key's variable or None. Raises ValueError for a name without a `base_url`."""
+    if value is not None and info.data.get("base_url", "") is None:
+        raise ValueError("needs base_url, the address that the key is for")
+    return value
