@@ -14,7 +14,18 @@ from fakes.scripted_model import Fail, Hang, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
-from throughline.client import Client, EventType, Limits, NotAnswered, OnBusy, RunEvent, RunStatus, connect
+from throughline.client import (
+    Client,
+    EventType,
+    Limits,
+    NotAnswered,
+    OnBusy,
+    Reasoning,
+    ReasoningDelta,
+    RunEvent,
+    RunStatus,
+    connect,
+)
 from throughline.db.database import Database
 from throughline.domain.errors import (
     DatabaseUnusable,
@@ -47,6 +58,20 @@ async def stage(database: Database) -> Stage:
 async def client(database_url: str) -> AsyncIterator[Client]:
     async with connect_to(database_url, user="anna") as opened:
         yield opened
+
+
+async def test_reasoning_is_followed_and_read_where_it_is_asked_for(stage: Stage, client: Client) -> None:
+    stage.model.script(Say("Hello.", thinks="They greet me."))
+    session = await client.new_session("assistant")
+    run = await client.submit(session.id, "hi")
+
+    async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
+        shown = [event.event.text async for event in client.events(run.id) if isinstance(event.event, ReasoningDelta)]
+
+    assert "".join(shown) == "They greet me."
+    assert [message.reasoning async for message in client.history(session.id)] == [None, None]
+    asked = [message.reasoning async for message in client.history(session.id, include_reasoning=True)]
+    assert asked == [None, Reasoning("They greet me.")]
 
 
 def worker_of(stage: Stage) -> Worker:

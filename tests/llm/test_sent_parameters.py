@@ -1,11 +1,12 @@
 """An agent's parameters on the wire of each provider, and those that a provider does not take."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, hear, simple_request
-from fakes.raw_http_server import serve_raw
+from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 from throughline.domain.prompt import ToolSpec
@@ -46,6 +47,18 @@ async def test_anthropic_is_sent_them_under_its_names() -> None:
     assert (sent["temperature"], sent["top_p"], sent["stop_sequences"], sent["top_k"]) == (0.0, 0.5, ["END"], 20)
     assert sent["output_config"] == {"effort": "low"}
     assert "stop" not in sent
+
+
+async def test_gemini_is_asked_for_its_thoughts() -> None:
+    body = '{"candidates": [{"content": {"role": "model", "parts": [{"text": "ok"}]}, "finishReason": "STOP"}]}'
+    answer = Answer([f"data: {body}\r\n\r\n"], content_type=EVENT_STREAM)
+    given = ModelParameters(include_thoughts=True)
+
+    sent = (await hear(answer, "google_genai:gemini-test", replace(simple_request(), parameters=given))).sent
+    plain = (await hear(answer, "google_genai:gemini-test")).sent
+
+    assert '"thinkingConfig": {"include_thoughts": true}' in json.dumps(sent)
+    assert "thinkingConfig" not in json.dumps(plain)
 
 
 @pytest.mark.parametrize(

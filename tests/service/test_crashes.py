@@ -17,6 +17,8 @@ from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
+THINKER = "{name: thinker, tools: [calculator], parameters: {return_reasoning: true}}"
+
 
 async def read_until(service: ServiceProcess, session: str, text: str, event: str) -> None:
     """Stream a message until `event` has arrived."""
@@ -62,6 +64,35 @@ async def test_a_service_killed_in_mid_stream_finishes_the_run_after_its_restart
     assert further.json()["message"]["content"] == "And on it goes"
 
 
+async def test_a_service_killed_between_two_steps_sends_the_reasoning_of_the_first_again(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, database_url: str
+) -> None:
+    settings = {**on_double, "AGENTS_DIR": str(folder / "agents"), "DEFAULT_LLM": "openai:double-128k-cl100k-thinks"}
+    (folder / "agents").mkdir()
+    (folder / "agents" / "a.yaml").write_text(THINKER)
+    provider_double.script(
+        ScriptStep(thinking="I multiply.", calls=(ScriptedCall("c1", "calculator", '{"expression": "6*7"}'),)),
+        ScriptStep(thinking="It is being", failure=Failure.HANG_IN_ANSWER),
+        ScriptStep(thinking="Forty-two.", text="It is 42."),
+    )
+    async with run_service(folder, settings) as service:
+        session = await service.new_session("thinker")
+        reading = asyncio.create_task(read_until(service, session, "what is 6*7?", "tool.result"))
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(provider_double.requests) < 2:
+                await asyncio.sleep(0.02)
+        await service.kill()
+        await asyncio.gather(reading, return_exceptions=True)
+    await end_leases(database_url)
+
+    async with run_service(folder, settings) as service:
+        history = await until_finished(service, session, 4)
+
+    assert [message["content"] for message in history] == ["what is 6*7?", "", "42", "It is 42."]
+    resumed = [message for message in provider_double.requests[-1].prompt if message["role"] == "assistant"]
+    assert [message["reasoning_content"] for message in resumed] == ["I multiply."]
+
+
 async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(
     folder: Path,
 ) -> None:
@@ -81,7 +112,7 @@ async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(
 
     assert answer.status_code == httpx.codes.OK
     assert [message["content"] for message in history if message["role"] == "user"] == ["first", "second"]
-    assert history[1] == {**before, "citations": []}
+    assert history[1] == {**before, "citations": [], "reasoning": None}
 
 
 def postmaster_of(folder: Path) -> int:

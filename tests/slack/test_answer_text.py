@@ -1,5 +1,9 @@
+from uuid import UUID
+
+from throughline.domain.events import Event, MessageDelta, ReasoningDelta, RunEvent
+from throughline.domain.ids import RunId
 from throughline.domain.run import RunError
-from throughline.slack.answer_text import sentence
+from throughline.slack.answer_text import GrowingAnswer, sentence
 
 
 def test_a_failed_turn_is_told_in_our_words_and_not_in_the_providers() -> None:
@@ -7,3 +11,13 @@ def test_a_failed_turn_is_told_in_our_words_and_not_in_the_providers() -> None:
 
     assert "The server has no such model." in said
     assert "pulling" not in said
+
+
+def test_reasoning_is_no_part_of_the_text() -> None:
+    answer = GrowingAnswer()
+
+    told: tuple[Event, ...] = (ReasoningDelta("They greet me."), MessageDelta("Hello."), ReasoningDelta("Done."))
+    for number, event in enumerate(told):
+        answer.feed(RunEvent(RunId(UUID(int=1)), number, event))
+
+    assert (answer.text, answer.status) == ("Hello.", "is thinking…")

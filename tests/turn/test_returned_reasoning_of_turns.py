@@ -9,6 +9,7 @@ import pytest
 from fakes.anthropic_double import AnthropicDouble
 from fakes.anthropic_double.thinking import KINDS, sign
 from fakes.one_tool import OneTool
+from fakes.pooler import urls_of
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.provider_double.json_types import Json
 from fakes.raw_sql import end_leases, run_sql
@@ -93,7 +94,7 @@ async def test_a_new_process_that_resumes_the_run_sends_them_too(
     await asyncio.wait({dying})
     await end_leases(database_url)
 
-    heir = await Database.open(DatabaseConfig(database_url))
+    heir = await Database.open(DatabaseConfig(**urls_of(database_url)))
     other = ModelRegistry(ModelsConfig(idle_timeout_seconds=HANG_SECONDS))
     successor = await open_on(heir, other, agent, tool)
     await take_turn(successor.turn_start(await successor.claim()))
@@ -158,7 +159,7 @@ async def test_a_server_that_knows_none_gets_none(
 
 
 async def test_what_is_sent_back_is_counted(database: Database) -> None:
-    sizes = []
+    sizes, stored = [], set[int]()
     for thinking in ("", "word " * 400):
         stage = await open_stage(database)
         parts = ({"type": "thinking", "thinking": thinking, "signature": ""},) if thinking else ()
@@ -166,8 +167,10 @@ async def test_what_is_sent_back_is_counted(database: Database) -> None:
         await stage.turn("2+3?")
         sent = [fields["tokens"] for name, fields in stage.metrics.reports if name == "prompt_sent"]
         sizes.append(int(str(sent[-1])))
+        stored.add((await stage.messages())[1].token_count)
 
     assert sizes[1] - sizes[0] > 400
+    assert len(stored) == 1, "later turns load the step without it"
 
 
 async def test_it_is_left_out_where_it_would_not_fit(database: Database) -> None:

@@ -86,6 +86,7 @@ class ParametersSection(Section):
     stop: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(default_factory=list, max_length=4)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     parallel_tool_calls: bool | None = None
+    include_thoughts: bool | None = None
     return_reasoning: bool | None = None
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
     body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)

@@ -44,6 +44,7 @@ from throughline.domain.events import (
 )
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, Source, ToolCall
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.submission import OnBusy
@@ -69,6 +70,7 @@ __all__ = [
     "NotFound",
     "OnBusy",
     "QueueFull",
+    "Reasoning",
     "ReasoningDelta",
     "Run",
     "RunEnded",

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from typing import Literal
 
 from throughline.client.answer import Ended
 from throughline.client.arguments import (
@@ -183,11 +184,17 @@ class Client:
         """Ask the run to stop. Text written so far is kept; an ended run stays unchanged. Raises NotFound."""
         return await self._database.runs.request_cancel(self._owner_id, read_run_id(run_id))
 
-    async def history(self, session_id: SessionId | str, *, after: int = 0) -> AsyncGenerator[Message]:
-        """Yield all stored messages of the session after position `after`, oldest first. Raises NotFound."""
+    async def history(
+        self, session_id: SessionId | str, *, after: int = 0, include_reasoning: bool = False
+    ) -> AsyncGenerator[Message]:
+        """Yield all stored messages of the session after position `after`, oldest first. Raises NotFound.
+
+        With `include_reasoning` a message has as `reasoning` what the model wrote before it, if users may read it.
+        """
+        reasoning: Literal["none", "shown"] = "shown" if include_reasoning else "none"
         session_id, after = read_session_id(session_id), read_number(after, field="after")
         while True:
-            query = MessageQuery(after=after, before=None, limit=PAGE, order="asc")
+            query = MessageQuery(after=after, before=None, limit=PAGE, order="asc", reasoning=reasoning)
             page = await self._database.messages.list_messages(self._owner_id, session_id, query)
             for message in page.items:
                 yield message

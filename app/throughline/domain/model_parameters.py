@@ -13,6 +13,7 @@ class ModelParameters:
     - `stop`: texts at which the answer ends. `seed`: asks for the same answer to the same prompt.
     - `reasoning_effort`: how much a reasoning model thinks; the names are the provider's.
     - `parallel_tool_calls`: whether one step may call several tools.
+    - `include_thoughts`: asks Gemini for its thoughts as text.
     - `return_reasoning`: whether the steps of a run are sent back with their reasoning as text.
     - `headers`, `body`: further HTTP headers, and further members of the request's JSON body.
     """
@@ -23,6 +24,7 @@ class ModelParameters:
     stop: tuple[str, ...] = ()
     reasoning_effort: str | None = None
     parallel_tool_calls: bool | None = None
+    include_thoughts: bool | None = None
     return_reasoning: bool | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     body: JsonObject = field(default_factory=dict)

@@ -21,7 +21,10 @@ _OF_REQUESTS = {
 OPENAI_PARAMETERS: Mapping[str, str] = {**_SAMPLING, **_OF_REQUESTS, "seed": "seed"}
 OPENAI_WIRE_PARAMETERS: Mapping[str, str] = {**OPENAI_PARAMETERS, "return_reasoning": "return_reasoning"}
 ANTHROPIC_PARAMETERS: Mapping[str, str] = {**_SAMPLING, **_OF_REQUESTS}
-GOOGLE_PARAMETERS: Mapping[str, str] = {**_SAMPLING, "seed": "seed", "reasoning_effort": "reasoning_effort"}
+GOOGLE_PARAMETERS: Mapping[str, str] = {
+    **_SAMPLING,
+    **{name: name for name in ("seed", "reasoning_effort", "include_thoughts")},
+}
 
 
 @dataclass(frozen=True, slots=True)
