@@ -333,4 +333,6 @@ async def test_one_line_says_how_a_turn_ended_what_it_took_and_how_long_it_waite
     assert good["queued_seconds"] >= 0
     assert (good["run_id"], good["agent"], good["status"]) == (str(run.id), "assistant", "succeeded")
     assert (good["error"], good["input_tokens"], good["output_tokens"]) == (None, 120, 7)
+    assert 0 < good["prompt_tokens"] == good["unreduced_tokens"] < good["window_tokens"] == 8192
+    assert good["stage"] == "none"
     assert (bad["status"], bad["error"], bad["input_tokens"]) == ("failed", "model_invalid_request", None)

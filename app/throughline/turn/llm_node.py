@@ -59,9 +59,8 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         return await _call_with_retries(turn, corrected, conversation, state.quotations)
 
     result = await call_first_available(turn, present(state.agent), conversation, call)
-    agent, conversation, step = result.agent, result.context.conversation, result.step
-    if not _may_use_tools(agent, conversation):
-        step = without_calls(step)
+    agent, conversation = result.agent, result.context.conversation
+    step = result.step if _may_use_tools(agent, conversation) else without_calls(result.step)
     step = with_new_ids(step, conversation)
     message = await count_new(_as_message(step, state, agent), agent.counter)
     model_call = ModelCall(agent.model.name, CallPurpose.ANSWER, step.usage)
@@ -74,6 +73,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         "unstored_calls": unstored,
         "stages": (*state.stages, *result.context.stages),
     }
+    _note_prompt(turn, result, (*state.stages, *result.context.stages))
     if not step.tool_calls:
         return {**found, **await _ended(turn, state, replace(result, step=step), message)}
     stored = await store_step(turn, f"assistant:{rounds(conversation)}", message, unstored)
@@ -94,10 +94,17 @@ async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message:
         log.info("answer not in format", run_id=str(turn.lease.run_id), model=result.agent.model.name)
         reset_shown_text(turn)
         return {"correction": correction_of(misfit, result.step.text)}
-    _log_context(turn, result, (*state.stages, *result.context.stages))
     if misfit:
         message = replace(message, metadata={**message.metadata, "rejected": True})
     return {"answer": message, "misfit": misfit}
+
+
+def _note_prompt(turn: Turn, result: ModelCallResult, stages: Sequence[str]) -> None:
+    """Keep the size of the prompt and the stages of the turn for the log line of the turn's end."""
+    noted, fitted = turn.last_prompt, result.context.fitted
+    noted.tokens, noted.unreduced_tokens = fitted.tokens, fitted.unreduced_tokens
+    noted.window_tokens = result.agent.budget.window_tokens
+    noted.stages = tuple(dict.fromkeys(stages))
 
 
 def rounds(conversation: Conversation) -> int:
@@ -204,21 +211,6 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
 
 def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
     return rounds(conversation) < agent.definition.max_tool_rounds
-
-
-def _log_context(turn: Turn, result: ModelCallResult, stages: tuple[str, ...]) -> None:
-    """Write the turn's one log line about its context."""
-    fitted, window = result.context.fitted, result.agent.budget.window_tokens
-    log.info(
-        "last prompt of turn measured",
-        run_id=str(turn.lease.run_id),
-        session_id=str(turn.lease.session_id),
-        used=fitted.tokens,
-        unreduced=fitted.unreduced_tokens,
-        window=window,
-        usage=f"{100 * fitted.tokens / window:.0f}%",
-        stage=",".join(dict.fromkeys(stages)) or "none",
-    )
 
 
 def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> NewMessage:

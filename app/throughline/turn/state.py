@@ -106,6 +106,20 @@ class CompactionUsage:
         return CompactionAllowance(may_write=may_write, is_cancelled=self.is_cancelled)
 
 
+@dataclass(slots=True)
+class LastPrompt:
+    """The prompt of the turn's last answered model call, for the log: its size, and the stages of the whole turn.
+
+    `tokens` is its size as it was sent, `unreduced_tokens` that of the whole conversation since the summary; both None
+    before the first call.
+    """
+
+    tokens: int | None = None
+    unreduced_tokens: int | None = None
+    window_tokens: int | None = None
+    stages: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A running turn: shared dependencies, lease, event writer and deadline (a value of `clock.monotonic`)."""
@@ -117,3 +131,4 @@ class Turn:
     attempt: int
     source: Source
     compaction_usage: CompactionUsage = field(default_factory=CompactionUsage)
+    last_prompt: LastPrompt = field(default_factory=LastPrompt)

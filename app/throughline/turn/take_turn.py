@@ -14,7 +14,7 @@ from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLo
 from throughline.domain.lease import RowLease
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.model_call import total_usage
-from throughline.domain.run import ClaimedRun, Outcome, RunStatus
+from throughline.domain.run import ClaimedRun, Outcome, Run, RunStatus
 from throughline.domain.text import is_blank
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
@@ -72,16 +72,17 @@ async def _take(start: TurnStart, span: Span) -> None:
     start.dependencies.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
     end = TurnEnd(ended, status)
     span.add_result(end)
-    _log_end(start, end, seconds, span.trace_id)
+    _log_end(turn, start.claimed.run, end, seconds=seconds, trace_id=span.trace_id)
 
 
-def _log_end(start: TurnStart, end: TurnEnd, seconds: float, trace_id: str) -> None:
-    """Write the line that says how the turn ended: its waits, its tokens, and the agent and its session.
+def _log_end(turn: Turn, run: Run, end: TurnEnd, *, seconds: float, trace_id: str) -> None:
+    """Write the line that says how the turn ended: its waits, its tokens, its prompt, and the agent and its session.
 
     `queued_seconds` is the time until the first attempt, by the database's clock. Tokens and cost are those of the
-    answers, None if unknown. `trace_id` is left out unless the turn was traced.
+    answers, None if unknown. `prompt_tokens` is the size of the last prompt by our count, `stage` what reduced the
+    turn's prompts. `trace_id` is left out unless the turn was traced.
     """
-    run, ended = start.claimed.run, end.outcome
+    ended, prompt = end.outcome, turn.last_prompt
     queued = None if run.started_at is None else round((run.started_at - run.created_at).total_seconds(), 3)
     log.info(
         "turn finished",
@@ -96,6 +97,10 @@ def _log_end(start: TurnStart, end: TurnEnd, seconds: float, trace_id: str) -> N
         input_tokens=ended.usage.input_tokens,
         output_tokens=ended.usage.output_tokens,
         cost_usd=None if ended.usage.cost_usd is None else float(ended.usage.cost_usd),
+        prompt_tokens=prompt.tokens,
+        unreduced_tokens=prompt.unreduced_tokens,
+        window_tokens=prompt.window_tokens,
+        stage=",".join(prompt.stages) or "none",
         **({"trace_id": trace_id} if trace_id else {}),
     )
 
