@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from throughline.agents.folder_watch import FolderChanges, FolderWatch
+from throughline.agents.folder_watch import MOST_UNSETTLED_POLLS, FolderChanges, FolderWatch
 from throughline.execution.import_plugin import add_plugin_folder
 
 NOTHING = FolderChanges()
@@ -105,3 +105,14 @@ def test_changed_and_removed_modules_that_were_imported_are_told(tmp_path: Path)
 
     assert watch.poll() == FolderChanges(modules=("inner.py", "watched_tools.py"))
     assert watch.poll() == NOTHING
+
+
+def test_a_file_that_changes_all_the_time_does_not_keep_back_the_others(tmp_path: Path) -> None:
+    watch = FolderWatch(tmp_path)
+    (tmp_path / "new.yaml").write_text("name: new")
+    told = []
+    for length in range(MOST_UNSETTLED_POLLS):
+        (tmp_path / "busy.yaml").write_text(f"name: busy # {'x' * length}")
+        told.append(watch.poll().has_agents)
+
+    assert told == [*[False] * (MOST_UNSETTLED_POLLS - 1), True]

@@ -5,6 +5,7 @@ import pytest
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.db.runs.event_rows import event_from
 from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import (
     AnswerReset,
@@ -120,3 +121,7 @@ async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversa
 
     first = (await read(conversation, claimed))[0]
     assert first == RunStarted(claimed.run)
+
+
+def test_an_event_of_a_type_that_only_a_newer_version_knows_is_left_out() -> None:
+    assert event_from({"type": "run.paused", "data": {"why": "approval"}}) is None

@@ -73,6 +73,12 @@ gpt-4o: {input: 5, cache_write: 10, output: 0.5}
         ("gpt-4o: {output: 2}", "gpt-4o.input: Field required"),
         ("gpt-4o: {input: 1, output: 2, cached: 1}", "gpt-4o.cached: Extra inputs are not permitted"),
         ("gpt-4o: {input: .nan}", "gpt-4o.input: Input should be a finite number"),
+        (
+            "gpt-4o: {input: 1.0e-20, output: 2}",
+            "gpt-4o.input: Decimal input should have no more than",
+        ),
+        ("gpt-4o: {input: 2024-99-99}", "cannot be read"),
+        ("[" * 3_000, "cannot be read"),
         ("- 1", "the file: Input should be a valid dictionary"),
         ("a: [", "cannot be read"),
     ],

@@ -4,6 +4,7 @@ import pytest
 
 from fakes.model_calls import hear, simple_request
 from fakes.raw_http_server import Answer, anthropic_start, anthropic_stream, openai_stream
+from throughline.domain.errors import AnswerIncomplete
 from throughline.domain.message import Role
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, Usage
 from throughline.llm.usage_check import checked_usage
@@ -181,3 +182,13 @@ async def test_the_name_of_the_answering_model_is_kept() -> None:
     assert (await hear(openai_stream(said))).answer.model == "small-2"
     assert (await hear(anthropic_answer({"output_tokens": 4}), ANTHROPIC)).answer.model == "claude-test"
     assert (await hear(openai_stream(nameless))).answer.model == ""
+
+
+async def test_the_usage_of_an_answer_that_is_empty_is_kept_with_the_error() -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 40, "total_tokens": 140}
+    said = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "stop"}]}
+
+    with pytest.raises(AnswerIncomplete) as caught:
+        await hear(openai_stream(said, {"choices": [], "usage": usage}))
+
+    assert caught.value.usage == Usage(100, 40)

@@ -10,7 +10,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import open_stage, with_context
 from throughline.db.database import Database
-from throughline.domain.errors import DatabaseUnavailable, ModelInvalidRequest
+from throughline.domain.errors import AnswerIncomplete, DatabaseUnavailable, ModelInvalidRequest
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ModelRequest, Usage
 from throughline.domain.run import RunStatus
@@ -99,3 +99,46 @@ async def test_a_summary_whose_cost_cannot_be_stored_is_used_nevertheless(
 
     assert (await stage.reload()).summary_version > 0
     assert "model calls not stored" in [entry["event"] for entry in logs]
+
+
+async def test_a_failed_turn_says_what_its_calls_used(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(SUM, Fail(ModelInvalidRequest("no")))
+
+    run = await stage.turn("2+3?")
+
+    assert run.usage == SUM.usage
+
+
+async def test_a_failed_call_whose_usage_was_reported_is_stored(database: Database, database_url: str) -> None:
+    stage = await open_stage(database)
+    empty = AnswerIncomplete("empty")
+    empty.usage = Usage(500, 9, cost_usd=Decimal("0.25"))
+    stage.model.script(Fail(empty), ANSWER)
+
+    run = await stage.turn("2+3?")
+
+    assert [row[2:5] for row in await calls(database_url)] == [(500, 9, Decimal("0.25")), (120, 2, Decimal("0.002"))]
+    assert run.usage.cost_usd == Decimal("0.252")
+
+
+async def test_tokens_beyond_a_column_do_not_cost_the_answer(database: Database, database_url: str) -> None:
+    stage = await open_stage(database)
+    huge = Usage(2**31 - 5, 1)
+    stage.model.script(Call((ToolCall("c1", "calculator", '{"expression": "2+3"}'),), usage=huge), Say("5", usage=huge))
+
+    run = await stage.turn("2+3?")
+
+    assert (run.status, run.usage.input_tokens) == (RunStatus.SUCCEEDED, 2**31 - 1)
+    assert [row[2] for row in await calls(database_url)] == [2**31 - 5] * 2
+
+
+async def test_a_failure_that_cannot_be_stored_is_stored_in_plain_words(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Fail(ModelInvalidRequest("what was refused: \0")))
+
+    run = await stage.turn("2+3?")
+
+    assert run.error is not None
+    assert (run.status, run.error.type) == (RunStatus.FAILED, "model_invalid_request")
+    assert "could not be stored" in run.error.detail

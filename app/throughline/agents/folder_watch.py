@@ -13,6 +13,9 @@ from typing import TypeAlias
 from throughline.agents.registry import agent_paths
 from throughline.domain.errors import SettingInvalid
 
+MOST_UNSETTLED_POLLS = 5
+"""Polls in a row that find another state, after which changed agent files are reported."""
+
 FileState: TypeAlias = tuple[int, ...] | None
 """What differs after a file was written or replaced; None for a file that cannot be found."""
 
@@ -35,16 +38,21 @@ class FolderWatch:
         self._folder = folder
         self._module_root = str(folder.resolve())
         self._read = self._found = _agent_files(folder)
+        self._unsettled_polls = 0
         self._modules: dict[str, FileState] = {}
 
     def poll(self) -> FolderChanges:
         """Return the changes since the last call. It blocks on the file system, so it runs in a thread.
 
         Changed agent files are reported by the second poll that finds them in the same state: a file may still be
-        being written at the first one.
+        being written at the first one. After MOST_UNSETTLED_POLLS they are reported nevertheless, so that a file which
+        changes all the time does not keep back the others.
         """
         found = _agent_files(self._folder)
-        is_settled = found == self._found
+        self._unsettled_polls = 0 if found == self._found else self._unsettled_polls + 1
+        is_settled = self._unsettled_polls in {0, MOST_UNSETTLED_POLLS}
+        if is_settled:
+            self._unsettled_polls = 0
         self._found = found
         has_agents = is_settled and found != self._read
         if has_agents:

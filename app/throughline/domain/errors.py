@@ -21,11 +21,16 @@ contains a secret, another user's text or internals of the service.
 
 from typing import ClassVar
 
+from throughline.domain.prompt import Usage
+
 
 class ThroughlineError(Exception):
     """Base class of every error that this service raises on purpose."""
 
     code: ClassVar[str] = "internal_error"
+    usage: Usage | None = None
+    """The usage of a failed model call, if the provider reported it."""
+
     provider_message: str = ""
     """What the model's provider itself said, cleaned, for operators only; '' if it said nothing. Never in `detail`."""
 

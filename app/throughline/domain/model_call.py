@@ -18,7 +18,7 @@ class CallPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """An answered call of the model with this full name. Calls that failed are not recorded: their usage is unknown."""
+    """A paid call of the model with this full name. Calls that failed without a usage are not recorded."""
 
     model: str
     purpose: CallPurpose

@@ -184,10 +184,13 @@ class LangChainChatModel:
         for event in assembly.flush():
             yield event
         taken_ids = {call.id for message in request.prompt.messages for call in message.tool_calls}
-        answer = assembly.finish(self.name, taken_ids)
-        cost = self._traits.cost(answer.usage)
-        usage = checked_usage(answer.usage, request.prompt, self.name)
-        yield replace(answer, usage=replace(usage, cost_usd=cost))
+        paid = replace(assembly.usage, cost_usd=self._traits.cost(assembly.usage))
+        try:
+            answer = assembly.finish(self.name, taken_ids)
+        except ThroughlineError as error:
+            error.usage = None if paid == Usage() else paid
+            raise
+        yield replace(answer, usage=checked_usage(paid, request.prompt, self.name))
 
     def _returned_parts(self, parameters: ModelParameters) -> frozenset[PartKind]:
         """Return the parts of reasoning that are sent back; the parameter decides for reasoning as text."""

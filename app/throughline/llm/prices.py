@@ -18,7 +18,7 @@ from throughline.domain.prompt import Usage
 from throughline.llm.providers import ModelName
 
 PER_TOKENS = 1_000_000
-Price = Annotated[Decimal, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=16, decimal_places=9, allow_inf_nan=False)]
 
 
 class ModelPrice(BaseModel):
@@ -80,7 +80,7 @@ def read_prices(path: Path | None) -> Prices:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise SettingInvalid(f"PRICES_FILE {path}: {where}: {first['msg']}, is {first['input']!r}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # a date such as 2024-99-99
         raise SettingInvalid(f"PRICES_FILE {path} cannot be read: {error}") from error
 
 

@@ -11,9 +11,10 @@ import structlog
 
 from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout, provider_words
 from throughline.domain.events import AnswerReset
-from throughline.domain.model_call import CallPurpose
-from throughline.domain.prompt import AnswerComplete, ModelRequest, ReasoningDelta, TextDelta
+from throughline.domain.model_call import CallPurpose, ModelCall
+from throughline.domain.prompt import AnswerComplete, ModelRequest, ReasoningDelta, TextDelta, Usage
 from throughline.execution.backoff import doubled_backoff
+from throughline.ports.metrics import count_cost
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced
 from throughline.turn.state import Turn
@@ -47,8 +48,9 @@ async def call_model(
     while True:
         tries += 1
         try:
-            return await _before_deadline(turn, model, request)
+            answer = await _before_deadline(turn, model, request)
         except ModelUnavailable as error:
+            _record(turn, model, error.usage)
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             pause = _pause(error, tries)
             is_late = turn.dependencies.clock.monotonic() + pause >= turn.deadline
@@ -57,10 +59,21 @@ async def call_model(
             fields = {"error": error.code, "tries": tries, "pause": pause, **provider_words(error)}
             log.info("model call retried", model=model.name, **fields)
         except ModelRejected as error:
+            _record(turn, model, error.usage)
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             raise
+        else:
+            _record(turn, model, answer.usage)
+            return answer
         reset_shown_text(turn)
         await turn.dependencies.clock.sleep(pause)
+
+
+def _record(turn: Turn, model: ChatModel, usage: Usage | None) -> None:
+    """Record a call that was paid; `usage` is None for a failed call of which nothing is known."""
+    if usage is not None:
+        turn.calls.add(call := ModelCall(model.name, CallPurpose.ANSWER, usage))
+        count_cost(turn.dependencies.metrics, call)
 
 
 async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:

@@ -33,11 +33,12 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     """Store how the run ended, and return the stored status; None if another worker continues the run.
 
     While the database is unavailable or full, the write is retried without limit, so that a finished answer is not
-    requested twice. If an available database refuses the outcome or is too slow for it several times, a failure is
-    stored instead. If it refuses the failure too, the last attempt stores the run's status alone. The caller must keep
-    the lease renewed meanwhile.
+    requested twice. If an available database refuses the outcome or is too slow for it several times, a plain failure
+    is stored instead: without answer, calls and words of others. If it refuses that too, the last attempt stores the
+    run's status alone. The caller must keep the lease renewed meanwhile.
     """
     unstored = await turn.events.drain()
+    is_plain = False
     while True:
         write = partial(_write_end, turn, run, outcome, unstored)
         try:
@@ -47,9 +48,10 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
                 return await wait_for_database(turn.dependencies, run.id, write)
         except LeaseLost:
             return await _stored_status(turn, run)
-        if outcome.status is RunStatus.FAILED:
+        if is_plain:
             return await _fail(turn, run, outcome)
-        outcome = failed(ThroughlineError.code, UNSTORABLE)
+        error = outcome.error or RunError(ThroughlineError.code, UNSTORABLE)
+        outcome, is_plain = failed(error.type, UNSTORABLE), True
 
 
 async def _write_end(turn: Turn, run: Run, outcome: Outcome, unstored: Unstored) -> RunStatus:

@@ -15,11 +15,9 @@ from throughline.domain.errors import ContextOverflow, PromptCannotFit, Temporar
 from throughline.domain.events import MessageCompleted, ToolCalled
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.text import clean_text, is_blank
-from throughline.ports.metrics import count_cost
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
 from throughline.prompting.format_instructions import correction_of
 from throughline.prompting.planning import count_new
@@ -63,28 +61,19 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     step = result.step if _may_use_tools(agent, conversation) else without_calls(result.step)
     step = with_new_ids(step, conversation)
     message = await count_new(_as_message(step, state, agent), agent.counter)
-    model_call = ModelCall(agent.model.name, CallPurpose.ANSWER, step.usage)
-    count_cost(turn.dependencies.metrics, model_call)
-    unstored = (*state.unstored_calls, model_call)
     found: dict[str, object] = {
         "agent": agent,
         "conversation": conversation,
-        "calls": (*state.calls, model_call),
-        "unstored_calls": unstored,
         "stages": (*state.stages, *result.context.stages),
     }
     _note_prompt(turn, result, (*state.stages, *result.context.stages))
     if not step.tool_calls:
         return {**found, **await _ended(turn, state, replace(result, step=step), message)}
-    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message, unstored)
+    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message)
     turn.events.emit(MessageCompleted(stored))
     for tool_call in step.tool_calls:
         turn.events.emit(ToolCalled(tool_call))
-    return {
-        **found,
-        "unstored_calls": (),
-        "conversation": conversation.with_own(replace(stored, reasoning=message.reasoning)),
-    }
+    return {**found, "conversation": conversation.with_own(replace(stored, reasoning=message.reasoning))}
 
 
 async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message: NewMessage) -> dict[str, object]:

@@ -26,9 +26,8 @@ class TurnState:
 
     `definition` is the agent's, read once when the turn starts. process_message sets `agent` and `user`,
     retrieve_context sets `conversation`, llm_node sets `answer`. `stages` names every reduction of the context in this
-    turn. `calls` holds its answered model calls, and `unstored_calls` those that are not stored yet. `quotations` are
-    earlier messages that the user's message asks for. `correction` is what the model is told after an answer that does
-    not fit the response format, `misfit` why the last answer does not fit either.
+    turn. `quotations` are earlier messages that the user's message asks for. `correction` is what the model is told
+    after an answer that does not fit the response format, `misfit` why the last answer does not fit either.
     """
 
     claimed: ClaimedRun
@@ -37,8 +36,6 @@ class TurnState:
     user: NewMessage | None = None
     conversation: Conversation | None = None
     answer: NewMessage | None = None
-    calls: tuple[ModelCall, ...] = ()
-    unstored_calls: tuple[ModelCall, ...] = ()
     stages: tuple[str, ...] = ()
     quotations: tuple[Quotation, ...] = ()
     correction: str = ""
@@ -107,6 +104,28 @@ class CompactionUsage:
 
 
 @dataclass(slots=True)
+class PaidCalls:
+    """The paid model calls of this attempt, and those of them that are not stored yet."""
+
+    made: list[ModelCall] = field(default_factory=list)
+    unstored: list[ModelCall] = field(default_factory=list)
+
+    def add(self, call: ModelCall) -> None:
+        """Add a call that has just ended."""
+        self.made.append(call)
+        self.unstored.append(call)
+
+    def take(self) -> tuple[ModelCall, ...]:
+        """Return the calls that are not stored yet, which the caller stores.
+
+        After a cancellation nobody knows whether they were stored: then none is stored twice.
+        """
+        calls = tuple(self.unstored)
+        self.unstored.clear()
+        return calls
+
+
+@dataclass(slots=True)
 class LastPrompt:
     """The prompt of the turn's last answered model call, for the log: its size, and the stages of the whole turn.
 
@@ -132,3 +151,4 @@ class Turn:
     source: Source
     compaction_usage: CompactionUsage = field(default_factory=CompactionUsage)
     last_prompt: LastPrompt = field(default_factory=LastPrompt)
+    calls: PaidCalls = field(default_factory=PaidCalls)

@@ -4,7 +4,7 @@ A model's answer or a tool's result is kept and stored later, so that no finishe
 was unavailable.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
@@ -12,7 +12,6 @@ import structlog
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.model_call import ModelCall
 from throughline.turn.state import Turn, TurnDependencies
 
 PAUSE_SECONDS = 1.0
@@ -26,18 +25,23 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-async def store_step(turn: Turn, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()) -> Message:
+async def store_step(turn: Turn, step: str, message: NewMessage) -> Message:
     """Append the message under `step`, only once, and retry while the database is unavailable.
 
-    `calls` are the model calls that it cost.
+    The turn's model calls that are not stored yet are stored with it.
 
     Raises LeaseLost, and everything that `wait_for_database` raises.
     """
-    return await wait_for_database(
-        turn.dependencies,
-        turn.lease.run_id,
-        lambda: turn.dependencies.messages.append_message(turn.lease, step, message, calls),
-    )
+    calls = turn.calls.take()
+    try:
+        return await wait_for_database(
+            turn.dependencies,
+            turn.lease.run_id,
+            lambda: turn.dependencies.messages.append_message(turn.lease, step, message, calls),
+        )
+    except Exception:
+        turn.calls.unstored[:0] = calls
+        raise
 
 
 async def wait_for_database(dependencies: TurnDependencies, run_id: RunId, write: Callable[[], Awaitable[T]]) -> T:

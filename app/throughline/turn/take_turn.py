@@ -6,7 +6,7 @@ The worker calls `take_turn` once for every run that it has claimed.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -62,7 +62,7 @@ async def _take(start: TurnStart, span: Span) -> None:
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
         async with _lease_renewed(start):
-            ended = await _ended(turn, graph, watch)
+            ended = _with_calls(turn, await _ended(turn, graph, watch))
             status = None if ended is None else await end_turn(turn, start.claimed.run, ended)
     finally:
         await _stop(graph, watch)
@@ -169,11 +169,16 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
         status=RunStatus.SUCCEEDED if error is None else RunStatus.FAILED,
         answer=answer,
         error=error,
-        usage=total_usage(state.calls),
         context=closing.report,
         is_summary_due=closing.is_summary_due,
-        calls=state.unstored_calls,
     )
+
+
+def _with_calls(turn: Turn, outcome: Outcome | None) -> Outcome | None:
+    """Return the outcome with what the attempt's model calls used, however it ended."""
+    if outcome is None:
+        return None
+    return replace(outcome, usage=total_usage(turn.calls.made), calls=turn.calls.take())
 
 
 async def _ended(

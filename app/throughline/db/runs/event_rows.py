@@ -34,6 +34,7 @@ Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
 FieldByField = MessageDelta | ReasoningDelta | AnswerReset | CompactionStarted | HistoryQuoted
 
+KNOWN_TYPES = frozenset(EventType)
 STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
     EventType.REASONING_DELTA: ReasoningDelta,
     EventType.MESSAGE_DELTA: MessageDelta,
@@ -95,8 +96,11 @@ def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict
 def event_from(row: Row) -> Event | None:
     """Return the event in a row with `type`, `data` and SHOWN_COLUMNS.
 
-    Return None if it is about one message that was erased, or if only a newer version knows its compaction outcome.
+    Return None if it is about one message that was erased, or if only a newer version knows its type or its compaction
+    outcome.
     """
+    if row["type"] not in KNOWN_TYPES:
+        return None
     kind, data = EventType(row["type"]), row["data"]
     if kind in STORED_FIELD_BY_FIELD:
         return STORED_FIELD_BY_FIELD[kind](**data)

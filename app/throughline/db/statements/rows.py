@@ -41,6 +41,7 @@ RUN_COLUMNS = """
     r.cache_write_tokens, r.reasoning_tokens, r.cost_usd, r.error_type, r.error_detail,
     r.provider_message, r.context, r.started_at, r.finished_at, r.fence"""
 
+MOST_TOKENS = 2**31 - 1
 USAGE_COLUMNS = "input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
 ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
 
@@ -175,8 +176,9 @@ def run_from(row: Row, prefix: str = "") -> Run:
 
 
 def usage_parameters(usage: Usage) -> dict[str, object]:
-    """Return the parameters for USAGE_COLUMNS."""
-    return {name: getattr(usage, name) for name in USAGE_COLUMNS.split(", ")}
+    """Return the parameters for USAGE_COLUMNS. Counts beyond their columns are stored as the largest that fits."""
+    given = {name: getattr(usage, name) for name in USAGE_COLUMNS.split(", ")}
+    return {name: min(value, MOST_TOKENS) if isinstance(value, int) else value for name, value in given.items()}
 
 
 def usage_from(row: Row, prefix: str = "") -> Usage:
