@@ -107,7 +107,11 @@ def misspelt_variables() -> Mapping[str, str]:
 
 
 def _check_names() -> None:
-    """Raise SettingInvalid if `.env` has names that nobody reads."""
+    """Raise SettingInvalid for lines of `.env` without a value, and for names that nobody is known to read.
+
+    Known are settings, variables of model providers, and variables of keys that settings or agent files name. Names of
+    docker compose, of tracing and of libraries are not refused.
+    """
     file = read_env_file()
     known = PROVIDER_VARIABLES | _named_keys(file)
     unknown = [name for name, value in file.items() if value is None or not _is_known(name, known)]

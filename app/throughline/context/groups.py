@@ -22,7 +22,7 @@ class Group(Generic[M]):
 
     @property
     def messages(self) -> tuple[M, ...]:
-        """The existing messages of the group, the call first."""
+        """The head of the group, then the results that exist. A message without tool calls stands alone."""
         found = [self.head]
         found.extend(result for result in self.results if result is not None)
         return tuple(found)

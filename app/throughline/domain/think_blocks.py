@@ -99,7 +99,10 @@ class ThinkBlockSplitter:
         return begun if len(self._held) - len(begun) <= MOST_BLANKS else self._held
 
     def _take_thought(self) -> str:
-        """Return the block's text so far, without a possible beginning of its closing tag."""
+        """Take the block's text that was not returned yet. The closing tag ends the block.
+
+        Text that may be the beginning of that tag is kept for the next call.
+        """
         thought, is_closed, after = self._held.partition(self._closing)
         if is_closed:
             self._held, self._closing, self._has_block = after, "", True

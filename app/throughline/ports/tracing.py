@@ -113,7 +113,7 @@ class Tracing(Protocol):
         """Return the root span of an attempt of the run. In the first attempt it includes the wait in the queue."""
 
     def begin_summary(self, summary: SummaryTrace) -> Span:
-        """Return the root span of a summary that no turn waits for."""
+        """Return the root span of a summary that is written outside turns: in the background, or on demand."""
 
 
 class NoSpan:

@@ -61,7 +61,7 @@ class Maintenance:
                 try:
                     await self.run_once()
                 except ThroughlineError as error:
-                    log.info("slack profile lookups interrupted", error=error.code)
+                    log.info("slack profile lookups interrupted, continued later", error=error.code)
             await self._clock.sleep(LOOK_SECONDS)
 
     async def run_once(self) -> None:

@@ -67,7 +67,10 @@ class Progress:
         self._is_counted = False
 
     async def show(self, run: Run) -> None:
-        """Show new text of `run` once there is enough of it, and the run's status while there is no text."""
+        """Show new text of `run` once there is enough of it or the last text was shown long enough ago.
+
+        The thread's status is set while no text is shown, or the present step has none yet.
+        """
         await self._show_text(run)
         if self.growing.is_silent or not self._writer.has_shown:
             await self._set_status()

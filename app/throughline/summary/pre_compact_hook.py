@@ -46,7 +46,11 @@ async def ask_hook(
 
 
 class _HookFailedError(Exception):
-    """Raised if the hook gave no decision. The text names the class of the error, never the hook's own message."""
+    """Raised if the hook gave no valid decision.
+
+    The text names the class of the hook's error or says what is wrong with its answer. It never has the hook's own
+    message.
+    """
 
 
 def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:

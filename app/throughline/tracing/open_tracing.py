@@ -42,7 +42,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TracingConfig:
-    """Where traces are sent, with which HTTP headers, and how many of them; `service` names this process."""
+    """Where traces are sent, with which HTTP headers, which share of them, and whether with users' texts.
+
+    `service` has the attributes of this process: its name, version and instance.
+    """
 
     endpoint: str
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class OtelTracing:
         return root
 
     def begin_summary(self, summary: SummaryTrace) -> Span:
-        """Return the root span of a summary that no turn waits for."""
+        """Return the root span of a summary that is written outside turns: in the background, or on demand."""
         if self._is_left_out():
             return NO_SPAN
         return self._root(describe_summary(summary), summary.session_id, time.time_ns())

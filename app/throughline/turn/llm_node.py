@@ -80,7 +80,9 @@ async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message:
     """Return the answer; or, after a first one that does not fit the response format, what the model is told of it."""
     misfit = await misfit_of(result.agent, result.step)
     if misfit and not state.correction:
-        log.info("answer not in format", run_id=str(turn.lease.run_id), model=result.agent.model.name)
+        log.info(
+            "answer not in format, model asked again", run_id=str(turn.lease.run_id), model=result.agent.model.name
+        )
         reset_shown_text(turn)
         return {"correction": correction_of(misfit, result.step.text)}
     if misfit:

@@ -36,7 +36,10 @@ class ArchiveConfig:
 
 
 class ArchivedSessions:
-    """The scheduled erasure of old archived sessions. Concurrent processes erase each session once."""
+    """The scheduled erasure of archived sessions that did not change for a number of days.
+
+    Concurrent processes erase each session once.
+    """
 
     def __init__(
         self, archives: ArchiveRepository, clock: Clock, metrics: RetentionMetrics, config: ArchiveConfig

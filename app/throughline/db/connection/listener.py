@@ -110,7 +110,7 @@ class Listener:
             )
             await connection.add_listener(CHANNEL, self._receive)
         except _ERRORS as error:
-            log.info("notification listener connection failed, retried later", error=type(error).__name__)
+            log.info("notification listener could not connect, retried later", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return False

@@ -239,7 +239,10 @@ class JobQueue:
         return _taken_from(rows[0]) if rows else None
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
-        """Extend the leases; the result lacks leases that are lost."""
+        """Let the leases end `lease_seconds` from now; the result lacks leases that are lost.
+
+        A lease whose row is locked is in the result without having been extended.
+        """
         return await renew_leases(self._leases, _RENEW, leases, lease_seconds)
 
     async def finish(self, lease: RowLease, *, has_failed: bool = False) -> None:
