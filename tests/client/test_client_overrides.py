@@ -1,5 +1,6 @@
 """Overrides through the Python client: in the form of REST, checked at once, and part of what a key means."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -16,6 +17,11 @@ from throughline.turn.take_turn import take_turn
 
 SCHEMA = {"type": "object"}
 FORMAT = {"type": "json_schema", "json_schema": {"schema": SCHEMA, "name": "thing"}}
+NESTED: object = json.loads('{"items":' * 200 + "{}" + "}" * 200)
+
+
+def schema_of(schema: object) -> object:
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
 
 
 @pytest.fixture
@@ -56,6 +62,9 @@ async def test_overrides_reach_the_worker(stage: Stage, client: Client) -> None:
         ({"instructions": "a\x00b"}, "overrides"),
         ({"instructions": "a\ud800b"}, "overrides"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}}, "overrides."),
+        (schema_of(NESTED), "overrides.response_format"),
+        (schema_of({"maximum": float("inf")}), "overrides.response_format"),
+        (schema_of({"default": float("nan")}), "overrides.response_format"),
         (["model"], "overrides"),
     ],
 )
