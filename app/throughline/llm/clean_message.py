@@ -38,7 +38,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\U0010ffff"
 """Scripts that put no spaces between words: each of their characters counts as a word."""
 
 _WORD = re.compile(rf"[^\W{_UNSPACED}]+|\w")
-_ESCAPE = re.compile(r'\\++(?:u([0-9a-fA-F]{4})|[nrt"/])')
+_ESCAPE = re.compile(r'(?<!\\)\\++(?:u([0-9a-fA-F]{4})|[nrt"/])')
 _BEARER = re.compile(r"\b(?:bearer|basic)\s++\S+|://[^/\s@]*+@", re.IGNORECASE)
 _TOKEN = re.compile(r"\S+")
 _KEY = re.compile(r"\*{3}|AIza|AKIA|(?<![A-Za-z0-9])(?:(?:sk|pk|rk|xai|nvapi|pplx|csk)-|(?:gsk|hf|tl|fw|ghp)_)[\w*-]")
