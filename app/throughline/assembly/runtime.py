@@ -1,5 +1,6 @@
 """Dependencies of every process of the service: database, models, tools, agents, and the worker for turns."""
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator
@@ -117,7 +118,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
 async def _checked_agents(
     models: ModelRegistry, dependencies: TurnDependencies, rereading: AbstractAsyncContextManager[object]
 ) -> AsyncGenerator[None]:
-    """Raise if an agent cannot be used, log the windows, and load the token counters of all agents.
+    """Raise if an agent cannot be used, log the windows, and load the token counters and prices of all agents.
 
     While the context is open, changed agents are read again. At its end the models are closed, whatever has happened.
     """
@@ -126,6 +127,7 @@ async def _checked_agents(
         log_windows(agents)
         for agent in agents:
             await warm_counter(agent.counter)
+            await asyncio.to_thread(lambda model: model.is_priced, agent.model)  # loads the price list
         async with rereading:
             yield
     finally:

@@ -105,7 +105,7 @@ def _on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
     previous = signal.getsignal(signal.SIGINT)
     try:
         loop.add_signal_handler(signal.SIGINT, callback)
-    except (NotImplementedError, RuntimeError, ValueError):
+    except (NotImplementedError, RuntimeError, ValueError):  # the loop's ways to say that it cannot
         yield
         return
     try:
