@@ -58,6 +58,7 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/runs/{run_id}"): None,
     ("GET", "/v1/runs/{run_id}/events"): None,
     ("POST", "/v1/runs/{run_id}/cancel"): None,
+    ("POST", "/v1/runs/{run_id}/resume"): {"calls": [{"call_id": "call_1", "output": "sun"}]},
 }
 
 

@@ -21,7 +21,8 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.runs.finish import Ending, finish, withdraw
+from throughline.db.runs.cancel import withdraw
+from throughline.db.runs.finish import Ending, finish
 from throughline.db.runs.skipped_messages import PORTION, PORTION_BYTES
 from throughline.domain.errors import QueueFull
 from throughline.domain.message import Message, NewMessage, text_of

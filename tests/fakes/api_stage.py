@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from fakes.in_process_server import serving
 from fakes.scripted_turns import REPORT, ScriptedTurns
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
@@ -33,13 +34,14 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.overrides import NO_OVERRIDES, Overrides
+from throughline.domain.overrides import NO_OVERRIDES
 from throughline.domain.principal import Scope
+from throughline.domain.run import RunInput
 from throughline.llm.registry import ModelRegistry
 from throughline.recall.history_search import HistorySearch
 from throughline.recall.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
-from throughline.turn.apply_overrides import check_overrides
+from throughline.turn.apply_overrides import RequestChecker
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
@@ -184,16 +186,17 @@ class FakeSummaries:
 
 
 @dataclass(frozen=True, slots=True)
-class SentOverrides:
-    """The check of overrides against real agents and models."""
+class SentInput:
+    """The check of overrides and tools of requests against real agents and models."""
 
     database: Database
     agents: AgentRegistry
 
-    async def check(self, owner_id: UserId, session_id: SessionId, overrides: Overrides) -> None:
-        if overrides != NO_OVERRIDES:
+    async def check(self, owner_id: UserId, session_id: SessionId, given: RunInput) -> None:
+        if given.overrides != NO_OVERRIDES or given.client_tools:
             session = await self.database.sessions.get(owner_id, session_id)
-            await check_overrides(self.agents, ModelRegistry(), session.agent, overrides)
+            tools = make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000)
+            await RequestChecker(self.agents, ModelRegistry(), tools).check(session.agent, given)
 
 
 def set_stage(
@@ -222,7 +225,7 @@ def set_stage(
         agents=(agents := _agents_among(dependencies)),
         submit=turns.submit,
         report_context=pins.tell,
-        check_overrides=SentOverrides(database, agents).check,
+        check_input=SentInput(database, agents).check,
         summarize_now=summaries.summarize,
         estimate_summary=summaries.estimate,
         preview_context=pins.preview,

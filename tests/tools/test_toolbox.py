@@ -155,7 +155,7 @@ async def test_an_unknown_tool_is_answered_with_the_known_ones() -> None:
 
     assert outcome.is_error
     assert "'weathr'" in outcome.text
-    assert "calculator, current_time, weather" in outcome.text
+    assert "calculator, current_time, ask_user, weather" in outcome.text
 
 
 @pytest.mark.parametrize(

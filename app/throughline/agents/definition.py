@@ -8,6 +8,7 @@ from typing import Annotated
 from throughline.context.policy import ContextPolicy, Range
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 from throughline.domain.overrides import OverrideField, ResponseFormat
+from throughline.domain.prompt import ToolSpec
 
 
 class RecallReach(StrEnum):
@@ -68,7 +69,10 @@ class AgentDefinition:
     - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
       default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
     - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
-    - `instructions`, `response_format`: those of a turn's request. An agent file has neither.
+    - `instructions`, `response_format`, `request_tools`: those of a turn's request. An agent file has none of them.
+    - `needs_approval`: those of its tools that run only once a person has approved the call.
+    - `client_tools`: whether a request may bring tools that its client runs itself.
+    - `wait_seconds`: how long a turn waits for an approval, an answer, or the result of a client's tool.
     - `recall`: limited to the session unless an agent is given more, because messages elsewhere may have been said to
       other people.
     """
@@ -92,6 +96,10 @@ class AgentDefinition:
     override_models: tuple[OtherModel, ...] = ()
     instructions: str = ""
     response_format: ResponseFormat | None = None
+    request_tools: tuple[ToolSpec, ...] = ()
+    needs_approval: frozenset[str] = frozenset()
+    client_tools: bool = True
+    wait_seconds: Annotated[float, Range(ge=1, le=30 * 86_400)] = 86_400.0
 
     def with_model(self, other: OtherModel) -> "AgentDefinition":
         """Return the agent with another model, and that model's window and parameters."""

@@ -140,6 +140,9 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         override_models=tuple(
             _other_model(section, _counter(file, section.model, defaults)) for section in file.override_models
         ),
+        needs_approval=frozenset(file.needs_approval),
+        client_tools=file.client_tools,
+        wait_seconds=file.wait_seconds,
         daily_budget=DailyBudget(file.daily_budget.usd, file.daily_budget.tokens),
     )
 

@@ -16,6 +16,7 @@ from throughline.context.policy import ContextPolicy
 from throughline.domain.overrides import OverrideField
 
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
+TOOL_NAME = r"^[A-Za-z0-9_-]{1,64}\z"
 TOOL_PATTERN = r"^([A-Za-z0-9_-]{1,64}|[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})\z"
 
 
@@ -67,6 +68,11 @@ class AgentFile(Section):
     tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = Field(
         default_factory=list
     )
+    needs_approval: Annotated[list[Annotated[str, Field(pattern=TOOL_NAME)]], AfterValidator(_check_distinct)] = Field(
+        default_factory=list
+    )
+    client_tools: bool = policy_field(AgentDefinition, "client_tools")
+    wait_seconds: float = policy_field(AgentDefinition, "wait_seconds")
     recall: RecallReach = policy_field(AgentDefinition, "recall")
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
     reasoning: ReasoningUse = policy_field(AgentDefinition, "reasoning")

@@ -41,6 +41,7 @@ from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.state import TurnConfig, TurnDependencies
 from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
+from throughline.worker.expired_waits import ExpiredWaits
 from throughline.worker.indexing import Indexing, index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 from throughline.worker.prepare_summaries import prepare_summary
@@ -167,6 +168,7 @@ def _job_registry(
         *archived.schedules(),
         *Indexing(database.history).schedules(),
         *recall.schedules,
+        *ExpiredWaits(database.runs, dependencies.clock).schedules(),
     )
     prepare = partial(prepare_summary, dependencies, database.history.index_session)
     index = partial(index_owner, database.history, recall.embed_soon)

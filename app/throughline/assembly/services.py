@@ -27,7 +27,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         preview_context=context.preview,
         pin_message=context.pin,
         unpin_message=context.unpin,
-        check_overrides=context.check_overrides,
+        check_input=context.check_input,
         summarize_now=context.summarize,
         estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,

@@ -19,6 +19,7 @@ from throughline.wire.events import (
     RunEnded,
     RunFailed,
     RunStarted,
+    RunWaiting,
     ToolResult,
 )
 from throughline.wire.messages import MessageOut, ToolCallOut
@@ -51,7 +52,7 @@ class AnswerView:
                 self._show_whole(message)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self._show_end(event)
-            case RunStarted():
+            case RunStarted() | RunWaiting():
                 pass
             case _:
                 self._has_text = self._has_text and not isinstance(event, Reset)

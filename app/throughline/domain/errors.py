@@ -3,7 +3,7 @@
 ThroughlineError
 ├── PermanentError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
-│   ├── IdempotencyKeyReused · SessionBusy · QueueFull (OwnerQueueFull)
+│   ├── IdempotencyKeyReused · SessionBusy · RunNotWaiting · QueueFull (OwnerQueueFull)
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed · RunAbandoned · TurnTimeout
 │   └── ModelRejected
@@ -95,6 +95,12 @@ class SessionBusy(PermanentError):
     def __init__(self, detail: str, *, run_id: str) -> None:
         super().__init__(detail)
         self.run_id = run_id
+
+
+class RunNotWaiting(PermanentError):
+    """The run, or the call that the request names, no longer waits for anything from outside."""
+
+    code = "run_not_waiting"
 
 
 class QueueFull(PermanentError):

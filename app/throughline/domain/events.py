@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 from throughline.domain.compaction import CompactionOutcome
-from throughline.domain.ids import RunId
+from throughline.domain.ids import MessageId, RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
 
@@ -32,6 +32,7 @@ class EventType(StrEnum):
     TOOL_CALL = "tool.call"
     TOOL_RESULT = "tool.result"
     MESSAGE_COMPLETED = "message.completed"
+    RUN_WAITING = "run.waiting"
     RUN_COMPLETED = "run.completed"
     RUN_FAILED = "run.failed"
     RUN_CANCELLED = "run.cancelled"
@@ -136,6 +137,19 @@ class ToolAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class RunWaiting:
+    """The notice that the run waits for something from outside.
+
+    `run` is the run at that moment, with its wait. `message_id` is that of the message whose calls wait. Once the run
+    is resumed, RunStarted follows.
+    """
+
+    type: ClassVar[EventType] = EventType.RUN_WAITING
+    run: Run
+    message_id: MessageId
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The last event of a run: the run with its final status, and its answer if there is one."""
 
@@ -170,6 +184,7 @@ Event: TypeAlias = (
     | MessageCompleted
     | ToolCalled
     | ToolAnswered
+    | RunWaiting
     | RunEnded
 )
 
@@ -198,6 +213,11 @@ class RunEvent:
     def is_last(self) -> bool:
         """Whether no event can follow this one."""
         return isinstance(self.event, RunEnded)
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether no event follows this one until the run is resumed."""
+        return isinstance(self.event, RunWaiting)
 
 
 def ending(run: Run, answer: Message | None) -> tuple[Event, ...]:

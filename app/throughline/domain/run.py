@@ -1,6 +1,6 @@
 """Runs: the rows behind turns. A run stores its input, so that a turn survives the death of any process."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
@@ -11,15 +11,17 @@ from throughline.domain.lease import RowLease
 from throughline.domain.message import Content, NewMessage, Role, Source, text_of
 from throughline.domain.model_call import ModelCall
 from throughline.domain.overrides import NO_OVERRIDES, Overrides
-from throughline.domain.prompt import Usage
+from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.text import clean_content
+from throughline.domain.waiting import NewWait, Wait
 
 
 class RunStatus(StrEnum):
-    """The status of a run; the last three are final."""
+    """The status of a run; the last three are final. A waiting run needs something from outside before it goes on."""
 
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -29,14 +31,20 @@ class RunStatus(StrEnum):
         """Whether the run has ended."""
         return self in {RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED}
 
+    @property
+    def needs_worker(self) -> bool:
+        """Whether the run goes on as soon as a worker works on it."""
+        return self in {RunStatus.QUEUED, RunStatus.RUNNING}
+
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """The user's message of a run, and what its request overrides of the agent."""
+    """The user's message of a run, what its request overrides of the agent, and the tools that the client runs."""
 
     content: Content
     metadata: JsonObject = field(default_factory=dict)
     overrides: Overrides = NO_OVERRIDES
+    client_tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ class Run:
     """A stored run.
 
     `agent` is the session's agent when the message was accepted, `message_id` the id of the answer, and `context` the
-    context report made when the run ended.
+    context report made when the run ended. `wait` is the run's last wait, None before the first and after the end;
+    `wait_count` is how often it has waited. `attempt` counts from 0 again after each wait.
     """
 
     id: RunId
@@ -78,6 +87,15 @@ class Run:
     context: JsonObject | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    wait: Wait | None = None
+    wait_count: int = 0
+
+    @property
+    def waiting_for(self) -> Wait | None:
+        """The run's wait, with the calls only that were given nothing yet; None unless the run waits."""
+        if self.status is not RunStatus.WAITING or self.wait is None:
+            return None
+        return replace(self.wait, calls=self.wait.open_calls)
 
 
 BYTES_PER_TOKEN = 4
@@ -123,12 +141,20 @@ class ClaimedRun:
     lease: Lease
     next_event: int = 1
 
+    @property
+    def is_first_after_wait(self) -> bool:
+        """Whether this is the first claim since the run waited, so that nothing has been done since."""
+        return self.run.wait is not None and self.lease.fence == self.run.wait.fence + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of a run, stored in one transaction with its answer and, if one is due, the job for the next summary.
 
-    `calls` are the model calls that are not stored yet; `usage` is that of all of the run's.
+    With the status `waiting` and `wait`, the run does not end but begins to wait.
+
+    `calls` are the model calls that are not stored yet; `usage` is that of all calls since the run began, or since it
+    last waited.
     """
 
     status: RunStatus
@@ -138,6 +164,7 @@ class Outcome:
     context: JsonObject | None = None
     is_summary_due: bool = False
     calls: tuple[ModelCall, ...] = ()
+    wait: NewWait | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from throughline.domain.ids import RunId, SessionId, UserId
 
+ASK_USER = "ask_user"
+"""Name of the built-in tool whose calls wait for a person's answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResultRoom:

@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from throughline.domain.events import RunEnded, RunEvent
+from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import RunId
 from throughline.domain.run import Run, RunStatus
 
@@ -49,11 +49,11 @@ class FollowedRuns(Protocol):
         ...
 
     async def replay(self, run: Run) -> tuple[RunEvent, ...]:
-        """Return the events of an ended run, reconstructed from its stored messages: `reset`, messages, end."""
+        """Return an ended or waiting run's events, reconstructed from its messages: `reset`, messages, end or wait."""
         ...
 
-    async def ending(self, run: Run) -> RunEnded:
-        """Return the last event of an ended run, made from its stored rows."""
+    async def ending(self, run: Run) -> RunEnded | RunWaiting:
+        """Return the last event of an ended or waiting run, made from its stored rows."""
         ...
 
     async def has_running_worker(self) -> bool:

@@ -77,7 +77,7 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
     if definition.context.window is None:
         await model.ask_window()
     counter = dependencies.make_counter(definition.context.token_counter)
-    tools = dependencies.tools.specs(definition.tools)
+    tools = (*dependencies.tools.specs(definition.tools), *definition.request_tools)
     tools_tokens = count_tool_specs(tools, counter.count)
     calibration = await dependencies.calibrations.load(calibration_key(model, counter))
     budget = _budget(definition, model.context_limit, calibration)

@@ -1,31 +1,58 @@
-"""The agent of a turn whose request overrides some of the agent's fields.
+"""The agent of a turn whose request overrides some of the agent's fields, or brings tools that its client runs.
 
-The interfaces apply overrides before they store a message, to refuse what the agent does not allow. The turn applies
+The interfaces apply them before they store a message, to refuse what the agent does not allow. The turn applies
 them again, because agents and their files may have changed since.
 """
 
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.overrides import NO_OVERRIDES, OverrideField, Overrides
+from throughline.domain.run import RunInput
 from throughline.ports.models import FormatSupport, Models
+from throughline.ports.tools import Tools
 from throughline.turn.response_format import check_response_format
 
 MAX_SHOWN = 100
 
 
-async def check_overrides(agents: AgentRegistry, models: Models, name: str, overrides: Overrides) -> None:
-    """Raise InvalidInput if the agent `name`, or its model, does not allow the overrides.
+@dataclass(frozen=True, slots=True)
+class RequestChecker:
+    """Checker of what requests override and bring, before their messages are stored."""
 
-    An agent that does not exist allows all: its turns fail anyway, and keep their messages.
+    agents: AgentRegistry
+    models: Models
+    tools: Tools
+
+    async def check(self, name: str, given: RunInput) -> None:
+        """Raise InvalidInput if the agent `name`, or its model, does not allow the overrides or the client's tools.
+
+        An agent that does not exist allows all: its turns fail anyway, and keep their messages.
+        """
+        with suppress(NotFound):
+            agent = apply_request(self.agents.get(name), given, self.models)
+            if given.client_tools:
+                _check_names(agent, {spec.name for spec in self.tools.specs(agent.tools)})
+        if given.overrides.response_format is not None:
+            await check_response_format(given.overrides.response_format)
+
+
+def apply_request(definition: AgentDefinition, given: RunInput, models: Models) -> AgentDefinition:
+    """Return the agent with the request's overrides and the client's tools.
+
+    Raises InvalidInput for what the agent or its model does not allow.
     """
-    with suppress(NotFound):
-        apply_overrides(agents.get(name), overrides, models)
-    if overrides.response_format is not None:
-        await check_response_format(overrides.response_format)
+    if given.client_tools and not definition.client_tools:
+        raise InvalidInput(
+            f"The agent {definition.name!r} takes no tools from requests. Leave them out, or set `client_tools` to "
+            "true in the agent's file.",
+            field="tools",
+        )
+    return replace(apply_overrides(definition, given.overrides, models), request_tools=given.client_tools)
 
 
 def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: Models) -> AgentDefinition:
@@ -41,6 +68,16 @@ def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: M
     if agent.response_format is not None:
         _check_format(agent, models)
     return agent
+
+
+def _check_names(agent: AgentDefinition, taken: Collection[str]) -> None:
+    """Raise InvalidInput for a client's tool with the name of one of the agent's own."""
+    for number, tool in enumerate(agent.request_tools):
+        if tool.name in taken:
+            raise InvalidInput(
+                f"The agent {agent.name!r} has a tool {tool.name!r} of its own. Give yours another name.",
+                field=f"tools.{number}.name",
+            )
 
 
 def _check_allowed(definition: AgentDefinition, field: OverrideField) -> None:

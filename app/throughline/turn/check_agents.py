@@ -5,7 +5,7 @@ An error that would fail all of an agent's turns fails the start, or keeps the a
 Each error names the setting, or the agent and the field of its file.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 
 from throughline.agents.definition import AgentDefinition, OtherModel
@@ -15,6 +15,7 @@ from throughline.context.measure import count_system
 from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.overrides import OverrideField
+from throughline.domain.tool import ASK_USER
 from throughline.ports.models import ChatModel, Models
 from throughline.ports.tools import Tools
 from throughline.prompting.agent_windows import ask_windows, configured_window
@@ -45,7 +46,9 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
         with _locating_errors(f"agent {agent.name}", "daily_budget.usd"):
             _check_prices(agent, models)
         with _locating_errors(f"agent {agent.name}", "tools"):
-            tools.specs(agent.tools)
+            specs = tools.specs(agent.tools)
+        with _locating_errors(f"agent {agent.name}", "needs_approval"):
+            _check_approvals(agent, {spec.name for spec in specs})
 
 
 async def check_agents(dependencies: TurnDependencies, agents: Sequence[AgentDefinition]) -> tuple[ReadyAgent, ...]:
@@ -82,6 +85,15 @@ async def check_agent(dependencies: TurnDependencies, definition: AgentDefinitio
     configured = make_budget(definition.context, configured_window(definition, agent.model).tokens)
     check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
     return agent
+
+
+def _check_approvals(agent: AgentDefinition, tools: Collection[str]) -> None:
+    """Raise SettingInvalid unless the agent has each tool that needs approval. A question needs none."""
+    for name in sorted(agent.needs_approval):
+        if name not in tools:
+            raise SettingInvalid(f"the agent has no tool {name!r}; it has: {', '.join(sorted(tools)) or 'none'}")
+        if name == ASK_USER:
+            raise SettingInvalid(f"{name} waits for an answer anyway: remove it")
 
 
 def _check_prices(agent: AgentDefinition, models: Models) -> None:

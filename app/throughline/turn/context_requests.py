@@ -14,7 +14,8 @@ from throughline.context.preview import Preview
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of
-from throughline.domain.overrides import NO_OVERRIDES, Overrides
+from throughline.domain.overrides import NO_OVERRIDES
+from throughline.domain.run import RunInput
 from throughline.domain.session import Session
 from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
@@ -22,7 +23,7 @@ from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
 from throughline.summary.reread import SummaryCost, SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
-from throughline.turn.apply_overrides import check_overrides
+from throughline.turn.apply_overrides import RequestChecker
 from throughline.turn.daily_budget import check_daily_budget
 from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.state import TurnDependencies
@@ -96,12 +97,16 @@ class ContextRequests:
         """Remove the pin of the message and of its group; return the group."""
         return await unpin_message(self.pins, await self.sessions.get(owner_id, session_id), message_id)
 
-    async def check_overrides(self, owner_id: UserId, session_id: SessionId, overrides: Overrides) -> None:
-        """Raise InvalidInput if the session's agent does not allow the overrides. Raises NotFound."""
-        if overrides == NO_OVERRIDES:
+    async def check_input(self, owner_id: UserId, session_id: SessionId, given: RunInput) -> None:
+        """Raise InvalidInput if the session's agent does not allow what the request overrides or brings.
+
+        Raises NotFound.
+        """
+        if given.overrides == NO_OVERRIDES and not given.client_tools:
             return
         session = await self.sessions.get(owner_id, session_id)
-        await check_overrides(self.dependencies.agents, self.dependencies.models, session.agent, overrides)
+        checker = RequestChecker(self.dependencies.agents, self.dependencies.models, self.dependencies.tools)
+        await checker.check(session.agent, given)
 
     async def count(self, agent: str, message: NewMessage) -> NewMessage:
         """Return the message with its token count, made by the token counter of the named agent."""

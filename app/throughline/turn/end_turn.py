@@ -101,7 +101,7 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     The agent's counter does not count its tokens here, because counting may be what failed the turn. Raises LeaseLost,
     DatabaseUnavailable.
     """
-    if outcome.status is RunStatus.SUCCEEDED:
+    if outcome.status in {RunStatus.SUCCEEDED, RunStatus.WAITING}:  # the turn has stored it
         return
     lets_through = (LeaseLost, DatabaseUnavailable)
     with ErrorBoundary(log.error, "user message not stored", lets_through=lets_through, run_id=str(run.id)):

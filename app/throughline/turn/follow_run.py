@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.events import REPLAYED_END_SEQ, AnswerReset, RunEvent
-from throughline.domain.run import Run
+from throughline.domain.run import Run, RunStatus
 from throughline.ports.followed_runs import FollowedRuns, RunWaiter, Seen
 
 HEARTBEAT_SECONDS = 5.0
@@ -46,11 +46,14 @@ class Following:
     before_waiting: Callable[[], None] = _go_on
 
     async def events(self, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
-        """Yield the run's events after sequence number `after` in batches, up to the last one, and Idle in between.
+        """Yield the run's events after sequence number `after` in batches, and Idle in between.
+
+        The events end with the run's last one, or with the one that says that the run waits. A reader that has seen
+        that one is given what follows once the run is resumed.
 
         `is_fresh` says that this process has just started the run, so that no event is stored yet. If events were
-        deleted (short retention, a crash of the database), `reset`, the stored messages and the stored end are yielded
-        in their place. Raises NotFound once the run is deleted.
+        deleted (short retention, a crash of the database), `reset`, the stored messages and the stored end or wait are
+        yielded in their place. Raises NotFound once the run is deleted.
         """
         poll = _Poll(self)
         async with self.runs.follow(run.id) as waiter:
@@ -60,9 +63,9 @@ class Following:
                 if events:
                     yield events
                     poll.restart()
-                    after, is_over = events[-1].seq, events[-1].is_last
-                    may_have_more, was_woken = True, False
-                elif run.status.is_final:
+                    after, may_have_more, was_woken = events[-1].seq, True, False
+                    is_over = events[-1].is_last or (events[-1].is_pause and await self._still_waits(run, after))
+                elif run.status.is_final or (run.status is RunStatus.WAITING and not after):
                     yield await self.runs.replay(run)
                     is_over = True
                 elif was_woken:  # notified without events: the run was started, ended, or deleted with its session
@@ -76,15 +79,20 @@ class Following:
                     yield Idle(run)
                     poll.restart()
 
+    async def _still_waits(self, run: Run, after: int) -> bool:
+        """Return whether the run waits, and event number `after` is its newest."""
+        current = await self.runs.reload(run)
+        return current.status is RunStatus.WAITING and not await self.runs.read_events(run.id, after, 1)
+
     async def end(self, run: Run) -> AsyncGenerator[Followed]:
-        """Yield Idle in between, and at last the event that ends the run. Its other events are never read.
+        """Yield Idle in between, and at last the event that the run ends or waits. Its other events are never read.
 
         The run's row is read again after each notification. Raises NotFound once the run is deleted.
         """
         poll = _Poll(self)
         async with self.runs.follow(run.id, ends_only=True) as waiter:
             run = await self.runs.reload(run)  # it may have ended before the subscription
-            while not run.status.is_final:
+            while run.status.needs_worker:
                 self.before_waiting()
                 if await poll.wait(waiter, Seen(run.id, REPLAYED_END_SEQ, run.status)):
                     run = await self.runs.reload(run)
@@ -172,7 +180,7 @@ class _WorkerTimeout:
         self._since = self._following.monotonic()
 
     async def check(self, run: Run) -> None:
-        if run.status.is_final or await self._following.runs.has_running_worker():
+        if not run.status.needs_worker or await self._following.runs.has_running_worker():
             self.restart()
             return
         if self._following.monotonic() - self._since < self._timeout_seconds:

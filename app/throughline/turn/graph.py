@@ -41,7 +41,7 @@ def build_graph() -> TurnGraph:
     graph.add_edge("retrieve_context", "save_user_message")
     graph.add_conditional_edges("save_user_message", after_saving, ["tool_node", "llm_node"])
     graph.add_conditional_edges("llm_node", after_answering, ["tool_node", "llm_node", END])
-    graph.add_edge("tool_node", "llm_node")
+    graph.add_conditional_edges("tool_node", after_tools, ["llm_node", END])
     return graph.compile()
 
 
@@ -69,6 +69,11 @@ async def after_answering(state: TurnState) -> str:
     if state.answer is not None:
         return END
     return "tool_node" if has_open_calls(present(state.conversation)) else "llm_node"
+
+
+async def after_tools(state: TurnState) -> str:
+    """Return END if calls wait for something from outside, else `llm_node`."""
+    return END if state.waiting else "llm_node"
 
 
 def step_limit(max_tool_rounds: int) -> int:

@@ -24,7 +24,7 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
             "complete. Send it again, perhaps changed. The conversation can continue."
         )
-    if run.attempt == 1:  # a turn that another process began is finished
+    if run.attempt == 1 and not run.wait_count:  # a turn that another process began is finished
         await check_daily_budget(turn.dependencies, state.definition, run.owner_id)
     agent = await assemble_agent(turn.dependencies, state.definition)
     turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW

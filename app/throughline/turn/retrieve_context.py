@@ -40,4 +40,6 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:
     run = state.claimed.run
     loaded = await turn.dependencies.messages.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
+    if state.claimed.is_first_after_wait:  # whatever was begun before the wait is stored
+        return loaded
     return replace(loaded, resumed_calls=frozenset(open_call.step for open_call in open_calls(loaded)))

@@ -11,6 +11,7 @@ from throughline.domain.message import NewMessage, Source
 from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import MAX_ANSWER_BYTES
 from throughline.domain.run import ClaimedRun, Lease
+from throughline.domain.waiting import AwaitedCall
 from throughline.ports.history import History
 from throughline.ports.storage import EventStore, RunStore
 from throughline.prompting.ready_agent import ReadyAgent
@@ -27,7 +28,8 @@ class TurnState:
     `definition` is the agent's, read once when the turn starts. process_message sets `agent` and `user`,
     retrieve_context sets `conversation`, llm_node sets `answer`. `stages` names every reduction of the context in this
     turn. `quotations` are earlier messages that the user's message asks for. `correction` is what the model is told
-    after an answer that does not fit the response format, `misfit` why the last answer does not fit either.
+    after an answer that does not fit the response format, `misfit` why the last answer does not fit either. tool_node
+    sets `waiting`: the calls that wait for something from outside.
     """
 
     claimed: ClaimedRun
@@ -40,6 +42,7 @@ class TurnState:
     quotations: tuple[Quotation, ...] = ()
     correction: str = ""
     misfit: str = ""
+    waiting: tuple[AwaitedCall, ...] = ()
 
 
 def present(value: T | None) -> T:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import structlog
 
@@ -16,13 +17,14 @@ from throughline.domain.message import NewMessage, Role
 from throughline.domain.model_call import total_usage
 from throughline.domain.run import ClaimedRun, Outcome, Run, RunStatus
 from throughline.domain.text import is_blank
+from throughline.domain.waiting import NewWait
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason
 from throughline.ports.tracing import Span, SpanUnderWay, TurnEnd, create_untraced_task
 from throughline.prompting.context_report import close_context
 from throughline.prompting.planning import count_new
-from throughline.turn.apply_overrides import apply_overrides
+from throughline.turn.apply_overrides import apply_request
 from throughline.turn.end_turn import end_turn, failed
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.graph import TurnGraph, step_limit
@@ -44,7 +46,7 @@ class TurnStart:
 
 
 async def take_turn(start: TurnStart) -> None:
-    """Run the turn until it ends, its lease is lost, a cancel is requested, or the asyncio task is cancelled.
+    """Run the turn until it ends or waits, its lease is lost, a cancel is requested, or the asyncio task is cancelled.
 
     If the asyncio task is cancelled (at shutdown), the caller has to give the run back. Another worker then resumes the
     run from the messages that this turn has stored.
@@ -154,13 +156,15 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
     Raises NotFound if the agent no longer exists, InvalidInput if it does not allow the overrides.
     """
     run, dependencies = start.claimed.run, start.dependencies
-    definition = apply_overrides(dependencies.agents.get(run.agent), run.input.overrides, dependencies.models)
+    definition = apply_request(dependencies.agents.get(run.agent), run.input, dependencies.models)
     values = await start.graph.ainvoke(
         TurnState(claimed=start.claimed, definition=definition),
         context=turn,
         config={"recursion_limit": step_limit(definition.max_tool_rounds)},
     )
     state = TurnState(**values)
+    if state.waiting:
+        return _waiting(start, state)
     answer = present(state.answer)
     conversation = present(state.conversation)
     closing = await close_context(start.dependencies, present(state.agent), conversation, answer)
@@ -172,6 +176,14 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
         context=closing.report,
         is_summary_due=closing.is_summary_due,
     )
+
+
+def _waiting(start: TurnStart, state: TurnState) -> Outcome:
+    """Return the outcome of a turn that waits: the calls of its last step, and until when."""
+    step = next(message for message in reversed(present(state.conversation).own) if message.tool_calls)
+    seconds = state.definition.wait_seconds
+    until = start.dependencies.clock.now() + timedelta(seconds=seconds)
+    return Outcome(status=RunStatus.WAITING, wait=NewWait(state.waiting, step.id, until))
 
 
 def _with_calls(turn: Turn, outcome: Outcome | None) -> Outcome | None:

@@ -1,8 +1,11 @@
-"""Fifth node of the turn's graph: runs the tool calls that have no result yet, and stores each result at once."""
+"""Fifth node of the turn's graph: runs the tool calls that have no result yet, and stores each result at once.
+
+Calls that need something from outside are left open, and the turn waits for it.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from langgraph.runtime import Runtime
 
@@ -12,9 +15,11 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.events import ToolAnswered
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
 from throughline.domain.tool import ResultRoom, ToolContext, ToolOutcome
+from throughline.domain.waiting import AwaitedCall
 from throughline.ports.tracing import ToolCallPart, traced
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
+from throughline.turn.outside_calls import given_call, wait_kind
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
 
@@ -63,7 +68,7 @@ class ResultByteBudget:
 async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Run the open tool calls concurrently; a call that fails gets an error result for the model to read.
 
-    Raises LeaseLost.
+    The calls that wait for something from outside are returned as `waiting`. Raises LeaseLost.
     """
     turn, conversation = runtime.context, present(state.conversation)
     slots, room = asyncio.Semaphore(turn.dependencies.config.max_parallel_tools), _step_room(turn, conversation)
@@ -72,8 +77,18 @@ async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, objec
         async with slots:
             return await _answer(turn, state, open_call, room)
 
-    results = await _side_by_side([answer(open_call) for open_call in open_calls(conversation)])
-    return {"conversation": conversation.with_own(*sorted(results, key=lambda message: message.position))}
+    calls = open_calls(conversation)
+    most = turn.dependencies.config.max_calls_per_step
+    kinds = {
+        open_call.step: None if open_call.index >= most else wait_kind(state, open_call.call) for open_call in calls
+    }
+    results = await _side_by_side([answer(open_call) for open_call in calls if kinds[open_call.step] is None])
+    return {
+        "conversation": conversation.with_own(*sorted(results, key=lambda message: message.position)),
+        "waiting": tuple(
+            AwaitedCall(open_call.call, kind) for open_call in calls if (kind := kinds[open_call.step]) is not None
+        ),
+    }
 
 
 async def _side_by_side(answers: Sequence[Coroutine[None, None, Message]]) -> list[Message]:
@@ -118,14 +133,18 @@ def _step_room(turn: Turn, conversation: Conversation) -> ResultByteBudget:
 
 
 async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: ResultByteBudget) -> Message:
-    outcome = room.admit(await _outcome(turn, state, open_call))
+    given = given_call(state, open_call.call)
+    outcome = given.outcome or await _outcome(turn, state, replace(open_call, call=given.call))
+    if given.note:
+        outcome = replace(outcome, text=f"{given.note}\n\n{outcome.text}")
+    outcome = room.admit(outcome)
     message = NewMessage(
         role=Role.TOOL,
         content=outcome.text,
         source=state.claimed.run.source,
         tool_call_id=open_call.call.id,
         name=open_call.call.name,
-        metadata={"is_error": True} if outcome.is_error else {},
+        metadata={**(given.metadata or {}), **({"is_error": True} if outcome.is_error else {})},
     )
     counted = await count_new(message, present(state.agent).counter)
     stored = await store_step(turn, open_call.step, counted)

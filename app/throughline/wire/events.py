@@ -18,7 +18,7 @@ UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept;
 
 
 class RunStarted(Shape):
-    """A worker has begun the turn."""
+    """A worker has begun the turn, or continues it after it waited."""
 
     run: RunOut
 
@@ -69,6 +69,10 @@ class MessageCompleted(Shape):
     message: MessageOut
 
 
+class RunWaiting(TurnOut):
+    """The turn waits for something from outside: `run.waiting_for`. It goes on once the run is resumed."""
+
+
 class RunCompleted(TurnOut):
     """The turn has ended with an answer."""
 
@@ -104,6 +108,7 @@ EventData: TypeAlias = (
     | ToolCallOut
     | ToolResult
     | MessageCompleted
+    | RunWaiting
     | RunEnded
     | Reset
 )
@@ -117,6 +122,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.TOOL_CALL: ToolCallOut,
     EventType.TOOL_RESULT: ToolResult,
     EventType.MESSAGE_COMPLETED: MessageCompleted,
+    EventType.RUN_WAITING: RunWaiting,
     EventType.RUN_COMPLETED: RunCompleted,
     EventType.RUN_FAILED: RunFailed,
     EventType.RUN_CANCELLED: RunCancelled,
@@ -135,22 +141,22 @@ def event_json(event: events.Event) -> JsonDict:
             return ToolCallOut.render(call)
         case events.ToolAnswered(message=message):
             return _result_json(message)
-        case events.RunEnded():
+        case events.RunEnded() | events.RunWaiting():
             return ending_json(event)
         case _:
             return EVENTS[event.type].render(event)
 
 
-def ending_json(ended: events.RunEnded) -> JsonDict:
-    """Return the data of a run's last event as JSON.
+def ending_json(ended: events.RunEnded | events.RunWaiting) -> JsonDict:
+    """Return the data of a run's last event, or of its wait, as JSON.
 
-    For a completed run this is also the body with which `POST …/messages` is answered. The context report is passed on
-    as it was stored, possibly by an earlier version.
+    For a completed or waiting run this is also the body with which `POST …/messages` is answered. The context report is
+    passed on as it was stored, possibly by an earlier version.
     """
-    run = ended.run
-    run_json, answer = RunOut.render(run), None if ended.answer is None else MessageOut.render(ended.answer)
+    run, message = ended.run, None if isinstance(ended, events.RunWaiting) else ended.answer
+    run_json, answer = RunOut.render(run), None if message is None else MessageOut.render(message)
     match run.status:
-        case RunStatus.SUCCEEDED:
+        case RunStatus.SUCCEEDED | RunStatus.WAITING:
             return {"run": run_json, "message": answer, "context": None if run.context is None else dict(run.context)}
         case RunStatus.CANCELLED:
             return {"run": run_json, "message": answer}

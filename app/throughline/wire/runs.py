@@ -6,6 +6,7 @@ from pydantic import Field
 
 from throughline.domain.message import Source
 from throughline.domain.run import Run, RunStatus
+from throughline.domain.waiting import WaitKind
 from throughline.wire.context import ContextOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 from throughline.wire.messages import MessageOut
@@ -25,6 +26,22 @@ class ErrorForOperators(ErrorOut):
     provider_message: str = Field("", description="what the model's provider itself said; empty if it said nothing")
 
 
+class WaitingCall(Shape):
+    """A tool call that waits for something from outside."""
+
+    id: str = Field(description="id of the tool call")
+    name: str
+    arguments: str = Field(description="the JSON text that the model wrote")
+    kind: Annotated[str, one_of(*WaitKind)]
+
+
+class WaitingFor(Shape):
+    """What a waiting run waits for: its calls that were given nothing yet."""
+
+    calls: list[WaitingCall]
+    until: Time = Field(description="when the run goes on without what is missing then")
+
+
 class RunOut(Shape):
     """A run: one user message and all steps until its answer."""
 
@@ -42,6 +59,7 @@ class RunOut(Shape):
     usage: UsageOut
     error: ErrorOut | None
     message_id: Id | None = Field(description="the answer")
+    waiting_for: WaitingFor | None = Field(None, description="set while the status is `waiting`")
 
 
 class RunForOperators(RunOut):
@@ -62,7 +80,7 @@ class Accepted(Shape):
 
 
 class TurnOut(Shape):
-    """A finished turn: the answer, and how full the context is now."""
+    """A finished turn: the answer, and how full the context is now. A waiting turn has neither yet."""
 
     run: RunOut
     message: MessageOut | None

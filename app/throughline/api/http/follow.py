@@ -52,7 +52,7 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
     It also becomes one if the process stops during that wait.
     """
     run = stream.run
-    if not run.status.is_final and not await call.services.database.followed_runs.has_running_worker():
+    if run.status.needs_worker and not await call.services.database.followed_runs.has_running_worker():
         try:
             stream = replace(stream, first=(*stream.first, *await _first_sign(request, call, stream.followed)))
         except TemporaryError as error:

@@ -92,6 +92,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "head_too_slow": ProblemKind(408, "The request did not arrive in time"),
     "idempotency_key_reused": ProblemKind(409, "The idempotency key was used for another request"),
     "session_busy": ProblemKind(409, "A turn of this session is running"),
+    "run_not_waiting": ProblemKind(409, "The run does not wait for this"),
     "summary_conflict": ProblemKind(409, "The summary was changed meanwhile"),
     "summary_in_progress": ProblemKind(409, "A summary of this session is being written"),
     RUN_CANCELLED: ProblemKind(409, "The run was cancelled"),

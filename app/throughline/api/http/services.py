@@ -14,7 +14,7 @@ from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.overrides import Overrides
+from throughline.domain.run import RunInput
 from throughline.domain.submission import Submission, Submitted
 from throughline.ports.history import History
 from throughline.recall.memory_service import MemoryService
@@ -51,7 +51,7 @@ class Services:
     - `submit` stores a message as a run.
     - `preview_context` returns the plan for the model call that a message would cause; None: an empty message.
     - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
-    - `check_overrides` raises InvalidInput for overrides that the session's agent does not allow.
+    - `check_input` raises InvalidInput for overrides and tools of a request that the session's agent does not allow.
     - `count_message` returns a message with its token count, as the named agent counts it.
     - `agent_window` returns the window of an agent's next turn.
     - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
@@ -67,7 +67,7 @@ class Services:
     preview_context: Callable[[UserId, SessionId, Content | None], Awaitable[Preview]]
     pin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
     unpin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
-    check_overrides: Callable[[UserId, SessionId, Overrides], Awaitable[None]]
+    check_input: Callable[[UserId, SessionId, RunInput], Awaitable[None]]
     summarize_now: Callable[[UserId, SessionId, SummaryRequest], Awaitable[CompactionResult]]
     estimate_summary: Callable[[UserId, SessionId, SummaryRequest], Awaitable[SummaryCost]]
     render_metrics: Callable[[], tuple[bytes, str]]

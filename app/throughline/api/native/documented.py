@@ -16,6 +16,7 @@ from throughline.api.http.problem_documents import MEDIA_TYPE
 from throughline.api.native.import_openai import ImportSession
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
 from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
+from throughline.api.native.resume_requests import ResumeRun
 from throughline.wire.service import Problem
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
@@ -30,6 +31,7 @@ BODIES = (
     ChangeMemory,
     SearchMemories,
     ImportSession,
+    ResumeRun,
 )
 SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "a key created by `throughline keys create`"},
@@ -64,6 +66,7 @@ def header(name: str, description: str, **schema: str | int) -> Json:
     }
 
 
+PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are ignored")
 IDEMPOTENCY_HEADER = header(
     "Idempotency-Key",
     "a repeated request with the same key and body gets the same answer and does nothing twice",

@@ -3,8 +3,6 @@
 The answer to a sent message is JSON at its end, an event stream, or 202 at once.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Annotated
 
@@ -12,31 +10,24 @@ from fastapi import APIRouter, Query, Request, Response
 
 from throughline.api.http.admitted_request import Call, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.api.http.body import read_body
-from throughline.api.http.follow import follow_run, stopping, stream_or_refuse
-from throughline.api.http.headers import REPLAYED, prefers_stream, read_idempotency
-from throughline.api.http.problem_documents import error_problem
-from throughline.api.http.request_errors import StreamAborted
+from throughline.api.http.headers import REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
-from throughline.api.http.sse import MEDIA_TYPE, RunStream
+from throughline.api.http.sse import MEDIA_TYPE
+from throughline.api.native.answer_turn import AskedTurn, answer_turn
 from throughline.api.native.citations import render_cited
-from throughline.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
-from throughline.api.native.events import render_event, turn_problem
+from throughline.api.native.documented import IDEMPOTENCY_HEADER, PREFER, json_body
 from throughline.api.native.query_parameters import ListMessages
 from throughline.api.native.requests import SendMessage
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
-from throughline.domain.errors import TemporaryError
-from throughline.domain.events import RunEnded
 from throughline.domain.message import Message, Role, text_of
-from throughline.domain.run import RunInput, RunStatus
-from throughline.domain.submission import OnBusy, Submission, Submitted
-from throughline.turn.follow_run import Followed, Idle
-from throughline.wire.events import ending_json
+from throughline.domain.run import RunInput
+from throughline.domain.submission import OnBusy, Submission
+from throughline.wire.client_tools import read_client_tools
 from throughline.wire.messages import CitedMessageOut, MessageOut, MessagePage
-from throughline.wire.runs import Accepted, TurnOut, run_json
+from throughline.wire.runs import Accepted, TurnOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
-PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are ignored")
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})
@@ -61,15 +52,8 @@ async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMess
 async def send_message(request: Request, session_id: str, call: Writer) -> Response:
     """Send a message. If the client disconnects, the turn continues, and its run can be queried."""
     submitted = await call.services.submit(await _read_submission(request, session_id, call))
-    run = submitted.run
-    if _prefers_async(request):
-        shown = run_json(run, for_operator=call.is_operator)
-        headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
-        response: Response = JsonResponse({"run": shown}, HTTPStatus.ACCEPTED, headers)
-    elif prefers_stream(request.headers.getlist("accept")):
-        response = await _stream(request, call, submitted)
-    else:
-        response = await _answer(request, call, submitted)
+    is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
+    response = await answer_turn(request, call, AskedTurn(submitted.run, is_fresh=is_fresh))
     if submitted.replayed:
         response.headers[REPLAYED] = "true"
     return response
@@ -94,12 +78,12 @@ async def _read_submission(request: Request, session_id: str, call: Call) -> Sub
     found = session_id_of(session_id)
     body = await read_body(request, SendMessage)
     idempotency = read_idempotency(request, body)
-    overrides = body.read_overrides()
-    await call.services.check_overrides(call.owner_id, found, overrides)
+    given = RunInput(body.as_content(), body.metadata, body.read_overrides(), read_client_tools(body.tools))
+    await call.services.check_input(call.owner_id, found, given)
     return Submission(
         owner_id=call.owner_id,
         session_id=found,
-        input=RunInput(body.as_content(), body.metadata, overrides),
+        input=given,
         source=source_of(request, call),
         author=call.principal.user_name,
         actor=call.principal.actor,
@@ -107,56 +91,3 @@ async def _read_submission(request: Request, session_id: str, call: Call) -> Sub
         fingerprint=idempotency.fingerprint,
         on_busy=OnBusy(body.on_busy),
     )
-
-
-def _prefers_async(request: Request) -> bool:
-    stated = ",".join(request.headers.getlist("prefer"))
-    return any(part.partition(";")[0].strip().lower() == "respond-async" for part in stated.split(","))
-
-
-def _is_fresh(submitted: Submitted) -> bool:
-    """Return whether this process has just started the run, so that none of its events can be stored yet."""
-    return submitted.claimed is not None and submitted.claimed.next_event == 1
-
-
-async def _answer(request: Request, call: Call, submitted: Submitted) -> Response:
-    """Wait for the end of the run and return its answer, or the problem with which it ended."""
-    run = submitted.run
-    if run.status.is_final:
-        ended = await call.services.database.followed_runs.ending(run)
-    else:
-        try:
-            ended = await _wait(request, call, submitted)
-        except TemporaryError as error:
-            return error_problem(error, run_id=str(run.id))
-    if ended.run.status is not RunStatus.SUCCEEDED:
-        return turn_problem(ended, for_operator=call.is_operator)
-    return JsonResponse(ending_json(ended), headers={"Content-Location": f"/v1/runs/{run.id}"})
-
-
-async def _wait(request: Request, call: Call, submitted: Submitted) -> RunEnded:
-    with suppress(StreamAborted):
-        async with aclosing(_follow(call, submitted)) as followed:
-            ended = await _first_end(request, followed)
-            if ended is not None:
-                return ended
-    raise stopping(submitted.run)
-
-
-async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | None:
-    """Return the run's last event, None if the client disconnected before it. Raises NoWorkerAvailable."""
-    async for item in followed:
-        if isinstance(item, Idle):
-            if await request.is_disconnected():
-                return None
-        elif isinstance(item[-1].event, RunEnded):
-            return item[-1].event
-    return None
-
-
-async def _stream(request: Request, call: Call, submitted: Submitted) -> Response:
-    return await stream_or_refuse(request, call, RunStream(submitted.run, _follow(call, submitted), render_event))
-
-
-def _follow(call: Call, submitted: Submitted) -> AsyncGenerator[Followed]:
-    return follow_run(call, submitted.run, is_fresh=_is_fresh(submitted))

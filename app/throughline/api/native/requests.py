@@ -25,6 +25,7 @@ from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.overrides import NO_OVERRIDES, Overrides
 from throughline.domain.text import is_blank
+from throughline.wire.client_tools import ClientTools
 from throughline.wire.overrides import OverridesIn
 
 MAX_TITLE = 200
@@ -203,6 +204,10 @@ class SendMessage(BaseModel):
     metadata: Metadata = Field(default_factory=dict)
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     overrides: OverridesIn | None = Field(None, description="what this turn changes of the agent, if it allows it")
+    tools: ClientTools = Field(
+        default_factory=list,
+        description="tools that the client runs: the run waits for their results (`POST /v1/runs/{run_id}/resume`)",
+    )
 
     def as_content(self) -> Content:
         """Return the content as the type of `domain/message.py`: text, or text and image blocks."""
@@ -213,12 +218,11 @@ class SendMessage(BaseModel):
         return NO_OVERRIDES if self.overrides is None else self.overrides.read()
 
     @model_serializer(mode="wrap")
-    def _without_missing_overrides(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out missing overrides, so that idempotency keys of requests without them keep their fingerprints."""
+    def _without_missing(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out missing overrides and tools, so that idempotency keys of other requests keep their fingerprints."""
         written: dict[str, object] = write(self)
-        if self.overrides is None:
-            del written["overrides"]
-        return written
+        missing = {"overrides": self.overrides is None, "tools": not self.tools}
+        return {name: value for name, value in written.items() if not missing.get(name)}
 
 
 class PreviewContext(BaseModel):

@@ -5,14 +5,17 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import Reader, Writer, run_id_of
+from throughline.api.http.body import read_body
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
 from throughline.api.http.responses import JsonResponse
-from throughline.api.http.sse import RunStream, nothing_more
-from throughline.api.native.documented import header
+from throughline.api.http.sse import MEDIA_TYPE, RunStream, nothing_more
+from throughline.api.native.answer_turn import AskedTurn, answer_turn
+from throughline.api.native.documented import PREFER, header, json_body
 from throughline.api.native.events import render_event
+from throughline.api.native.resume_requests import ResumeRun
 from throughline.domain.errors import InvalidInput
 from throughline.turn.follow_run import reset_event
-from throughline.wire.runs import RunForOperators, RunOut, run_json
+from throughline.wire.runs import Accepted, RunForOperators, RunOut, TurnOut, run_json
 
 LAST_EVENT_ID = "Last-Event-ID"
 MAX_SEQ = 2**31 - 2
@@ -51,9 +54,29 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
     return await stream_or_refuse(request, call, RunStream(run, followed, render_event, first))
 
 
+@router.post(
+    "/{run_id}/resume",
+    responses={
+        HTTPStatus.OK: {"model": TurnOut, "content": {MEDIA_TYPE: {}}},
+        HTTPStatus.ACCEPTED: {"model": Accepted},
+        **{status: {"description": "the turn failed; `run` says how"} for status in (429, 502, 504)},
+    },
+    openapi_extra={**json_body(ResumeRun), "parameters": [PREFER]},
+)
+async def resume_run(request: Request, run_id: str, call: Writer) -> Response:
+    """Give calls of a waiting run what they wait for; the run goes on once it waits for nothing more.
+
+    The answer is that of a sent message. While other calls still wait, it is the waiting run.
+    """
+    body = await read_body(request, ResumeRun)
+    given = [one.read(call.principal.user_name) for one in body.calls]
+    resumed = await call.services.database.runs.resume(call.owner_id, run_id_of(run_id), given)
+    return await answer_turn(request, call, AskedTurn(resumed.run, after=resumed.last_seq))
+
+
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut | RunForOperators}})
 async def cancel_run(run_id: str, call: Writer) -> Response:
-    """Ask a run to stop. A run that has ended is returned unchanged."""
+    """Ask a run to stop; a queued or waiting one is cancelled at once. A run that has ended is returned unchanged."""
     run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
     return JsonResponse(run_json(run, for_operator=call.is_operator))
 

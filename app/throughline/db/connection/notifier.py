@@ -101,7 +101,7 @@ class Notifier:
         Returns at once. Without events it announces a change of the run's row, which may mean that the run has ended.
         """
         brought = [RunEvent(run_id, new.seq, new.event) for new in events]
-        may_have_ended = not brought or brought[-1].is_last
+        may_have_ended = not brought or brought[-1].is_last or brought[-1].is_pause
         for signal in self._readers.get(run_id, ()):
             if may_have_ended or not signal.ends_only:
                 signal.bring(brought)

@@ -7,8 +7,15 @@ PREPARE_SUMMARY = "prepare_summary"
 EMBED_MEMORIES = "embed_memories"
 EMBED_HISTORY = "embed_history"
 INDEX_OWNER = "index_owner"
-BY_THE_CLOCK = ("retention", "unused_summaries", "archived_sessions", "index_history", "find_unembedded")
-RETENTION, UNUSED_SUMMARIES, ARCHIVED_SESSIONS, INDEX_HISTORY, FIND_UNEMBEDDED = BY_THE_CLOCK
+BY_THE_CLOCK = (
+    "retention",
+    "unused_summaries",
+    "archived_sessions",
+    "index_history",
+    "find_unembedded",
+    "expired_waits",
+)
+RETENTION, UNUSED_SUMMARIES, ARCHIVED_SESSIONS, INDEX_HISTORY, FIND_UNEMBEDDED, EXPIRED_WAITS = BY_THE_CLOCK
 KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, EMBED_HISTORY, INDEX_OWNER, *BY_THE_CLOCK)
 """All job kinds that this version knows."""
 

@@ -23,7 +23,7 @@ _LOCK = sql("""
     select s.id from sessions s
     where s.id = :id and s.owner_id = :owner_id and s.archived
         and s.updated_at < now() - make_interval(days => :days)
-        and not exists (select 1 from runs r where r.session_id = s.id and r.status in ('queued', 'running'))
+        and not exists (select 1 from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting'))
     for update of s skip locked
 """)
 # An archived session accepts no messages, so no turn starts between this check and the lock.

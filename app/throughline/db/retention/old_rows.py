@@ -96,7 +96,7 @@ _DELETE_SEGMENTS = _scan_batch(
             and not exists (
                 select 1 from summary_versions v where v.session_id = l.session_id and l.id = any(v.segment_ids))
             and not exists (
-                select 1 from runs r where r.session_id = l.session_id and r.status in ('queued', 'running'))
+                select 1 from runs r where r.session_id = l.session_id and r.status in ('queued', 'running', 'waiting'))
         for update of t skip locked""",
     gone="delete from summaries t using free where t.id = free.id returning t.id",
 )

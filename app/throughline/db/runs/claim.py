@@ -33,7 +33,7 @@ _CLAIM = """
         select head.id from owners o cross join lateral (
             select r.id from runs r where r.owner_id = o.owner_id and r.status = 'queued' and not exists (
                 select 1 from runs e where e.session_id = r.session_id
-                    and (e.status = 'running' or (e.status = 'queued' and e.seq < r.seq)))
+                    and (e.status in ('running', 'waiting') or (e.status = 'queued' and e.seq < r.seq)))
             order by r.seq limit 1 for update skip locked
         ) head limit 1
     ), next as (

@@ -20,15 +20,17 @@ from throughline.domain.events import (
     ReasoningDelta,
     RunEnded,
     RunStarted,
+    RunWaiting,
     ToolAnswered,
     ToolCalled,
     end_type,
 )
 from throughline.domain.ids import MessageId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import ToolCall
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.message import Message, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunStatus
+from throughline.domain.waiting import NewWait, Wait, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
@@ -46,13 +48,13 @@ STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
 
 SHOWN_MESSAGE_ID = """
     case
-        when e.type in ('message.completed', 'tool.result') then cast(e.data ->> 'message_id' as uuid)
+        when e.type in ('message.completed', 'tool.result', 'run.waiting') then cast(e.data ->> 'message_id' as uuid)
         when e.type in ('run.completed', 'run.cancelled') then (
             select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
     end"""
 """SQL expression over `run_events e`: the id of the message that the event contains, null if it contains none."""
 
-RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
+RUN_EVENT_TYPES = "('run.started', 'run.waiting', 'run.completed', 'run.failed', 'run.cancelled')"
 """SQL list of the event types that contain their run."""
 
 SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLUMNS, 'r', 'run_')}"
@@ -84,6 +86,16 @@ def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[Store
     return (ended,) if answer_id is None else (StoredEvent(EventType.MESSAGE_COMPLETED, _pointing_at(answer_id)), ended)
 
 
+def stored_wait(wait: NewWait) -> StoredEvent:
+    """Return the stored form of the event that says that a run waits. The calls themselves are read from its message.
+
+    It equals that of `RunWaiting`, and is used before the wait is stored.
+    """
+    kinds: dict[str, JsonValue] = {awaited.call.id: awaited.kind.value for awaited in wait.calls}
+    data: JsonObject = {"message_id": str(wait.message_id), "kinds": kinds, "until": wait.until.isoformat()}
+    return StoredEvent(EventType.RUN_WAITING, data)
+
+
 def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict[str, object]:
     """Return the parameters `seqs`, `types` and `data` for inserting events: lists with one item per event."""
     return {
@@ -109,8 +121,8 @@ def event_from(row: Row) -> Event | None:
             return _compaction_finished(data)
         case EventType.TOOL_CALL:
             return ToolCalled(ToolCall(**data))
-        case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT:
-            return _about_message(kind, row)
+        case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT | EventType.RUN_WAITING:
+            return _about_message(kind, data, row)
         case _:
             return _about_run(kind, data, row)
 
@@ -122,6 +134,8 @@ def _stored(event: Event) -> JsonObject:
         case RunStarted(run=run):
             started_at = None if run.started_at is None else run.started_at.isoformat()
             return {"attempt": run.attempt, "started_at": started_at, "cancel_requested": run.cancel_requested}
+        case RunWaiting(run=Run(wait=Wait() as wait), message_id=message_id):
+            return stored_wait(NewWait(wait.calls, message_id, wait.until)).data
         case RunEnded():
             return {}
         case ToolCalled(call=call):
@@ -141,10 +155,12 @@ def _compaction_finished(data: Stored) -> Event | None:
     return CompactionFinished(**{**data, "outcome": outcome, "fired": fired})
 
 
-def _about_message(kind: EventType, row: Row) -> Event | None:
+def _about_message(kind: EventType, data: Stored, row: Row) -> Event | None:
     if row["shown_id"] is None:
         return None
     message = message_from(row, "shown_")
+    if kind is EventType.RUN_WAITING:
+        return RunWaiting(_as_waiting(run_from(row, "run_"), message, data), message.id)
     return ToolAnswered(message) if kind is EventType.TOOL_RESULT else MessageCompleted(message)
 
 
@@ -152,6 +168,14 @@ def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
     answer = None if row["shown_id"] is None else message_from(row, "shown_")
     run = run_from(row, "run_")
     return RunStarted(_as_started(run, data)) if kind is EventType.RUN_STARTED else RunEnded(run, answer)
+
+
+def _as_waiting(run: Run, message: Message, data: Stored) -> Run:
+    """Return the run as it was when it began to wait for calls of `message`, since its row holds the current state."""
+    wait = Wait(awaited(message.tool_calls, data["kinds"]), datetime.fromisoformat(data["until"]), fence=0)
+    return replace(
+        run, status=RunStatus.WAITING, wait=wait, error=None, message_id=None, context=None, finished_at=None
+    )
 
 
 def _as_started(run: Run, data: Stored) -> Run:
@@ -168,4 +192,5 @@ def _as_started(run: Run, data: Stored) -> Run:
         message_id=None,
         context=None,
         finished_at=None,
+        wait=None,
     )

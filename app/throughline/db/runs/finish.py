@@ -1,4 +1,4 @@
-"""Ends of runs: answered, failed or cancelled. A queued run is cancelled at once, a running one is asked to stop."""
+"""Ends of runs by the worker that holds them: answered, failed, cancelled, or waiting for something from outside."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
-from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending
-from throughline.db.runs.events import next_event, store_events
-from throughline.db.runs.skipped_messages import append_due, keep_skipped
+from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending, stored_wait
+from throughline.db.runs.skipped_messages import append_due
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
-from throughline.db.sessions.titles import retitle
 from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
@@ -19,7 +17,6 @@ from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
     USAGE_COLUMNS,
-    input_json,
     lease_lost,
     message_from,
     message_parameters,
@@ -29,12 +26,26 @@ from throughline.db.statements.rows import (
     usage_parameters,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.events import Event, NewEvent, ending
-from throughline.domain.ids import MessageId, RunId, UserId
+from throughline.db.statements.wait_rows import wait_data
+from throughline.domain.events import Event, NewEvent, RunWaiting, ending
+from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, Source
-from throughline.domain.run import Lease, Outcome, Run, RunError, RunInput, RunStatus
+from throughline.domain.run import Lease, Outcome, Run, RunError, RunStatus
+from throughline.domain.waiting import Wait
 
 ANSWER_STEP = "answer"
+
+
+def _added(name: str) -> str:
+    """Return the new value of a usage column: what the run used until its last wait, and the parameter of that name.
+
+    Unknown values count as 0; the sum is null if both are unknown.
+    """
+    kind = "numeric" if name == "cost_usd" else "integer"
+    given = f"cast(:{name} as {kind})"
+    return f"coalesce(r.{name} + {given}, r.{name}, {given})"
+
+
 _NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
 
 _FINISH = sql(
@@ -45,17 +56,20 @@ _FINISH = sql(
     ), locked as materialized (
         select s.id, s.skipped_run_count from held join sessions s on s.id = held.session_id for no key update of s
     ), ended as (
-        update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
+        update runs r set status = :status, lease_until = null,
+            finished_at = case when :status <> 'waiting' then clock_timestamp() end,
             ({usage_columns}) = row({usage_values}), error_type = :error_type,
             error_detail = :error_detail, provider_message = :provider_message,
-            context = cast(:context as json)
+            context = cast(:context as json), wait = cast(:wait as json), waits_until = :waits_until,
+            wait_count = r.wait_count + cast(:status = 'waiting' as integer),
+            attempt = case when :status <> 'waiting' then r.attempt else 0 end
         from locked where r.id = :run_id and (locked.skipped_run_count = 0 or not :is_unlocked)
         returning {run_columns}
     ), seat as (
         update sessions s set updated_at = now(), message_count = s.message_count + :answers,
             message_tokens = s.message_tokens + :token_count,
-            input_tokens = s.input_tokens + coalesce(ended.input_tokens, 0),
-            output_tokens = s.output_tokens + coalesce(ended.output_tokens, 0)
+            input_tokens = s.input_tokens + coalesce(cast(:input_tokens as integer), 0),
+            output_tokens = s.output_tokens + coalesce(cast(:output_tokens as integer), 0)
         from ended where s.id = ended.session_id
         returning s.id, s.message_count
     ), answer as (
@@ -79,7 +93,7 @@ _FINISH = sql(
     message_columns=MESSAGE_COLUMNS,
     events=NEW_EVENTS,
     usage_columns=USAGE_COLUMNS,
-    usage_values=", ".join(f":{name}" for name in USAGE_COLUMNS.split(", ")),
+    usage_values=", ".join(_added(name) for name in USAGE_COLUMNS.split(", ")),
     insert_calls=INSERT_CALLS.format(payer="ended.owner_id, ended.session_id, ended.id, ended.agent", source="ended"),
     enqueue_summary=ENQUEUE_SUMMARY,
     prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
@@ -87,29 +101,16 @@ _FINISH = sql(
 _ENDED = sql(
     """
     select {run_columns}, {answer_id} from runs r
-    where r.id = :run_id and r.fence = :fence and r.status in ('succeeded', 'failed', 'cancelled')
+    where r.id = :run_id and r.fence = :fence and r.status in ('succeeded', 'failed', 'cancelled', 'waiting')
 """,
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
 _FAIL = sql("""
     update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
-        error_type = :error_type, error_detail = :error_detail, provider_message = :provider_message
+        error_type = :error_type, error_detail = :error_detail, provider_message = :provider_message, wait = null,
+        waits_until = null
     where r.id = :run_id and r.fence = :fence and r.status = 'running'
-    returning r.id
-""")
-_CANCEL = sql(
-    """
-    update runs r set cancel_requested = true, status = case r.status when 'queued' then 'cancelled' else r.status end,
-        finished_at = case r.status when 'queued' then clock_timestamp() end
-    where r.id = :run_id and r.owner_id = :owner_id and r.status in ('queued', 'running')
-    returning {run_columns}, cast(null as uuid) as message_id
-""",
-    run_columns=RUN_COLUMNS,
-)
-_TAKE_BACK = sql("""
-    update runs r set input = cast(:nothing as json)
-    where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
     returning r.id
 """)
 
@@ -137,7 +138,7 @@ class Finished:
 
 
 async def finish_in_one_statement(tx: Statements, end: Ending) -> Finished | None:
-    """Store the run's answer, usage, status and last events and the session's totals in one statement.
+    """Store the run's answer or wait, usage, status and last events and the session's totals in one statement.
 
     Return None, and store nothing, if skipped messages have to be appended after the turn; `finish` does that. If an
     earlier try already stored the end but the database's reply was lost, return that end without events. Raises
@@ -164,7 +165,8 @@ async def finish(tx: Statements, end: Ending) -> Finished:
 
 async def _write(tx: Statements, end: Ending, *, is_unlocked: bool) -> Sequence[Row]:
     answer_id = None if end.outcome.answer is None else MessageId(new_id())
-    last = stored_ending(end.outcome.status, answer_id)
+    wait = end.outcome.wait
+    last = stored_ending(end.outcome.status, answer_id) if wait is None else (stored_wait(wait),)
     seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]
     events = [*(as_stored(new.event) for new in end.unstored), *last]
     return await tx.fetch(
@@ -174,18 +176,20 @@ async def _write(tx: Statements, end: Ending, *, is_unlocked: bool) -> Sequence[
         is_unlocked=is_unlocked,
         message_id=answer_id,
         **_parameters(end.outcome),
+        **_wait_parameters(end),
         **event_parameters(seqs, events),
     )
 
 
 def _read(row: Row, end: Ending) -> Finished:
-    run = run_from(row)
-    events = (*end.unstored, *_numbered(end.next_seq, ending(run, _answer(row))))
+    run, wait = run_from(row), end.outcome.wait
+    last = ending(run, _answer(row)) if wait is None else (RunWaiting(run, wait.message_id),)
+    events = (*end.unstored, *numbered(end.next_seq, last))
     return Finished(run, events, has_waiting=row["has_waiting"])
 
 
 async def _ended_before(tx: Statements, lease: Lease) -> Finished:
-    """Return the run's stored end if the holder of this lease wrote it, as the equal fence proves.
+    """Return the run's stored end or wait if the holder of this lease wrote it, as the equal fence proves.
 
     Raises LeaseLost if the run has not ended or another holder ended it.
     """
@@ -202,44 +206,8 @@ async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
         raise lease_lost(lease)
 
 
-async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run and store its last event, or request a running one to stop.
-
-    A queued run's message is kept and appended to the history at the position of its turn. Return the run; None if it
-    has ended, is missing or is another owner's.
-    """
-    run = await _cancel(tx, owner_id, run_id)
-    if run is not None and run.status.is_final:
-        await keep_skipped(tx, run)
-    return run
-
-
-async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run and delete its message's text, for a user who deletes the message before it was read.
-
-    A message that an earlier attempt has already stored in the history stays. A running run is asked to stop and keeps
-    its message. Return the run; None if it has ended, is missing or is another owner's.
-    """
-    run = await _cancel(tx, owner_id, run_id)
-    if run is None or not run.status.is_final:
-        return run
-    if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
-        await retitle(tx, run.session_id, run.input.content)
-    await append_due(tx, run.session_id)
-    return run
-
-
-async def _cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    rows = await tx.fetch(_CANCEL, run_id=run_id, owner_id=owner_id)
-    if not rows:
-        return None
-    run = run_from(rows[0])
-    if run.status.is_final:
-        await store_events(tx, run.id, _numbered(await next_event(tx, run.id), ending(run, None)))
-    return run
-
-
-def _numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
+def numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
+    """Return the events with consecutive sequence numbers, the first of which is `first_seq`."""
     return tuple(NewEvent(first_seq + index, event) for index, event in enumerate(events))
 
 
@@ -257,6 +225,13 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         **message_parameters(outcome.answer or _NO_ANSWER),
         **reasoning_parameters(outcome.answer or _NO_ANSWER),
     }
+
+
+def _wait_parameters(end: Ending) -> dict[str, object]:
+    new = end.outcome.wait
+    if new is None:
+        return {"wait": None, "waits_until": None}
+    return {"wait": to_json(wait_data(Wait(new.calls, new.until, end.lease.fence))), "waits_until": new.until}
 
 
 def _error_parameters(error: RunError | None) -> dict[str, str | None]:

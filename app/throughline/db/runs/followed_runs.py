@@ -16,7 +16,7 @@ from throughline.db.connection.pool import CLOSED
 from throughline.db.connection.signals import RunSignal
 from throughline.db.connection.transactions import Transactions
 from throughline.db.runs.events import EventRepository
-from throughline.db.runs.replay import ended_event, replay_events
+from throughline.db.runs.replay import last_event, replay_events
 from throughline.db.statements.rows import (
     ANSWER_ID,
     MESSAGE_COLUMNS,
@@ -28,7 +28,7 @@ from throughline.db.statements.rows import (
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnusable
-from throughline.domain.events import RunEnded, RunEvent
+from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message
 from throughline.domain.run import Run
@@ -112,12 +112,12 @@ class FollowedRuns:
             return await self._events.read_events(run_id, after_seq, limit)
 
     async def replay(self, run: Run) -> tuple[RunEvent, ...]:
-        """Return the events of an ended run, reconstructed from its stored messages by replay_events."""
+        """Return the events of an ended or waiting run, reconstructed from its stored messages by replay_events."""
         return replay_events(run, await self._messages(run))
 
-    async def ending(self, run: Run) -> RunEnded:
-        """Return the last event of an ended run, made from its stored row and messages."""
-        return ended_event(run, await self._messages(run))
+    async def ending(self, run: Run) -> RunEnded | RunWaiting:
+        """Return the last event of an ended or waiting run, made from its stored row and messages."""
+        return last_event(run, await self._messages(run))
 
     async def has_running_worker(self) -> bool:
         """Whether any worker holds an unexpired lease on any run. If so, queued runs wait for a slot, not for a worker.

@@ -1,22 +1,27 @@
 """The run repository: storage of runs. After a change, waiting workers and readers of the run are notified."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.transactions import Transactions
 from throughline.db.leases import renew_leases
+from throughline.db.runs import cancel as run_cancel
 from throughline.db.runs import claim as run_claim
 from throughline.db.runs import finish as run_finish
+from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.finish import Ending
+from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.lease import RowLease
-from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
+from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunStatus
 from throughline.domain.submission import Caps, Submission, Submitted
+from throughline.domain.waiting import Resolution
 
 _GET = sql(
     "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",
@@ -50,6 +55,7 @@ class RunRepository:
         submitted, stopped = await self._transactions.run(lambda tx: run_submit.submit(tx, new))
         if stopped is not None:
             self._notifier.announce_cancel(stopped)
+            self._notifier.announce_events(stopped)
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
@@ -98,12 +104,29 @@ class RunRepository:
             raise run_not_found(run_id)
         return run_from(rows[0])
 
+    async def resume(self, owner_id: UserId, run_id: RunId, given: Sequence[Resolution]) -> Resumed:
+        """Store what calls of a waiting run were given, and queue it once it waits for nothing more.
+
+        A repetition of what is stored changes nothing. Raises NotFound, InvalidInput, RunNotWaiting.
+        """
+        resumed = await self._transactions.run(lambda tx: run_resume.resume(tx, owner_id, run_id, given))
+        if resumed.run.status is RunStatus.QUEUED:
+            self._notifier.announce_work()
+        return resumed
+
+    async def expire_waits(self, now: datetime) -> int:
+        """Queue the runs whose wait has expired at `now`, up to a limit; return how many."""
+        expired = await self._transactions.run(lambda tx: run_resume.expire_waits(tx, now))
+        if expired:
+            self._notifier.announce_work()
+        return len(expired)
+
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
-        """Cancel a queued run at once, or request a running one to stop, and return the run.
+        """Cancel a queued or waiting run at once, or request a running one to stop, and return the run.
 
         An ended run is returned unchanged. Raises NotFound if the run is missing or another user's.
         """
-        run = await self._transactions.run(lambda tx: run_finish.request_cancel(tx, owner_id, run_id))
+        run = await self._transactions.run(lambda tx: run_cancel.request_cancel(tx, owner_id, run_id))
         if run is None:
             return await self.get_run(owner_id, run_id)
         if run.status.is_final:

@@ -35,7 +35,7 @@ _DUE = sql(
         from runs r
         where r.session_id = :session_id and r.is_skipped
             and not exists (select 1 from runs w where w.session_id = r.session_id
-                and w.status in ('queued', 'running') and w.seq < r.seq)
+                and w.status in ('queued', 'running', 'waiting') and w.seq < r.seq)
         order by r.seq limit :portion
     ) r
     where coalesce(r.bytes_before, 0) < :portion_bytes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
+from throughline.db.runs.cancel import request_cancel
 from throughline.db.runs.skipped_messages import append_due
 from throughline.db.sessions.titles import title_of
 from throughline.db.statements.idempotency_keys import check_key, key_reused
@@ -26,6 +27,12 @@ _INTERRUPT = sql("""
         and not exists (select 1 from runs k
             where k.id = :run_id or (k.owner_id = :owner_id and k.idempotency_key = :idempotency_key))
     returning r.id
+""")
+_WAITING = sql("""
+    select r.id from runs r
+    where r.session_id = :session_id and r.owner_id = :owner_id and r.status = 'waiting'
+        and not exists (select 1 from runs k
+            where k.id = :run_id or (k.owner_id = :owner_id and k.idempotency_key = :idempotency_key))
 """)
 _LOCK_SESSION = sql("""
     select s.skipped_run_count from sessions s
@@ -105,7 +112,9 @@ async def submit_in_one_statement(tx: Statements, new: NewRun) -> Submitted | No
 
 
 async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
-    """Store the submission under the session's lock; return it and the running run that was asked to stop, if any.
+    """Store the submission under the session's lock; return it and the run that it interrupted, None without one.
+
+    A running run is asked to stop, a waiting one is cancelled.
 
     The run is claimed at once if no other queued run of its owner could be claimed. An owner's oldest run comes first,
     as in `claim_next`. The session's lock makes queue positions and the queue's length exact. A running run is
@@ -115,7 +124,7 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull (also OwnerQueueFull).
     """
     submission = new.submission
-    stopped = await tx.fetch(_INTERRUPT, **_identity(new)) if submission.on_busy is OnBusy.INTERRUPT else ()
+    stopped = await _interrupt(tx, new) if submission.on_busy is OnBusy.INTERRUPT else None
     session = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
     if not session:
         raise session_not_found(submission.session_id)
@@ -124,7 +133,21 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     row = (await _store(tx, new))[0]
     if row["is_new"] is None:
         raise _refusal(row, new)
-    return _read(row, new), RunId(stopped[0]["id"]) if stopped else None
+    return _read(row, new), stopped
+
+
+async def _interrupt(tx: Statements, new: NewRun) -> RunId | None:
+    """Ask the session's running run to stop, or cancel its waiting run; return the run, None if it has neither.
+
+    Nothing is interrupted if the submission is a repeated one.
+    """
+    running = await tx.fetch(_INTERRUPT, **_identity(new))
+    if running:
+        return RunId(running[0]["id"])
+    for row in await tx.fetch(_WAITING, **_identity(new)):
+        cancelled = await request_cancel(tx, new.submission.owner_id, RunId(row["id"]))
+        return None if cancelled is None else cancelled.id
+    return None
 
 
 async def _store(tx: Statements, new: NewRun) -> Sequence[Row]:

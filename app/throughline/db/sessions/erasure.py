@@ -11,7 +11,8 @@ POSITIONS_AT_ONCE = 20_000
 """Messages deleted per statement, so that no statement reaches its time limit."""
 
 _LOCK_RUNS = sql("""
-    select id from runs where session_id = :id and owner_id = :owner_id and status in ('queued', 'running') for update
+    select id from runs
+    where session_id = :id and owner_id = :owner_id and status in ('queued', 'running', 'waiting') for update
 """)
 _LOCK_SESSION = sql("select message_count from sessions where id = :id and owner_id = :owner_id for update")
 _ALLOW = sql("select set_config('throughline.erasure', 'on', true)")
@@ -38,7 +39,7 @@ _AFTER_MESSAGES = (
 
 
 async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> tuple[RunId, ...]:
-    """Delete all rows of the session; return its queued and running runs. Raises NotFound, SessionBusy.
+    """Delete all rows of the session; return its unfinished runs. Raises NotFound, SessionBusy.
 
     Runs are locked before their session, as everywhere; a worker that still writes finds its lease lost. Quotations of
     the session in the user's other sessions are redacted. Raises SessionBusy if one of those has an unfinished turn.

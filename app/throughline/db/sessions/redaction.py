@@ -34,7 +34,7 @@ _GET = sql(
 _IS_DONE = sql("select 1 as found from message_redactions where message_id = :id")
 _OPEN_RUN = """
     select r.id from runs r where r.session_id = :session_id and r.owner_id = :owner_id
-        and r.status in ('queued', 'running')
+        and r.status in ('queued', 'running', 'waiting')
     order by r.seq limit 1
 """
 _BUSY, _BUSY_NOW = sql(f"{_OPEN_RUN} for update"), sql(_OPEN_RUN)

@@ -62,7 +62,7 @@ _PART = sql("""
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
 """)
 _OPEN_RUNS = sql("""
-    select id from runs where session_id = :session_id and status in ('queued', 'running') order by seq
+    select id from runs where session_id = :session_id and status in ('queued', 'running', 'waiting') order by seq
 """)
 _RUN_AT = sql("""
     with said as (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.runs import finish as run_finish
+from throughline.db.runs import cancel as run_cancel
 from throughline.db.sessions.titles import retitle
 from throughline.db.slack.people import Person, SlackId, ensure_person
 from throughline.db.slack.slack_events import Deleted, Edited, EditOutcome, SlackLocation, SlackMessage
@@ -152,7 +152,7 @@ async def withdraw_message(tx: Statements, deleted: Deleted) -> Run | None:
     found = await tx.fetch(_RUN_OF, **place)
     if not found or found[0]["status"] != RunStatus.QUEUED.value:
         return None
-    return await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
+    return await run_cancel.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
 
 
 def spoken(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:

@@ -1,9 +1,12 @@
 """Conversion between rows and domain values: the only module that knows the column layout of the main tables."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from throughline.db.connection.statement import Row
 from throughline.db.statements.override_rows import overrides_data, overrides_from
+from throughline.db.statements.wait_rows import client_tools_data, client_tools_from, wait_from
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject, JsonValue
@@ -39,7 +42,7 @@ RUN_COLUMNS = """
     r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.actor,
     r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.cached_tokens,
     r.cache_write_tokens, r.reasoning_tokens, r.cost_usd, r.error_type, r.error_detail,
-    r.provider_message, r.context, r.started_at, r.finished_at, r.fence"""
+    r.provider_message, r.context, r.started_at, r.finished_at, r.fence, r.wait, r.waits_until, r.wait_count"""
 
 MOST_TOKENS = 2**31 - 1
 USAGE_COLUMNS = "input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
@@ -159,7 +162,7 @@ def run_from(row: Row, prefix: str = "") -> Run:
         agent=row[f"{prefix}agent"],
         seq=row[f"{prefix}seq"],
         status=RunStatus(row[f"{prefix}status"]),
-        input=RunInput(content_from(stored["content"]), stored["metadata"], overrides_from(stored)),
+        input=_input_from(stored),
         source=Source(row[f"{prefix}source"]),
         created_at=row[f"{prefix}created_at"],
         author=row[f"{prefix}author"],
@@ -172,6 +175,8 @@ def run_from(row: Row, prefix: str = "") -> Run:
         context=context,
         started_at=row[f"{prefix}started_at"],
         finished_at=row[f"{prefix}finished_at"],
+        wait=wait_from(row[f"{prefix}wait"], row[f"{prefix}waits_until"]),
+        wait_count=row[f"{prefix}wait_count"],
     )
 
 
@@ -196,7 +201,13 @@ def _error_from(row: Row, prefix: str) -> RunError | None:
 def input_json(run_input: RunInput) -> str:
     """Return the JSON text for the column `runs.input`."""
     message = {"content": content_data(run_input.content), "metadata": dict(run_input.metadata)}
-    return to_json(message | overrides_data(run_input.overrides))
+    return to_json(message | overrides_data(run_input.overrides) | client_tools_data(run_input.client_tools))
+
+
+def _input_from(stored: Mapping[str, Any]) -> RunInput:  # Any: as `input_json` writes it
+    return RunInput(
+        content_from(stored["content"]), stored["metadata"], overrides_from(stored), client_tools_from(stored)
+    )
 
 
 def _block_data(block: Block) -> JsonValue:

@@ -34,7 +34,7 @@ from throughline.domain.events import EventType
 from throughline.domain.model_call import CallPurpose
 from throughline.domain.run import RunStatus
 
-WAITING = "status in ('queued', 'running')"
+UNFINISHED = "status in ('queued', 'running', 'waiting')"
 
 
 class RunRow(Base):
@@ -59,7 +59,8 @@ class RunRow(Base):
         Index("runs_waiting", "owner_id", "seq", postgresql_where=text("status = 'queued'")),
         Index("runs_held", "owner_id", postgresql_where=text("status = 'running'")),
         Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
-        Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
+        Index("runs_line", "session_id", "seq", postgresql_where=text(UNFINISHED)),
+        Index("runs_expiring", "waits_until", postgresql_where=text("status = 'waiting'")),
         Index("runs_skipped", "session_id", "seq", postgresql_where=text("is_skipped")),
         # A turn leaves a dead row, and dead entries at the start of the indexes that claims scan.
         {"postgresql_with": vacuumed(500, share=0.01, fillfactor=70)},
@@ -97,6 +98,9 @@ class RunRow(Base):
     created_at: Mapped[Now]
     started_at: Mapped[Time | None]
     finished_at: Mapped[Time | None]
+    wait: Mapped[Json | None]
+    waits_until: Mapped[Time | None]
+    wait_count: Mapped[Zero]
 
 
 class ModelCallRow(Base):

@@ -1,0 +1,95 @@
+"""The answer to a request that began or resumed a turn: JSON at its end or wait, an event stream, or 202 at once."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.follow import follow_run, stopping, stream_or_refuse
+from throughline.api.http.headers import prefers_stream
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.request_errors import StreamAborted
+from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import RunStream
+from throughline.api.native.events import render_event, turn_problem
+from throughline.domain.errors import TemporaryError
+from throughline.domain.events import RunEnded, RunWaiting
+from throughline.domain.run import Run, RunStatus
+from throughline.turn.follow_run import Followed, Idle
+from throughline.wire.events import ending_json
+from throughline.wire.runs import run_json
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTurn:
+    """The turn that a request asked for: its run, and the event after which the request has not seen anything.
+
+    `is_fresh`: this process has just started the run, so that none of its events can be stored yet.
+    """
+
+    run: Run
+    after: int = 0
+    is_fresh: bool = False
+
+
+async def answer_turn(request: Request, call: Call, asked: AskedTurn) -> Response:
+    """Return the response in the form that the request's headers `Prefer` and `Accept` ask for."""
+    run = asked.run
+    if _prefers_async(request):
+        shown = run_json(run, for_operator=call.is_operator)
+        headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
+        return JsonResponse({"run": shown}, HTTPStatus.ACCEPTED, headers)
+    if prefers_stream(request.headers.getlist("accept")):
+        return await stream_or_refuse(request, call, RunStream(run, _follow(call, asked), render_event))
+    return await _answer(request, call, asked)
+
+
+def _prefers_async(request: Request) -> bool:
+    stated = ",".join(request.headers.getlist("prefer"))
+    return any(part.partition(";")[0].strip().lower() == "respond-async" for part in stated.split(","))
+
+
+async def _answer(request: Request, call: Call, asked: AskedTurn) -> Response:
+    """Wait until the run ends or waits, and return its answer or its wait, or the problem with which it ended."""
+    run = asked.run
+    if not run.status.needs_worker:
+        ended = await call.services.database.followed_runs.ending(run)
+    else:
+        try:
+            ended = await _wait(request, call, asked)
+        except TemporaryError as error:
+            return error_problem(error, run_id=str(run.id))
+    if isinstance(ended, RunEnded) and ended.run.status is not RunStatus.SUCCEEDED:
+        return turn_problem(ended, for_operator=call.is_operator)
+    return JsonResponse(ending_json(ended), headers={"Content-Location": f"/v1/runs/{run.id}"})
+
+
+async def _wait(request: Request, call: Call, asked: AskedTurn) -> RunEnded | RunWaiting:
+    with suppress(StreamAborted):
+        async with aclosing(_follow(call, asked)) as followed:
+            ended = await _first_end(request, followed)
+            if ended is not None:
+                return ended
+    raise stopping(asked.run)
+
+
+async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | RunWaiting | None:
+    """Return the event with which the run ends or waits, None if the client disconnected before it.
+
+    Raises NoWorkerAvailable.
+    """
+    last: RunEnded | RunWaiting | None = None
+    async for item in followed:
+        if isinstance(item, Idle):
+            if await request.is_disconnected():
+                return None
+        elif isinstance(item[-1].event, RunEnded | RunWaiting):
+            last = item[-1].event
+    return last
+
+
+def _follow(call: Call, asked: AskedTurn) -> AsyncGenerator[Followed]:
+    return follow_run(call, asked.run, after=asked.after, is_fresh=asked.is_fresh)

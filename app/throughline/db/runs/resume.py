@@ -1,0 +1,95 @@
+"""Resuming waiting runs: what their calls were given from outside is stored, and the run is queued again.
+
+Once all calls of a wait were given something, or the wait has expired, a worker continues the run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found, to_json
+from throughline.db.statements.sql import sql
+from throughline.db.statements.wait_rows import wait_data
+from throughline.domain.errors import RunNotWaiting
+from throughline.domain.ids import RunId, UserId
+from throughline.domain.run import Run, RunStatus
+from throughline.domain.waiting import Resolution, resolve
+
+MOST_EXPIRED = 1_000
+"""Runs that one statement queues again because their wait has expired."""
+
+_LOCK = sql(
+    """
+    select {run_columns}, {answer_id},
+        coalesce((select max(e.seq) from run_events e where e.run_id = r.id), 0) as last_seq
+    from runs r
+    where r.id = :run_id and r.owner_id = :owner_id for no key update of r
+""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_STORE = sql(
+    """
+    update runs r set wait = cast(:wait as json),
+        status = case when :is_complete then 'queued' else r.status end
+    where r.id = :run_id
+    returning {run_columns}, cast(null as uuid) as message_id,
+        coalesce((select max(e.seq) from run_events e where e.run_id = r.id), 0) as last_seq
+""",
+    run_columns=RUN_COLUMNS,
+)
+_EXPIRE = sql("""
+    update runs r set status = 'queued'
+    from (
+        select w.id from runs w where w.status = 'waiting' and w.waits_until <= :now
+        order by w.waits_until limit :most for no key update skip locked
+    ) expired
+    where r.id = expired.id
+    returning r.id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The run after it was given something, and the number of its newest event until then; 0 without stored events."""
+
+    run: Run
+    last_seq: int
+
+
+async def resume(tx: Statements, owner_id: UserId, run_id: RunId, given: Sequence[Resolution]) -> Resumed:
+    """Store what waiting calls were given, and queue the run once no call of its wait is open.
+
+    A repetition of what is stored changes nothing. Raises NotFound, InvalidInput (a call does not wait, or for
+    something else), RunNotWaiting (the run does not wait, or the call was given something else).
+    """
+    rows = await tx.fetch(_LOCK, run_id=run_id, owner_id=owner_id)
+    if not rows:
+        raise run_not_found(run_id)
+    run = run_from(rows[0])
+    if run.wait is None or (run.status is not RunStatus.WAITING and not _is_stored(run, given)):
+        raise _not_waiting(run)
+    if run.status is not RunStatus.WAITING:
+        return Resumed(run, rows[0]["last_seq"])
+    wait = resolve(run.wait, given)
+    stored = await tx.fetch(_STORE, run_id=run_id, wait=to_json(wait_data(wait)), is_complete=not wait.open_calls)
+    return Resumed(run_from(stored[0]), stored[0]["last_seq"])
+
+
+async def expire_waits(tx: Statements, now: datetime) -> tuple[RunId, ...]:
+    """Queue the runs whose wait has expired at `now`, up to MOST_EXPIRED; return them.
+
+    Their open calls get an error result when the run continues.
+    """
+    return tuple(RunId(row["id"]) for row in await tx.fetch(_EXPIRE, now=now, most=MOST_EXPIRED))
+
+
+def _is_stored(run: Run, given: Sequence[Resolution]) -> bool:
+    return run.wait is not None and all(run.wait.given_for(one.call_id) == one for one in given)
+
+
+def _not_waiting(run: Run) -> RunNotWaiting:
+    return RunNotWaiting(
+        f"The run {run.id} is {run.status}, so it takes nothing from outside. Read it with GET /v1/runs/{run.id}."
+    )
