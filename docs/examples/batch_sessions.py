@@ -21,9 +21,7 @@ from throughline.client import (
     QueueFull,
     Run,
     RunStatus,
-    Session,
     SessionId,
-    Source,
     ThroughlineError,
     connect,
 )
@@ -32,7 +30,6 @@ AT_ONCE = 20
 PAUSE_SECONDS, MOST_PAUSES = 2.0, 30
 MOST_TIMES = 5
 AGENT, TITLE, KEY = "assistant", "Batch", "batch-sessions"
-MARK = {"job": KEY}
 
 
 @dataclass(frozen=True)
@@ -54,20 +51,9 @@ def read_questions(file: Path) -> list[Question]:
     return list(found.values())
 
 
-async def find_session(client: Client) -> Session:
-    """Return the session that the user's questions of all batches stand in, made by the first.
-
-    It is known by its mark, for as long as it is there; titles may be changed, and others may have the same.
-    """
-    async for session in client.sessions(agent=AGENT, include_archived=True):
-        if session.source is Source.WORKER and session.metadata.get("job") == KEY:
-            return session
-    return await client.new_session(AGENT, title=TITLE, metadata=MARK, idempotency_key=KEY)
-
-
 async def open_session(client: Client) -> SessionId:
-    """Return the id of that session, which takes messages: one that somebody archived is brought back."""
-    session = await find_session(client)
+    """Return the id of the session for the user's questions of all batches; an archived one is brought back."""
+    session = await client.get_or_create_session(KEY, AGENT, title=TITLE)
     if session.archived:
         await client.unarchive_session(session.id)
     return session.id

@@ -23,32 +23,18 @@ from throughline.client import (
     NoWorkerAvailable,
     Run,
     RunStatus,
-    Session,
-    Source,
     TemporaryError,
     ThroughlineError,
     connect,
 )
 
 AGENT, TITLE, KEY = "assistant", "Daily digest", "cron-post"
-MARK = {"job": KEY}
 MOST_TIMES = 5
 
 
-async def find_session(client: Client) -> Session:
-    """Return the job's session, made by its first run, once even where two run at the same time.
-
-    It is known by its mark, for as long as it is there; titles may be changed, and others may have the same.
-    """
-    async for session in client.sessions(agent=AGENT, include_archived=True):
-        if session.source is Source.WORKER and session.metadata.get("job") == KEY:
-            return session
-    return await client.new_session(AGENT, title=TITLE, metadata=MARK, idempotency_key=KEY)
-
-
 async def open_session(client: Client) -> str:
-    """Return the id of the job's session, which takes messages: one that somebody archived is brought back."""
-    session = await find_session(client)
+    """Return the id of the job's session, made by the first run; one that somebody archived is brought back."""
+    session = await client.get_or_create_session(KEY, AGENT, title=TITLE)
     if session.archived:
         await client.unarchive_session(session.id)
     return str(session.id)

@@ -153,6 +153,23 @@ async def test_sessions_are_listed_filtered_and_paged(service: CommandStage) -> 
     assert [*first.stdout.splitlines()[1:], *second.stdout.splitlines()[1:]] == lines[1:5]
 
 
+async def test_sessions_are_found_by_external_id_and_metadata(service: CommandStage) -> None:
+    for title, external_id, metadata in (("one", "order 7", '{"a": 1, "b": 2}'), ("two", None, '{"a": 1}')):
+        session = (await service.session(title)).session
+        changed = "update sessions set external_id = $2, metadata = cast($3 as jsonb) where id = $1"
+        await service.sql(changed, session.id, external_id, metadata)
+
+    by_id = await service.run("sessions", "list", "--external-id", "order 7")
+    by_metadata = await service.run("sessions", "list", "--metadata", '{"a": 1}')
+    refused = await service.run("sessions", "list", "--metadata", "a=1")
+    shown = await service.run("sessions", "show", by_id.stdout.splitlines()[1].split()[0])
+
+    assert [line.split()[-1] for line in by_id.stdout.splitlines()[1:]] == ["one"]
+    assert [line.split()[-1] for line in by_metadata.stdout.splitlines()[1:]] == ["two", "one"]
+    assert (refused.exit_code, "metadata: The text is not valid JSON" in refused.stderr) == (1, True)
+    assert "External order 7" in shown.stdout
+
+
 @pytest.mark.parametrize("width", [80, 110])
 def test_a_list_of_sessions_keeps_its_numbers_and_cuts_its_titles(width: int) -> None:
     sessions = [

@@ -76,6 +76,26 @@ async def test_an_export_is_sent_as_it_is(service: CommandStage, tmp_path: Path,
     assert imported(service) == [("application/x-ndjson", {"agent": "researcher"}, content)]
 
 
+async def test_the_external_id_of_a_file_is_kept_replaced_or_left_out(service: CommandStage, tmp_path: Path) -> None:
+    session, *rest = EXPORT.splitlines(keepends=True)
+    named = json.dumps({**json.loads(session), "external_id": "a"}).encode() + b"\n"
+    export = written(tmp_path / "talk.jsonl", b"".join((named, *rest)))
+    body = {"agent": "assistant", "external_id": "d", "messages": MESSAGES}
+    conversation = written(tmp_path / "talk.json", json.dumps(body).encode())
+
+    for file, options in (
+        (export, ()),
+        (export, ("--external-id", "b")),
+        (export, ("--external-id", "")),
+        (conversation, ("--external-id", "c")),
+        (conversation, ("--external-id", "")),
+    ):
+        assert (await service.run("sessions", "import", file, *options)).exit_code == 0
+
+    found = await service.sql("select external_id from sessions order by created_at")
+    assert found == [("a",), ("b",), (None,), ("c",), (None,)]
+
+
 async def test_an_export_is_read_from_a_pipe(service: CommandStage) -> None:
     await service.run("sessions", "import", "-", typed=EXPORT.decode())
 

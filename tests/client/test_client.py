@@ -193,6 +193,24 @@ async def test_nobody_reaches_another_users_data(client: Client, database_url: s
                 await anext(read)
 
 
+async def test_a_session_is_opened_once_for_an_external_id(client: Client, database_url: str) -> None:
+    made = await asyncio.gather(*(client.get_or_create_session("order 7", title=str(n)) for n in range(5)))
+    await run_sql(database_url, "update sessions set archived = true")
+
+    found = await client.get_or_create_session("order 7", "researcher", metadata={"a": 1})
+    other = await (await client.acting_as("berta")).get_or_create_session("order 7")
+
+    assert {session.id for session in made} == {found.id}
+    assert (found.external_id, found.agent, found.archived, found.metadata) == ("order 7", "assistant", True, {})
+    assert other.id != found.id
+
+
+async def test_sessions_are_found_by_their_metadata(client: Client) -> None:
+    made = [await client.new_session(metadata={"project": name, "n": 1}) for name in ("atlas", "other")]
+
+    assert [session.id async for session in client.sessions(metadata={"project": "atlas"})] == [made[0].id]
+
+
 async def test_a_blank_message_is_refused(client: Client) -> None:
     with pytest.raises(InvalidInput):
         await client.submit((await client.new_session()).id, " \n")

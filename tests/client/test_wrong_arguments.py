@@ -32,17 +32,36 @@ Asked = Callable[[Client, Any], Any]  # Any: the values are of the wrong kinds o
         ("agent", lambda client, given: client.new_session(given)),
         ("title", lambda client, given: client.new_session(title=given)),
         ("idempotency_key", lambda client, given: client.new_session(idempotency_key=given)),
+        ("external_id", lambda client, given: client.get_or_create_session(given)),
         ("agent", lambda client, given: anext(client.sessions(agent=given))),
         ("title", lambda client, given: anext(client.sessions(title=given))),
         ("user", lambda client, given: client.acting_as(given)),
     ],
-    ids=["text", "key of a message", "agent", "title", "key of a session", "agent sought", "title sought", "user"],
+    ids=[
+        "text",
+        "key of a message",
+        "agent",
+        "title",
+        "key of a session",
+        "external id",
+        "agent sought",
+        "title sought",
+        "user",
+    ],
 )
 async def test_what_is_no_text_is_refused_by_name_and_kind(client: Client, field: str, ask: Asked, given: Any) -> None:  # noqa: ANN401  # of any kind
     with pytest.raises(InvalidInput, match=rf"^{field} is .*{type(given).__name__}.*; it must be a str") as refused:
         await ask(client, given)
 
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("given", ["", " \u200b", "x" * 256])
+async def test_an_external_id_that_is_blank_or_too_long_is_refused(client: Client, given: str) -> None:
+    with pytest.raises(InvalidInput, match=r"must have 1 to 255 characters and not be blank") as refused:
+        await client.get_or_create_session(given)
+
+    assert refused.value.field == "external_id"
 
 
 async def test_nothing_at_all_is_no_text_either(client: Client) -> None:

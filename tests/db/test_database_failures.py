@@ -13,7 +13,8 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.sessions.repository import NewSession, SessionChange
+from throughline.db.sessions.create import NewSession
+from throughline.db.sessions.repository import SessionChange
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from throughline.domain.message import Source

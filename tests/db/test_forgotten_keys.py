@@ -11,7 +11,7 @@ from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
 from throughline.db.database import Database
 from throughline.db.retention.old_rows import ROWS_AT_ONCE
-from throughline.db.sessions.repository import NewSession
+from throughline.db.sessions.create import CreateOutcome, NewSession
 from throughline.domain.message import Source
 from throughline.domain.run import Run
 from throughline.domain.session import Session
@@ -64,7 +64,7 @@ async def submit_and_end(stage: Stage, url: str, key: str) -> Run:
     return run
 
 
-async def create(stage: Stage, key: str) -> tuple[Session, bool]:
+async def create(stage: Stage, key: str) -> tuple[Session, CreateOutcome]:
     new = NewSession(stage.owner_id, "assistant", "", Source.API, {}, idempotency_key=key, fingerprint="f")
     return await stage.database.sessions.create(new)
 
@@ -116,8 +116,8 @@ async def test_keys_of_sessions_made_long_ago_go_with_their_fingerprints(stage: 
     await retention_of(stage).run()
 
     assert await keys(database_url, "sessions") == ["young"]
-    assert (await create(stage, "young")) == (kept, True)
-    assert (await create(stage, "old"))[1] is False
+    assert (await create(stage, "young")) == (kept, CreateOutcome.REPLAYED)
+    assert (await create(stage, "old"))[1] is CreateOutcome.CREATED
     assert await run_sql(database_url, "select fingerprint from sessions where id = $1", old_id(1)) == [("",)]
 
 

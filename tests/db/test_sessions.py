@@ -7,8 +7,9 @@ import pytest
 from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.db.sessions.create import CreateOutcome, NewSession
 from throughline.db.sessions.redaction import Redaction
-from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
+from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
 from throughline.domain.events import AnswerReset, NewEvent
 from throughline.domain.ids import RunId, UserId
@@ -46,10 +47,11 @@ def new_session(owner_id: UserId, title: str = "", *, key: str | None = None, fi
 
 
 async def test_a_session_comes_back_as_it_was_made(database: Database, owner_id: UserId) -> None:
-    created, replayed = await database.sessions.create(new_session(owner_id, "Trip"))
+    created, outcome = await database.sessions.create(new_session(owner_id, "Trip"))
 
     assert await database.sessions.get(owner_id, created.id) == created
-    assert (created.title, created.source, created.metadata, replayed) == ("Trip", Source.WEB, {"b": [1, None]}, False)
+    assert (created.title, created.source, created.metadata) == ("Trip", Source.WEB, {"b": [1, None]})
+    assert (created.external_id, outcome) == (None, CreateOutcome.CREATED)
 
 
 async def test_one_key_makes_one_session_and_another_body_is_refused(database: Database, owner_id: UserId) -> None:
@@ -58,11 +60,11 @@ async def test_one_key_makes_one_session_and_another_body_is_refused(database: D
     created = await asyncio.gather(*(database.sessions.create(new) for _ in range(10)))
 
     assert len({session.id for session, _ in created}) == 1
-    assert sum(not replayed for _, replayed in created) == 1
+    assert [outcome for _, outcome in created].count(CreateOutcome.CREATED) == 1
     with pytest.raises(IdempotencyKeyReused):
         await database.sessions.create(new_session(owner_id, key="k", fingerprint="b"))
     other = await database.users.get_or_create("ben")
-    assert (await database.sessions.create(new_session(other, key="k", fingerprint="b")))[1] is False
+    assert (await database.sessions.create(new_session(other, key="k", fingerprint="b")))[1] is CreateOutcome.CREATED
 
 
 async def test_pages_show_every_session_once_the_last_used_first(database: Database, owner_id: UserId) -> None:

@@ -22,7 +22,7 @@ from throughline.api.http.config import ApiConfig
 from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.sse import MEDIA_TYPE
 from throughline.cli.client import ServiceClient
-from throughline.db.sessions.repository import NewSession
+from throughline.db.sessions.create import NewSession
 from throughline.domain.ids import UserId
 from throughline.domain.message import Source
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.sessions.repository import NewSession
+from throughline.db.sessions.create import NewSession
 from throughline.domain.conversation import Conversation as LoadedConversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import UserId

@@ -13,7 +13,7 @@ from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import ContextPolicy
 from throughline.db.database import Database
-from throughline.db.sessions.repository import NewSession
+from throughline.db.sessions.create import NewSession
 from throughline.domain.events import RunEvent
 from throughline.domain.ids import UserId
 from throughline.domain.message import Content, Message, Source

@@ -34,6 +34,7 @@ def session_out(**changes: object) -> SessionOut:
         summarized_count=0,
         created_at=NOW,
         updated_at=NOW,
+        external_id=None,
         metadata={},
         archived=False,
         summary_instructions="",

@@ -108,7 +108,7 @@ async def session_of(client: Client, user: str) -> str:
     """Return the session that the batch uses for the user."""
     acting = await client.acting_as(user)
     key = "batch-sessions"
-    return str((await acting.new_session("assistant", title="Batch", metadata={"job": key}, idempotency_key=key)).id)
+    return str((await acting.get_or_create_session(key, "assistant", title="Batch")).id)
 
 
 async def test_a_day_is_asked_once_however_often_cron_runs(

@@ -50,3 +50,19 @@ async def test_a_guest_and_a_user_with_sessions_of_the_same_idempotency_key_can_
 
     owned = await door.rows("select id, idempotency_key from sessions where owner_id = $1", anna.owner_id)
     assert set(owned) == {(guest.session.id, None), (anna.session.id, "k1")}
+
+
+async def test_a_guest_and_a_user_with_sessions_of_the_same_external_id_can_be_linked(door: SlackStage) -> None:
+    who = SlackId("T0DOUBLE1", "U0ANNA001")
+    guest = await open_conversation(door.database, guest_name(who))
+    anna = await open_conversation(door.database, "anna")
+    await door.rows(
+        "insert into slack_users (team_id, slack_user_id, user_id) values ('T0DOUBLE1', 'U0ANNA001', $1)",
+        guest.owner_id,
+    )
+    await door.rows("update sessions set external_id = 'order 7'")
+
+    await door.slack.links.link_by_code(who, await door.slack.links.new_code(anna.owner_id))
+
+    owned = await door.rows("select id, external_id from sessions where owner_id = $1", anna.owner_id)
+    assert set(owned) == {(guest.session.id, None), (anna.session.id, "order 7")}

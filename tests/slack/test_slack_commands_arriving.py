@@ -14,7 +14,7 @@ from fakes.slack_double.payloads import message, reaction, slash_command
 from fakes.slack_stage import IDENTITY, served_asgi
 from fakes.waiting import HANG_SECONDS
 from throughline.api.app import add_interface
-from throughline.db.sessions.repository import NewSession
+from throughline.db.sessions.create import NewSession
 from throughline.domain.message import Source
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig

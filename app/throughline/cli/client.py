@@ -3,7 +3,7 @@
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
 import httpx
@@ -36,6 +36,8 @@ class SessionFilter:
 
     agent: str = ""
     q: str = ""
+    external_id: str = ""
+    metadata: str = ""
 
 
 class ServiceClient(ServiceRequests):
@@ -57,24 +59,22 @@ class ServiceClient(ServiceRequests):
 
     async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionOut], str]:
         """Return up to `limit` sessions, newest updated first, and the next cursor, '' at the end of the list."""
-        query: Query = {"agent": chosen.agent, "q": chosen.q}
-        return await self._up_to(limit, SessionPage, "/v1/sessions", query, cursor)
+        return await self._up_to(limit, SessionPage, "/v1/sessions", asdict(chosen), cursor)
 
     async def delete_session(self, session_id: str) -> None:
         """Delete a session with all its data."""
         await self._send("DELETE", f"/v1/sessions/{session_id}")
 
-    async def import_session(self, content: bytes, *, kind: str, agent: str = "", title: str = "") -> SessionOut:
+    async def import_session(self, content: bytes, *, kind: str, replaced: Query | None = None) -> SessionOut:
         """Create a session from a conversation.
 
-        `kind` is the conversation's media type. `agent` and `title` replace those in the conversation.
+        `kind` is the conversation's media type. The values of `replaced` replace those in the conversation.
         """
-        query = {name: value for name, value in (("agent", agent), ("title", title)) if value}
         response = await self._send(
             "POST",
             "/v1/sessions/import",
             content=content,
-            params=query,
+            params=replaced,
             headers={"Content-Type": kind},
             timeout=httpx.Timeout(IMPORT_TIMEOUT_SECONDS, connect=10),
         )

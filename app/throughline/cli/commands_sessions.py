@@ -38,13 +38,15 @@ id_argument = click.argument("session_id", metavar="ID", type=click.UUID)
 @click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @click.option("--agent", default="", help="Only sessions with this agent.")
 @click.option("--q", default="", help="Only sessions whose title contains this text.")
+@click.option("--external-id", default="", help="Only the session with this external id.")
+@click.option("--metadata", default="", metavar="JSON", help='Only sessions whose metadata contain this: {"a": 1}.')
 @target_options
 @asynchronous
-async def list_sessions(limit: int, cursor: str, agent: str, q: str, target: Target) -> None:
+async def list_sessions(limit: int, cursor: str, target: Target, **filters: str) -> None:
     """List sessions, newest updated first."""
     screen = Screen()
     async with open_client(target) as client:
-        found, behind = await client.sessions(SessionFilter(agent, q), limit=limit, cursor=cursor)
+        found, behind = await client.sessions(SessionFilter(**filters), limit=limit, cursor=cursor)
     if not found:
         screen.note("no sessions found")
         return
@@ -67,6 +69,8 @@ async def show(session_id: UUID, target: Target) -> None:
     screen.say(f"Title    {one_line(session.title or '–', limit=100)}")
     screen.say(f"Agent    {session.agent}")
     screen.say(f"Source   {session.source}")
+    if session.external_id is not None:
+        screen.say(f"External {one_line(session.external_id, limit=255)}")
     screen.say(f"Created  {moment(session.created_at)}, updated {moment(session.updated_at)}")
     screen.say(in_history(session))
     screen.draw(draw_context(context, width=screen.width))
@@ -106,14 +110,15 @@ async def export(session_id: UUID, output: Path | None, target: Target) -> None:
 @click.argument("file", type=click.File("rb"))
 @click.option("--agent", default="", help="Agent of the new session, instead of the one in the file.")
 @click.option("--title", default="", help="Title of the new session, instead of the one in the file.")
+@click.option("--external-id", help="External id of the new session, instead of the one in the file; '' for none.")
 @target_options
-def import_file(file: BinaryIO, agent: str, title: str, target: Target) -> None:
+def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None, target: Target) -> None:
     """Create a session from FILE (- reads from a pipe); no model is called.
 
     FILE contains a conversation in OpenAI's message format ({"agent", "messages", …} or only the list of messages), or
     the output of `sessions export`.
     """
-    asyncio.run(_import(target, file.read(), Renamed(agent, title)))
+    asyncio.run(_import(target, file.read(), Renamed(agent, title, external_id)))
 
 
 @sessions.command("delete")

@@ -27,10 +27,20 @@ ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Agent and title that replace those of the file in the new session; '' keeps the file's."""
+    """Values that replace those of the file in the new session.
+
+    '' keeps the file's agent or title. None keeps its external id, and '' leaves the new session without one.
+    """
 
     agent: str = ""
     title: str = ""
+    external_id: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """Return the values that replace something, by field."""
+        named = {"agent": self.agent, "title": self.title}
+        chosen = {} if self.external_id is None else {"external_id": self.external_id}
+        return {name: value for name, value in named.items() if value} | chosen
 
 
 async def export_session(client: ServiceClient, session_id: str, output: Path | None) -> int:
@@ -57,7 +67,7 @@ async def import_session(client: ServiceClient, content: bytes, renamed: Renamed
     """Create a session from a file's content. Raises InvalidInput if it has neither of the two formats."""
     whole = _parsed(content)
     if _is_export(whole) or (whole is None and _begins_with_a_line(content)):
-        return await client.import_session(content, kind=JSON_LINES, agent=renamed.agent, title=renamed.title)
+        return await client.import_session(content, kind=JSON_LINES, replaced=renamed.given())
     if not isinstance(whole, dict | list):
         raise InvalidInput(
             "The file is neither JSON nor JSON Lines in UTF-8. It must contain a conversation in OpenAI's "
@@ -108,10 +118,7 @@ def _is_export(whole: JsonValue) -> bool:
 def _conversation(whole: "dict[str, JsonValue] | list[JsonValue]", renamed: Renamed) -> dict[str, JsonValue]:
     """Return the request body for the service. A bare list counts as the messages."""
     body: dict[str, JsonValue] = {"messages": whole} if isinstance(whole, list) else dict(whole)
-    if renamed.agent:
-        body["agent"] = renamed.agent
-    if renamed.title:
-        body["title"] = renamed.title
+    body |= {name: value or None for name, value in renamed.given().items()}
     if "agent" not in body:
         raise InvalidInput("The file names no agent. Add --agent, for example --agent assistant.")
     return body

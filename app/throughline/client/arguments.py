@@ -13,8 +13,9 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides
+from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.submission import OnBusy
-from throughline.domain.text import clean_text
+from throughline.domain.text import clean_text, is_blank
 from throughline.execution.json_schema import SchemaInvalid, check_schema
 from throughline.wire.overrides import OverridesIn
 
@@ -43,6 +44,17 @@ def read_text(given: object, *, field: str) -> str:
 def read_optional_text(given: object, *, field: str) -> str | None:
     """Return `given` if it is a str that is not empty, None for '' and None. Raises InvalidInput for anything else."""
     return None if given is None else read_text(given, field=field) or None
+
+
+def read_external_id(given: object) -> str:
+    """Return the external id, cleaned. Raises InvalidInput unless it is a str of 1 to 255 characters, not blank."""
+    text = clean_text(read_text(given, field="external_id"))
+    if is_blank(text) or len(text) > MAX_EXTERNAL_ID:
+        raise InvalidInput(
+            f"external_id is {_shown(given)}; it must have 1 to {MAX_EXTERNAL_ID} characters and not be blank.",
+            field="external_id",
+        )
+    return text
 
 
 def read_number(given: object, *, field: str) -> int:

@@ -4,10 +4,12 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Literal
 
 from throughline.client.answer import Ended
 from throughline.client.arguments import (
+    read_external_id,
     read_metadata,
     read_number,
     read_on_busy,
@@ -20,8 +22,9 @@ from throughline.client.arguments import (
 from throughline.client.limits import Limits
 from throughline.client.wait_for_database import Outage
 from throughline.db.database import Database
+from throughline.db.sessions.create import NewSession
 from throughline.db.sessions.messages import MessageQuery
-from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
+from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.errors import InvalidInput
 from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.ids import RunId, SessionId, UserId
@@ -63,13 +66,19 @@ class Client:
         return await self._database.sessions.get(self._owner_id, read_session_id(session_id))
 
     async def sessions(
-        self, *, agent: str = "", title: str = "", include_archived: bool = False
+        self, *, agent: str = "", title: str = "", metadata: JsonObject | None = None, include_archived: bool = False
     ) -> AsyncGenerator[Session]:
-        """Yield the user's sessions, the last used first, filtered by agent and by a text in the title."""
+        """Yield the user's sessions, the last used first.
+
+        They are filtered by agent, by a text in the title, and by an object that their metadata contain.
+        """
         wanted, q = read_optional_text(agent, field="agent"), read_optional_text(title, field="title")
+        kept = read_metadata(metadata)
         cursor: str | None = None
         while True:
-            query = SessionQuery(limit=PAGE, cursor=cursor, agent=wanted, q=q, include_archived=include_archived)
+            query = SessionQuery(
+                limit=PAGE, cursor=cursor, agent=wanted, q=q, metadata=kept, include_archived=include_archived
+            )
             page = await self._database.sessions.list(self._owner_id, query)
             for session in page.items:
                 yield session
@@ -91,19 +100,24 @@ class Client:
         `idempotency_key` returns the same session for 30 days after its creation, archived or not. Raises
         IdempotencyKeyReused, InvalidInput.
         """
-        agent, title = read_text(agent, field="agent"), read_text(title, field="title")
-        kept = read_metadata(metadata)
-        new = NewSession(
-            owner_id=self._owner_id,
-            agent=clean_text(agent),
-            title=clean_text(title),
-            source=Source.WORKER,
-            metadata=kept,
+        new = self._new_session(agent, title, metadata)
+        kept = [json.dumps(new.metadata, sort_keys=True)] if new.metadata else []
+        keyed = replace(
+            new,
             idempotency_key=read_optional_text(idempotency_key, field="idempotency_key"),
-            fingerprint=_fingerprint(
-                "new_session", agent, title, *([json.dumps(kept, sort_keys=True)] if kept else ())
-            ),
+            fingerprint=_fingerprint("new_session", agent, title, *kept),
         )
+        return (await self._database.sessions.create(keyed))[0]
+
+    async def get_or_create_session(
+        self, external_id: str, agent: str = "assistant", *, title: str = "", metadata: JsonObject | None = None
+    ) -> Session:
+        """Return the user's session with your own id `external_id`, archived or not; open it if there is none.
+
+        A session that exists stays as it is, whatever the other arguments are. Calls at the same time get the same
+        session. Raises InvalidInput.
+        """
+        new = replace(self._new_session(agent, title, metadata), external_id=read_external_id(external_id))
         return (await self._database.sessions.create(new))[0]
 
     async def unarchive_session(self, session_id: SessionId | str) -> Session:
@@ -222,6 +236,15 @@ class Client:
                 if not isinstance(item, Idle) and isinstance(item[-1].event, RunEnded):
                     return Ended(item[-1].event.run, item[-1].event.answer)
         raise AssertionError("a run was followed to its end and had no last event")
+
+    def _new_session(self, agent: str, title: str, metadata: JsonObject | None) -> NewSession:
+        return NewSession(
+            owner_id=self._owner_id,
+            agent=clean_text(read_text(agent, field="agent")),
+            title=clean_text(read_text(title, field="title")),
+            source=Source.WORKER,
+            metadata=read_metadata(metadata),
+        )
 
     def _while_worked_on(self, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
         timeout_seconds = self._limits.no_worker_timeout_seconds

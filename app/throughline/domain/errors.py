@@ -3,7 +3,7 @@
 ThroughlineError
 ├── PermanentError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
-│   ├── IdempotencyKeyReused · SessionBusy · RunNotWaiting · QueueFull (OwnerQueueFull)
+│   ├── IdempotencyKeyReused · ExternalIdTaken · SessionBusy · RunNotWaiting · QueueFull (OwnerQueueFull)
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed · RunAbandoned · TurnTimeout
 │   └── ModelRejected
@@ -85,6 +85,12 @@ class IdempotencyKeyReused(PermanentError):
     """The idempotency key was used before with a different request body."""
 
     code = "idempotency_key_reused"
+
+
+class ExternalIdTaken(PermanentError):
+    """Another session of the owner has the external id that a session was to get."""
+
+    code = "external_id_taken"
 
 
 class SessionBusy(PermanentError):

@@ -7,6 +7,9 @@ from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Source
 
+MAX_EXTERNAL_ID = 255
+"""Maximum number of characters of a session's external id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -16,7 +19,7 @@ class Session:
     cursor; 0 without a summary). `summary_version` grows with every change of the summary, for compare-and-set.
     `summary_instructions` is the user's text about what every summary must keep. `summary_failure` says why the last
     attempt at a summary failed, '' after a success. `redaction_count` grows with every redaction; rows that were loaded
-    before it are outdated.
+    before it are outdated. `external_id` is the caller's own id for the session, or None.
     """
 
     id: SessionId
@@ -39,3 +42,4 @@ class Session:
     summary_instructions: str = ""
     summary_failure: str = ""
     summary_failed_at: datetime | None = None
+    external_id: str | None = None

@@ -24,6 +24,7 @@ class SessionOut(Shape):
     )
     created_at: Time
     updated_at: Time
+    external_id: str | None = Field(description="the caller's own id for the session, unique for its owner")
     metadata: dict[str, JsonValue]
     archived: bool
     summary_instructions: str = Field(description="instructions for every summary of the session")

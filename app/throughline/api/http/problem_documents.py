@@ -91,6 +91,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "body_too_slow": ProblemKind(408, "The body did not arrive in time"),
     "head_too_slow": ProblemKind(408, "The request did not arrive in time"),
     "idempotency_key_reused": ProblemKind(409, "The idempotency key was used for another request"),
+    "external_id_taken": ProblemKind(409, "Another session has this external id"),
     "session_busy": ProblemKind(409, "A turn of this session is running"),
     "run_not_waiting": ProblemKind(409, "The run does not wait for this"),
     "summary_conflict": ProblemKind(409, "The summary was changed meanwhile"),

@@ -17,6 +17,7 @@ from throughline.api.native.requests import (
     IMAGE_URL,
     MAX_BLOCKS,
     MAX_POSITION,
+    ExternalId,
     Metadata,
     StorableTime,
     Title,
@@ -46,6 +47,7 @@ class SessionLine(BaseModel):
     type: Literal["session"]
     agent: str = Field(min_length=1, max_length=100)
     title: Title = ""
+    external_id: ExternalId | None = None
     metadata: Metadata = Field(default_factory=dict)
     message_count: int = Field(0, ge=0)
 
@@ -124,7 +126,7 @@ def from_lines(body: bytes, source: Source) -> Conversation:
             f"Is {session.message_count:,}, but the number of messages is {len(messages):,}: the export was cut off. "
             "Export again.",
         )
-    return Conversation(session.agent, session.title, session.metadata, tuple(messages))
+    return Conversation(session.agent, session.title, session.metadata, tuple(messages), session.external_id)
 
 
 def _messages(lines: Sequence[Line], source: Source) -> list[DatedMessage]:

@@ -5,7 +5,15 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from throughline.api.native.requests import IMAGE_URL, MAX_BLOCKS, STRICT, Metadata, Title, optional_content_kind
+from throughline.api.native.requests import (
+    IMAGE_URL,
+    MAX_BLOCKS,
+    STRICT,
+    ExternalId,
+    Metadata,
+    Title,
+    optional_content_kind,
+)
 from throughline.db.sessions.import_messages import Conversation, DatedMessage
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import (
@@ -107,6 +115,7 @@ class ImportSession(BaseModel):
     agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
     title: Title = ""
     metadata: Metadata = Field(default_factory=dict)
+    external_id: ExternalId | None = None
     messages: list[ImportedMessage] = Field(max_length=MAX_MESSAGES, json_schema_extra={"minItems": 1})
 
 
@@ -124,7 +133,7 @@ def from_openai(body: ImportSession, source: Source) -> Conversation:
         message = _message(place, item, called, source)
         called |= {call.id: call.name for call in message.tool_calls}
         messages.append(DatedMessage(message))
-    return Conversation(body.agent, body.title, body.metadata, tuple(messages))
+    return Conversation(body.agent, body.title, body.metadata, tuple(messages), body.external_id)
 
 
 def _message(place: int, item: ImportedMessage, called: Mapping[str, str], source: Source) -> NewMessage:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.body import is_json_lines, read_body, read_bytes
@@ -16,10 +16,11 @@ from throughline.api.native.export import MEDIA_TYPE
 from throughline.api.native.import_lines import from_lines
 from throughline.api.native.import_openai import ImportSession, from_openai
 from throughline.api.native.query_parameters import QueryParameters
-from throughline.api.native.requests import MAX_TITLE
+from throughline.api.native.requests import MAX_TITLE, check_external_id
 from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Source
+from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut
 
@@ -37,6 +38,9 @@ class ImportOptions(QueryParameters):
 
     agent: str | None = Field(None, min_length=1, max_length=100)
     title: str | None = Field(None, max_length=MAX_TITLE)
+    external_id: Annotated[str, AfterValidator(check_external_id)] | None = Field(
+        None, max_length=MAX_EXTERNAL_ID, description="empty: the session gets none"
+    )
 
 
 @router.post(
@@ -57,6 +61,7 @@ async def import_session(request: Request, call: Writer, asked: Annotated[Import
         title=given.title if asked.title is None else clean_text(asked.title),
         source=source_of(request, call),
         metadata=given.metadata,
+        external_id=given.external_id if asked.external_id is None else clean_text(asked.external_id) or None,
     )
     counted = [await _counted(call, agent.name, message) for message in given.messages]
     session = await call.services.database.sessions.import_conversation(new, counted)

@@ -78,7 +78,7 @@ async def _read_submission(request: Request, session_id: str, call: Call) -> Sub
     found = session_id_of(session_id)
     body = await read_body(request, SendMessage)
     idempotency = read_idempotency(request, body)
-    given = RunInput(body.as_content(), body.metadata, body.read_overrides(), read_client_tools(body.tools))
+    given = RunInput(body.as_content(), body.metadata, body.read_overrides(), read_client_tools(body.tools or ()))
     await call.services.check_input(call.owner_id, found, given)
     return Submission(
         owner_id=call.owner_id,

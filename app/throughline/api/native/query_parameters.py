@@ -4,7 +4,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from throughline.api.native.requests import MAX_POSITION
+from throughline.api.http.body import parse_json, validate
+from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody
+from throughline.api.native.requests import MAX_POSITION, Metadata
+from throughline.domain.json_types import JsonObject
+from throughline.domain.session import MAX_EXTERNAL_ID
 
 
 class QueryParameters(BaseModel):
@@ -20,7 +24,32 @@ class ListSessions(QueryParameters):
     cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the previous page")
     agent: str | None = Field(None, max_length=100)
     q: str | None = Field(None, max_length=200, description="part of the title")
+    external_id: str | None = Field(None, max_length=MAX_EXTERNAL_ID, description="your own id for the session")
+    metadata: str | None = Field(
+        None, description="JSON object that the metadata contain", examples=['{"project": "atlas"}']
+    )
     include_archived: bool = False
+
+    def read_metadata(self) -> JsonObject | None:
+        """Return the object that the sessions' metadata have to contain, None without this filter.
+
+        Raises InvalidRequest for text that is no JSON object or has more than metadata may have.
+        """
+        if self.metadata is None:
+            return None
+        try:
+            return validate({"metadata": parse_json(self.metadata.encode())}, MetadataFilter).metadata
+        except MalformedBody as error:
+            detail = error.detail
+        except InvalidRequest as error:
+            detail = error.errors[0].detail
+        raise InvalidRequest((FieldError("metadata", detail.replace("he body", "he text")),))
+
+
+class MetadataFilter(BaseModel):
+    """The object in a filter for sessions, with the limits of metadata."""
+
+    metadata: Metadata
 
 
 class ListSummaries(QueryParameters):

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -24,6 +24,7 @@ from throughline.api.http.problem_documents import TIME_WORDS
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.overrides import NO_OVERRIDES, Overrides
+from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import is_blank
 from throughline.wire.client_tools import ClientTools
 from throughline.wire.overrides import OverridesIn
@@ -35,6 +36,9 @@ MAX_METADATA_BYTES = 16_384
 MAX_METADATA_DEPTH = 32
 MAX_POSITION = 2**31 - 1
 IMAGE_URL = r"^(https://|data:image/[a-z.+-]+;base64,)"
+VISIBLE = r"[^\s\u200b-\u200d]"
+"""Pattern for texts with a visible character, in the OpenAPI document."""
+
 DATED = re.compile(r"\d{4}-\d\d-\d\d")
 EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
@@ -79,6 +83,13 @@ def _check_not_blank(text: str) -> str:
     return text
 
 
+def check_external_id(text: str) -> str:
+    """Return the external id unchanged. Raises ValueError if it is blank but not empty."""
+    if text and is_blank(text):
+        raise ValueError("is blank; send an id, or leave it out")
+    return text
+
+
 def _check_is_written_out(value: object) -> object:
     """Raise ValueError unless `value` is text that begins with a date.
 
@@ -119,14 +130,40 @@ Metadata: TypeAlias = Annotated[
 Title: TypeAlias = Annotated[str, Field(max_length=MAX_TITLE)]
 
 
-class CreateSession(BaseModel):
-    """A new session with an agent."""
+ExternalId: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_EXTERNAL_ID, json_schema_extra={"pattern": VISIBLE}),
+    AfterValidator(check_external_id),
+]
+
+
+class KeyedBody(BaseModel):
+    """A body of requests that may have an idempotency key.
+
+    A missing field of `ADDED`, fields that earlier versions did not have, is left out when the body is written: keys of
+    requests without it keep their fingerprints.
+    """
 
     model_config = STRICT
+    ADDED: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_missing(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        written: dict[str, object] = write(self)
+        return {name: value for name, value in written.items() if value is not None or name not in self.ADDED}
+
+
+class CreateSession(KeyedBody):
+    """A new session with an agent."""
+
+    ADDED = frozenset({"external_id"})
 
     agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
     title: Title = ""
     metadata: Metadata = Field(default_factory=dict)
+    external_id: ExternalId | None = Field(
+        None, description="your own id for the session; a session of yours that has it already is returned unchanged"
+    )
 
 
 class ChangeSession(BaseModel):
@@ -147,10 +184,11 @@ class ChangeSession(BaseModel):
     agent: str = Field(
         "", max_length=64, description="the agent that answers from the next message on; queued messages keep theirs"
     )
+    external_id: ExternalId | None = Field(None, description="your own id for the session; null removes it")
 
 
 Text: TypeAlias = Annotated[
-    str, AfterValidator(_check_not_blank), Field(min_length=1, json_schema_extra={"pattern": r"[^\s\u200b-\u200d]"})
+    str, AfterValidator(_check_not_blank), Field(min_length=1, json_schema_extra={"pattern": VISIBLE})
 ]
 
 
@@ -195,17 +233,17 @@ Said: TypeAlias = Annotated[
 ]
 
 
-class SendMessage(BaseModel):
+class SendMessage(KeyedBody):
     """A message of the user. `on_busy` decides what happens while a turn of the session is running."""
 
-    model_config = STRICT
+    ADDED = frozenset({"overrides", "tools"})
 
     content: Said = Field(examples=["Hello!"])
     metadata: Metadata = Field(default_factory=dict)
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
     overrides: OverridesIn | None = Field(None, description="what this turn changes of the agent, if it allows it")
-    tools: ClientTools = Field(
-        default_factory=list,
+    tools: ClientTools | None = Field(
+        None,
         description="tools that the client runs: the run waits for their results (`POST /v1/runs/{run_id}/resume`)",
     )
 
@@ -216,13 +254,6 @@ class SendMessage(BaseModel):
     def read_overrides(self) -> Overrides:
         """Return the overrides as a domain value."""
         return NO_OVERRIDES if self.overrides is None else self.overrides.read()
-
-    @model_serializer(mode="wrap")
-    def _without_missing(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out missing overrides and tools, so that idempotency keys of other requests keep their fingerprints."""
-        written: dict[str, object] = write(self)
-        missing = {"overrides": self.overrides is None, "tools": not self.tools}
-        return {name: value for name, value in written.items() if not missing.get(name)}
 
 
 class PreviewContext(BaseModel):

@@ -12,7 +12,8 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body
 from throughline.api.native.query_parameters import ListSessions
 from throughline.api.native.requests import ChangeSession, CreateSession
-from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
+from throughline.db.sessions.create import CreateOutcome, NewSession
+from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut, SessionPage
 
@@ -22,27 +23,37 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 @router.post(
     "",
     status_code=HTTPStatus.CREATED,
-    responses={HTTPStatus.CREATED: {"model": SessionOut}},
+    responses={
+        HTTPStatus.CREATED: {"model": SessionOut},
+        HTTPStatus.OK: {"model": SessionOut, "description": "the session that has the external id already, unchanged"},
+    },
     openapi_extra={**json_body(CreateSession), "parameters": [IDEMPOTENCY_HEADER]},
 )
 async def create_session(request: Request, call: Writer) -> Response:
-    """Create a session with an agent."""
+    """Create a session with an agent, or return the caller's session that has the external id already.
+
+    A session that is found stays as it is, also if it is archived or has another agent than the body names.
+    """
     body = await read_body(request, CreateSession)
     idempotency = read_idempotency(request, body)
     agent = call.services.agents.get(body.agent)
-    session, is_replayed = await call.services.database.sessions.create(
+    session, outcome = await call.services.database.sessions.create(
         NewSession(
             owner_id=call.owner_id,
             agent=agent.name,
             title=body.title,
             source=source_of(request, call),
             metadata=body.metadata,
+            external_id=body.external_id,
             idempotency_key=idempotency.key,
             fingerprint=idempotency.fingerprint,
         )
     )
-    headers = {"Location": f"/v1/sessions/{session.id}", **({REPLAYED: "true"} if is_replayed else {})}
-    return JsonResponse(SessionOut.render(session), HTTPStatus.CREATED, headers)
+    headers = {"Location": f"/v1/sessions/{session.id}"}
+    if outcome is CreateOutcome.REPLAYED:
+        headers[REPLAYED] = "true"
+    status = HTTPStatus.OK if outcome is CreateOutcome.FOUND else HTTPStatus.CREATED
+    return JsonResponse(SessionOut.render(session), status, headers)
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": SessionPage}})
@@ -55,6 +66,8 @@ async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -
             cursor=asked.cursor,
             agent=None if asked.agent is None else clean_text(asked.agent),
             q=None if asked.q is None else clean_text(asked.q),
+            external_id=None if asked.external_id is None else clean_text(asked.external_id),
+            metadata=asked.read_metadata(),
             include_archived=asked.include_archived,
         ),
     )
@@ -70,7 +83,7 @@ async def get_session(session_id: str, call: Reader) -> Response:
 
 @router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
 async def change_session(request: Request, session_id: str, call: Writer) -> Response:
-    """Change title, metadata, archived mark, summary instructions or agent; omitted fields stay as they are."""
+    """Change title, metadata, archived mark, summary instructions, agent or external id; others stay as they are."""
     found = session_id_of(session_id)
     body = await read_body(request, ChangeSession)
     given = body.model_fields_set
@@ -80,6 +93,7 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
         archived=body.archived if "archived" in given else None,
         summary_instructions=clean_text(body.summary_instructions) if "summary_instructions" in given else None,
         agent=call.services.agents.get(body.agent).name if "agent" in given else None,
+        external_id=(body.external_id or "") if "external_id" in given else None,
     )
     session = await call.services.database.sessions.update(call.owner_id, found, change)
     return JsonResponse(SessionOut.render(session))

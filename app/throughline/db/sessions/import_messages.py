@@ -8,6 +8,7 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.jobs.kinds import index_job, summary_job
 from throughline.db.jobs.queue import enqueue_job
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
+from throughline.db.sessions.create import check_external_id
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
 from throughline.db.statements.rows import SESSION_COLUMNS, message_parameters, session_from, to_json
@@ -19,8 +20,8 @@ from throughline.domain.session import Session
 
 _EXISTS = sql("select 1 as found from sessions where id = :id")
 _OPEN = sql("""
-    insert into sessions (id, owner_id, agent, title, source, metadata)
-    values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb))
+    insert into sessions (id, owner_id, agent, title, source, metadata, external_id)
+    values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :external_id)
 """)
 _APPEND = sql(
     """
@@ -61,6 +62,7 @@ class Conversation:
     title: str
     metadata: JsonObject
     messages: tuple[DatedMessage, ...]
+    external_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Imported:
     title: str
     source: Source
     metadata: JsonObject
+    external_id: str | None = None
 
 
 async def import_session(
@@ -79,9 +82,12 @@ async def import_session(
 ) -> Session:
     """Store the session under `session_id` with its messages; a repeated call finds them stored and adds nothing.
 
-    Queues jobs that prepare the session's summary and index it, so that no turn or search has to wait for that.
+    Queues jobs that prepare the session's summary and index it, so that no turn or search has to wait for that. Raises
+    ExternalIdTaken.
     """
     if not await tx.fetch(_EXISTS, id=session_id):
+        if new.external_id is not None:
+            await check_external_id(tx, new.owner_id, session_id, new.external_id)
         await tx.fetch(
             _OPEN,
             id=session_id,
@@ -90,6 +96,7 @@ async def import_session(
             title=new.title,
             source=new.source.value,
             metadata=to_json(new.metadata),
+            external_id=new.external_id,
         )
         for dated in messages:
             parameters = {"session_id": session_id, "message_id": new_id(), "run_id": None, "step": None}

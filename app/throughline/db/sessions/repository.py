@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.sessions.create import CreateOutcome, NewSession, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
@@ -19,26 +19,10 @@ from throughline.db.statements.sql import sql
 from throughline.db.summaries.adopt import discard_prepared
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
-from throughline.domain.message import Source
 from throughline.domain.page import Page
 from throughline.domain.session import Session
 
 _WILDCARDS = re.compile(r"([\\%_])")
-_CREATE = sql(
-    """
-    with earlier as (
-        select {session_columns}, s.fingerprint from sessions s
-        where s.id = :id or (s.owner_id = :owner_id and s.idempotency_key = :idempotency_key)
-    ), created as (
-        insert into sessions as s (id, owner_id, agent, title, source, metadata, idempotency_key, fingerprint)
-        select :id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :idempotency_key, :fingerprint
-        where not exists (select 1 from earlier)
-        returning {session_columns}, s.fingerprint
-    )
-    select * from created union all select * from earlier
-""",
-    session_columns=SESSION_COLUMNS,
-)
 _GET = sql(
     "select {session_columns} from sessions s where s.id = :id and s.owner_id = :owner_id",
     session_columns=SESSION_COLUMNS,
@@ -51,6 +35,8 @@ _LIST = sql(
             or (s.updated_at, s.id) < (:before_time, cast(:before_id as uuid)))
         and (cast(:agent as text) is null or s.agent = :agent)
         and (cast(:pattern as text) is null or s.title ilike :pattern)
+        and (cast(:external_id as text) is null or s.external_id = :external_id)
+        and (cast(:metadata as jsonb) is null or (s.metadata @> cast(:metadata as jsonb) and s.metadata <> '{{}}'))
         and (:include_archived or not s.archived)
     order by s.updated_at desc, s.id desc
     limit :limit
@@ -62,7 +48,8 @@ _UPDATE = sql(
     update sessions s set title = coalesce(:title, s.title), archived = coalesce(:archived, s.archived),
         metadata = coalesce(cast(:metadata as jsonb), s.metadata),
         summary_instructions = coalesce(:summary_instructions, s.summary_instructions),
-        agent = coalesce(:agent, s.agent), updated_at = now()
+        agent = coalesce(:agent, s.agent), external_id = nullif(coalesce(:external_id, s.external_id), ''),
+        updated_at = now()
     where s.id = :id and s.owner_id = :owner_id
     returning {session_columns}
 """,
@@ -71,38 +58,31 @@ _UPDATE = sql(
 
 
 @dataclass(frozen=True, slots=True)
-class NewSession:
-    """A session to create. `fingerprint` is a hash of the request, to detect a reused idempotency key."""
-
-    owner_id: UserId
-    agent: str
-    title: str
-    source: Source
-    metadata: JsonObject
-    idempotency_key: str | None = None
-    fingerprint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SessionQuery:
-    """The sessions to list; `q` is searched in titles, case-insensitively."""
+    """The sessions to list: those that pass all filters.
+
+    `q` is searched in titles, case-insensitively. `metadata` is an object that the sessions' metadata contain.
+    """
 
     limit: int = 50
     cursor: str | None = None
     agent: str | None = None
     q: str | None = None
+    external_id: str | None = None
+    metadata: JsonObject | None = None
     include_archived: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """Changes of a session; None leaves a value unchanged."""
+    """Changes of a session; None leaves a value unchanged, and an empty `external_id` removes it."""
 
     title: str | None = None
     metadata: JsonObject | None = None
     archived: bool | None = None
     summary_instructions: str | None = None
     agent: str | None = None
+    external_id: str | None = None
 
 
 class Announcements(Protocol):
@@ -130,27 +110,9 @@ class SessionRepository:
         self._announcements = announcements
         self._loaded = loaded
 
-    async def create(self, new: NewSession) -> tuple[Session, bool]:
-        """Store the session; return it and whether an earlier request with its idempotency key had created it.
-
-        Raises IdempotencyKeyReused if that request had another body.
-        """
-        session_id = new_id()
-        rows = await self._transactions.fetch(
-            _CREATE,
-            id=session_id,
-            owner_id=new.owner_id,
-            agent=new.agent,
-            title=new.title,
-            source=new.source.value,
-            metadata=to_json(new.metadata),
-            idempotency_key=check_key(new.idempotency_key),
-            fingerprint=new.fingerprint,
-        )
-        session = session_from(rows[0])
-        if rows[0]["fingerprint"] != new.fingerprint:
-            raise key_reused(new.idempotency_key)
-        return session, session.id != session_id
+    async def create(self, new: NewSession) -> tuple[Session, CreateOutcome]:
+        """Store the session, or find the one with its idempotency key or external id. Raises IdempotencyKeyReused."""
+        return await create_session(self._transactions, new)
 
     async def import_conversation(self, new: Imported, messages: Sequence[DatedMessage]) -> Session:
         """Store a conversation held elsewhere as a new session; its messages' tokens are counted already."""
@@ -164,13 +126,17 @@ class SessionRepository:
     async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
         """Return the owner's sessions, most recently used first. Raises InvalidInput for an invalid cursor."""
         before_time, before_id = (None, None) if query.cursor is None else decode_cursor(query.cursor)
+        # Both filters have an index, which only a plan for the parameters can use.
+        is_cached = query.external_id is None and not query.metadata
         rows = await self._transactions.fetch(
-            _LIST,
+            replace(_LIST, is_cached=is_cached),
             owner_id=owner_id,
             before_time=before_time,
             before_id=before_id,
             agent=query.agent,
             pattern=_pattern(query.q),
+            external_id=query.external_id,
+            metadata=to_json(query.metadata) if query.metadata else None,
             include_archived=query.include_archived,
             limit=query.limit + 1,
         )
@@ -179,7 +145,7 @@ class SessionRepository:
         return Page(sessions, encode_cursor(sessions[-1].updated_at, sessions[-1].id) if has_more else None)
 
     async def update(self, owner_id: UserId, session_id: SessionId, change: SessionChange) -> Session:
-        """Apply the change and return the session. Raises NotFound.
+        """Apply the change and return the session. Raises NotFound, and ExternalIdTaken if another session has the id.
 
         New summary instructions discard a prepared summary, because it was written without them.
         """
@@ -190,17 +156,20 @@ class SessionRepository:
             "metadata": None if change.metadata is None else to_json(change.metadata),
             "summary_instructions": change.summary_instructions,
             "agent": change.agent,
+            "external_id": change.external_id,
         }
-        if change.summary_instructions is None:
+        if change.summary_instructions is None and not change.external_id:
             return _one(await self._transactions.fetch(_UPDATE, **key, **values), session_id)
 
-        async def with_instructions(tx: Statements) -> Session:
+        async def checked(tx: Statements) -> Session:
             session = await lock_session(tx, session_id, owner_id)
-            if session.summary_instructions != change.summary_instructions:
+            if change.external_id:
+                await check_external_id(tx, owner_id, session_id, change.external_id)
+            if change.summary_instructions not in {None, session.summary_instructions}:
                 await discard_prepared(tx, session_id)
             return _one(await tx.fetch(_UPDATE, **key, **values), session_id)
 
-        return await self._transactions.run(with_instructions)
+        return await self._transactions.run(checked)
 
     async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
         """Erase the session with its messages, runs, events and summaries, and stop its runs.

@@ -38,12 +38,16 @@ _HAND_OVER = (
         update sessions s set idempotency_key = null where s.owner_id = :guest_id and s.idempotency_key in (
             select k.idempotency_key from sessions k where k.owner_id = :user_id and k.idempotency_key is not null)
     """),
+    sql("""
+        update sessions s set external_id = null where s.owner_id = :guest_id and s.external_id in (
+            select k.external_id from sessions k where k.owner_id = :user_id and k.external_id is not null)
+    """),
     sql("update sessions set owner_id = :user_id where owner_id = :guest_id"),
     sql("update memories set user_id = :user_id where user_id = :guest_id"),
 )
 """Statements that move a guest's runs, sessions and memories to a user.
 
-If guest and user have used the same idempotency key, the user keeps it and the guest's is cleared.
+If guest and user have used the same idempotency key or external id, the user keeps it and the guest's is cleared.
 """
 
 _ADD_CODE = sql("""

@@ -29,7 +29,7 @@ SESSION_COLUMNS = """
     s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
     s.summary_through_id, s.summary_through_position, s.summary_version, s.summary_tokens, s.message_count,
     s.view_state, s.metadata, s.archived, s.redaction_count, s.summary_instructions,
-    s.summary_failure, s.summary_failed_at"""
+    s.summary_failure, s.summary_failed_at, s.external_id"""
 
 MESSAGE_COLUMNS = """
     m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
@@ -104,6 +104,7 @@ def session_from(row: Row, prefix: str = "") -> Session:
         summary_instructions=row[f"{prefix}summary_instructions"],
         summary_failure=row[f"{prefix}summary_failure"],
         summary_failed_at=row[f"{prefix}summary_failed_at"],
+        external_id=row[f"{prefix}external_id"],
     )
 
 

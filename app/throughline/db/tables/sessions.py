@@ -94,12 +94,28 @@ class SessionRow(Base):
         CheckConstraint("summary_through_position between 0 and message_count", name="cursor"),
         CheckConstraint("(summary_through_id is null) = (summary_through_position = 0)", name="cursor_id"),
         CheckConstraint("length(idempotency_key) <= 255", name="idempotency_key_length"),
+        CheckConstraint("length(external_id) between 1 and 255", name="external_id_length"),
         Index(
             "sessions_idempotency",
             "owner_id",
             "idempotency_key",
             unique=True,
             postgresql_where=text("idempotency_key is not null"),
+        ),
+        Index(
+            "sessions_external_id",
+            "owner_id",
+            "external_id",
+            unique=True,
+            postgresql_where=text("external_id is not null"),
+        ),
+        # Without the many sessions that have no metadata: each turn would write an entry for its session.
+        Index(
+            "sessions_metadata",
+            "metadata",
+            postgresql_using="gin",
+            postgresql_ops={"metadata": "jsonb_path_ops"},
+            postgresql_where=text("metadata <> '{}'::jsonb"),
         ),
         Index("sessions_keyed", "id", postgresql_where=text("idempotency_key is not null")),
         Index("sessions_archived", "updated_at", "id", postgresql_where=text("archived")),
@@ -141,6 +157,7 @@ class SessionRow(Base):
     output_tokens: Mapped[BigZero]
     metadata_: Mapped[EmptyObject] = mapped_column("metadata")
     archived: Mapped[No]
+    external_id: Mapped[str | None] = mapped_column(Text)
     idempotency_key: Mapped[str | None] = mapped_column(Text)
     fingerprint: Mapped[EmptyString]
     created_at: Mapped[Now]

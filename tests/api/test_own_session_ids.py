@@ -1,0 +1,215 @@
+"""A caller's own ids for sessions over HTTP: get or create, lists, changes, and copies of a session."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from fakes.api_stage import KEYED, ApiStage, set_stage
+from throughline.api.native.requests import CreateSession
+from throughline.db.database import Database
+
+KEY = {"Idempotency-Key": "k-1"}
+ORDER = {"agent": "assistant", "external_id": "order 7"}
+JSON_LINES = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture
+def stage(database: Database) -> ApiStage:
+    return set_stage(database)
+
+
+@pytest.fixture
+async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    async with stage.client() as client:
+        yield client
+
+
+async def opened(client: httpx.AsyncClient, **body: object) -> str:
+    response = await client.post("/v1/sessions", json={"agent": "assistant", **body})
+    assert response.status_code in {200, 201}, response.text
+    return f"/v1/sessions/{response.json()['id']}"
+
+
+async def ids(client: httpx.AsyncClient, **filters: str) -> list[str]:
+    response = await client.get("/v1/sessions", params=filters)
+    assert response.status_code == 200, response.text
+    return [f"/v1/sessions/{session['id']}" for session in response.json()["data"]]
+
+
+async def test_fifty_calls_at_once_over_sockets_create_one_session(stage: ApiStage) -> None:
+    async with stage.served() as client:
+        calls = (client.post("/v1/sessions", json=ORDER) for _ in range(50))
+        responses = await asyncio.gather(*calls)
+        listed = await ids(client, include_archived="true")
+
+    statuses = [response.status_code for response in responses]
+    assert (statuses.count(201), statuses.count(200)) == (1, 49)
+    assert len({response.json()["id"] for response in responses}) == len(listed) == 1
+    assert {response.headers["location"] for response in responses} == set(listed)
+
+
+async def test_fifty_repeated_requests_with_one_key_and_id_create_one_session(stage: ApiStage) -> None:
+    async with stage.served() as client:
+        calls = (client.post("/v1/sessions", json=ORDER, headers=KEY) for _ in range(50))
+        responses = await asyncio.gather(*calls)
+
+    assert {response.status_code for response in responses} == {201}
+    assert len({response.text for response in responses}) == 1
+    assert sum("idempotency-replayed" not in response.headers for response in responses) == 1
+
+
+async def test_a_session_that_exists_is_returned_unchanged(client: httpx.AsyncClient) -> None:
+    first = await client.post("/v1/sessions", json={**ORDER, "title": "First", "metadata": {"a": 1}})
+    path = first.headers["location"]
+    archived = (await client.patch(path, json={"archived": True})).json()
+
+    again = await client.post("/v1/sessions", json={**ORDER, "agent": "researcher", "title": "Second"})
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == archived == (await client.get(path)).json()
+    assert (archived["external_id"], archived["agent"], archived["title"]) == ("order 7", "assistant", "First")
+
+
+async def test_another_key_finds_the_session_and_a_reused_one_is_refused(client: httpx.AsyncClient) -> None:
+    first = await client.post("/v1/sessions", json=ORDER, headers=KEY)
+
+    other = await client.post("/v1/sessions", json={**ORDER, "title": "t"}, headers={"Idempotency-Key": "k-2"})
+    reused = await client.post("/v1/sessions", json={**ORDER, "title": "t"}, headers=KEY)
+
+    assert (other.status_code, other.json()) == (200, first.json())
+    assert (reused.status_code, reused.json()["type"]) == (409, "/problems/idempotency_key_reused")
+
+
+def test_fingerprints_of_requests_without_an_external_id_stay_as_they_were() -> None:
+    plain, named = CreateSession(agent="a"), CreateSession(agent="a", external_id="x")
+
+    assert plain.model_dump(mode="json") == {"agent": "a", "title": "", "metadata": {}}
+    assert named.model_dump(mode="json")["external_id"] == "x"
+
+
+async def test_users_do_not_meet_each_others_external_ids(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+    keys = [await stage.key("anna"), await stage.key("mallory")]
+    async with stage.client(key=keys[0]) as anna, stage.client(key=keys[1]) as mallory:
+        own, other = await opened(anna, external_id="order 7"), await opened(mallory, external_id="order 7")
+        spare = await opened(mallory)
+        refused = await mallory.patch(spare, json={"external_id": "order 7"})
+
+        assert await ids(anna, external_id="order 7") == [own]
+        assert await ids(mallory, external_id="order 7") == [other]
+        assert own.removeprefix("/v1/sessions/") not in refused.text
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [("", "characters or more"), ("x" * 256, "255 characters or fewer"), (" \u200b", "is blank"), (7, "text")],
+)
+async def test_an_unusable_external_id_is_refused_everywhere(
+    client: httpx.AsyncClient, given: object, reason: str
+) -> None:
+    path = await opened(client)
+    body = {"agent": "assistant", "external_id": given}
+
+    for response in (
+        await client.post("/v1/sessions", json=body),
+        await client.patch(path, json={"external_id": given}),
+        await client.post("/v1/sessions/import", json={**body, "messages": [{"role": "user", "content": "hi"}]}),
+    ):
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["field"] == "external_id"
+        assert reason in response.json()["errors"][0]["detail"]
+
+
+async def test_an_external_id_is_cleaned_and_found_by_the_same_text(client: httpx.AsyncClient) -> None:
+    sent = json.dumps({"agent": "assistant", "external_id": "a\x00é\ud800"})
+
+    made, again = [await client.post("/v1/sessions", content=sent) for _ in range(2)]
+
+    path = made.headers["location"]
+    assert made.json()["external_id"] == "a\ufffdé\ufffd"
+    assert (again.status_code, again.json()) == (200, made.json())
+    assert await ids(client, external_id="a\x00é\ufffd") == [path]
+    assert await ids(client, external_id="A\x00é\ufffd") == []
+
+
+async def test_an_external_id_is_changed_removed_and_refused_if_taken(client: httpx.AsyncClient) -> None:
+    holder, path = await opened(client, external_id="order 7"), await opened(client)
+
+    taken = await client.patch(path, json={"external_id": "order 7"})
+    kept = await client.patch(path, json={"title": "t"})
+    freed = await client.patch(holder, json={"external_id": None})
+    changed = await client.patch(path, json={"external_id": "order 7"})
+
+    assert (taken.status_code, taken.json()["type"]) == (409, "/problems/external_id_taken")
+    assert "'order 7'" in taken.json()["detail"]
+    assert [reply.json()["external_id"] for reply in (kept, freed, changed)] == [None, None, "order 7"]
+
+
+async def test_an_import_takes_the_external_id_unless_another_is_given(client: httpx.AsyncClient) -> None:
+    message = {"role": "user", "content": "hi"}
+    conversation = {"agent": "assistant", "external_id": "order 7", "messages": [message]}
+    first = await client.post("/v1/sessions/import", json=conversation)
+    export = (await client.get(f"{first.headers['location']}/export")).content
+
+    async def imported(query: str) -> httpx.Response:
+        return await client.post(f"/v1/sessions/import{query}", content=export, headers=JSON_LINES)
+
+    taken, renamed, unnamed = await imported(""), await imported("?external_id=b"), await imported("?external_id=")
+    await client.delete(first.headers["location"])
+    moved = await imported("")
+
+    assert (taken.status_code, taken.json()["type"]) == (409, "/problems/external_id_taken")
+    assert (await imported("?external_id=%20")).status_code == 422
+    replies = (first, renamed, unnamed, moved)
+    assert [reply.status_code for reply in replies] == [201] * 4
+    assert [reply.json()["external_id"] for reply in replies] == ["order 7", "b", None, "order 7"]
+
+
+async def test_sessions_are_listed_by_metadata_with_other_filters_and_a_cursor(client: httpx.AsyncClient) -> None:
+    made = [await opened(client, title=f"t{n % 2}", metadata={"project": "x", "n": n}) for n in range(6)]
+    await opened(client, title="t1", metadata={"project": "y"})
+    wanted = '{"project": "x"}'
+
+    first = (await client.get("/v1/sessions", params={"metadata": wanted, "q": "t1", "limit": 2})).json()
+    rest = await ids(client, metadata=wanted, q="t1", cursor=first["next_cursor"])
+
+    assert [session["metadata"]["n"] for session in first["data"]] == [5, 3]
+    assert rest == [made[1]]
+    assert await ids(client, metadata='{"n": 2}') == [made[2]]
+    assert len(await ids(client, metadata="{}")) == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("", "empty"),
+        ("{", "not valid JSON"),
+        ("[1]", "Must be a JSON object"),
+        ("null", "Must be a JSON object"),
+        ('{"a": NaN}', "not a JSON number"),
+        ('{"a": 1e999}', "too large"),
+        ('{"a": ' + "9" * 5_000 + "}", "too many digits"),
+        ('{"a": ' * 33 + "1" + "}" * 33, "nested deeper than 32"),
+        ('{"a": ' * 999 + "1" + "}" * 999, "nested more than 64"),
+        (json.dumps({str(n): n for n in range(257)}), "257 keys"),
+        (json.dumps({"a": "x" * 16_384}), "bytes; at most 16384"),
+        ('{"\\u0000": 1}', "NUL"),
+    ],
+)
+async def test_an_unusable_filter_of_metadata_is_refused(client: httpx.AsyncClient, given: str, reason: str) -> None:
+    response = await client.get(f"/v1/sessions?metadata={quote(given)}")
+
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "metadata"
+    assert reason in response.json()["errors"][0]["detail"]
+    assert "body" not in response.text
+
+
+async def test_nul_in_a_filter_of_metadata_finds_what_was_stored_of_it(client: httpx.AsyncClient) -> None:
+    path = await opened(client, metadata={"a": "\x00"})
+
+    assert await ids(client, metadata='{"a": "\\u0000"}') == [path]

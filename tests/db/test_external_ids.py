@@ -1,0 +1,234 @@
+"""A caller's own ids for sessions: found or created in one statement, and what sessions' metadata contain."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from fakes.pooler import shared_address
+from fakes.query_plans import ExplainedTransactions, nodes_of
+from fakes.raw_sql import hold_rows, run_sql, until_sql
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.sessions.create import CreateOutcome, NewSession, create_session
+from throughline.db.sessions.message_cache import MessageCache
+from throughline.db.sessions.repository import SessionChange, SessionQuery, SessionRepository
+from throughline.domain.errors import ExternalIdTaken, IdempotencyKeyReused, NotFound
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.message import Source
+from throughline.domain.session import Session
+
+FILL = """
+    insert into sessions (id, owner_id, agent, source, metadata, external_id)
+    select gen_random_uuid(), $1, 'assistant', 'api', cast($2 as jsonb), $3 || n from generate_series(1, $4) n
+"""
+ONE_AT_WORK = """
+    select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%on conflict (owner_id, external_id)%'
+    and datname = current_database()
+"""
+"""Whether a statement that creates a session waits for another transaction."""
+
+
+@pytest.fixture
+async def owner_id(database: Database) -> UserId:
+    return await database.users.get_or_create("anna")
+
+
+def new_session(owner_id: UserId, external_id: str | None, metadata: JsonObject | None = None) -> NewSession:
+    return NewSession(owner_id, "assistant", "", Source.API, metadata or {}, external_id=external_id)
+
+
+async def make(database: Database, owner_id: UserId, external_id: str | None, **metadata: JsonValue) -> Session:
+    return (await database.sessions.create(new_session(owner_id, external_id, metadata)))[0]
+
+
+async def listed(database: Database, owner_id: UserId, query: SessionQuery) -> Sequence[SessionId]:
+    return [session.id for session in (await database.sessions.list(owner_id, query)).items]
+
+
+async def test_a_session_is_created_once_and_then_found_as_it_is(database: Database, owner_id: UserId) -> None:
+    created, first = await database.sessions.create(new_session(owner_id, "order 7"))
+    changed = await database.sessions.update(owner_id, created.id, SessionChange(title="Trip", archived=True))
+
+    found, second = await database.sessions.create(replace(new_session(owner_id, "order 7"), agent="researcher"))
+
+    assert (first, second) == (CreateOutcome.CREATED, CreateOutcome.FOUND)
+    assert found == changed
+    assert (found.external_id, found.archived, found.agent) == ("order 7", True, "assistant")
+
+
+async def test_calls_at_the_same_time_create_one_session(database: Database, owner_id: UserId) -> None:
+    made = await asyncio.gather(*(database.sessions.create(new_session(owner_id, "order 7")) for _ in range(20)))
+
+    assert len({session.id for session, _ in made}) == 1
+    assert [outcome for _, outcome in made].count(CreateOutcome.CREATED) == 1
+
+
+async def test_a_call_that_waited_for_another_finds_its_session_at_the_first_try(
+    database_url: str, owner_id: UserId
+) -> None:
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    attempts = 0
+
+    async def intent(tx: Statements) -> tuple[Session, CreateOutcome]:
+        nonlocal attempts
+        attempts += 1
+        return await create_session(tx, new_session(owner_id, "order 7"))
+
+    insert = FILL.replace("$1", f"'{owner_id}'").replace("$2", "'{}'").replace("$3", "'order '").replace("$4", "7")
+    async with hold_rows(database_url, insert):
+        waiting = asyncio.create_task(Transactions(pool).run(intent))
+        await until_sql(database_url, ONE_AT_WORK)
+    session, outcome = await waiting
+    await pool.close()
+
+    assert (session.external_id, outcome, attempts) == ("order 7", CreateOutcome.FOUND, 1)
+
+
+async def test_owners_have_their_own_external_ids(database: Database, owner_id: UserId) -> None:
+    mine = await make(database, owner_id, "order 7")
+    stranger = await database.users.get_or_create("mallory")
+
+    other, outcome = await database.sessions.create(new_session(stranger, "order 7"))
+
+    assert (other.owner_id, outcome) == (stranger, CreateOutcome.CREATED)
+    assert await listed(database, owner_id, SessionQuery(external_id="order 7")) == [mine.id]
+    assert await listed(database, stranger, SessionQuery(external_id="order 7")) == [other.id]
+
+
+async def test_an_erased_session_frees_its_external_id(database: Database, owner_id: UserId) -> None:
+    first = await make(database, owner_id, "order 7")
+    await database.sessions.delete(owner_id, first.id)
+
+    second, outcome = await database.sessions.create(new_session(owner_id, "order 7"))
+
+    assert outcome is CreateOutcome.CREATED
+    assert second.id != first.id
+
+
+async def test_an_idempotency_key_comes_before_an_external_id(database: Database, owner_id: UserId) -> None:
+    keyed = replace(new_session(owner_id, "a"), idempotency_key="k", fingerprint="f")
+    first, created = await database.sessions.create(keyed)
+    await database.sessions.update(owner_id, first.id, SessionChange(external_id="b"))
+    other = await make(database, owner_id, "a")
+
+    again, replayed = await database.sessions.create(keyed)
+    found, by_id = await database.sessions.create(replace(keyed, idempotency_key="k2"))
+
+    assert (created, replayed, by_id) == (CreateOutcome.CREATED, CreateOutcome.REPLAYED, CreateOutcome.FOUND)
+    assert (again.id, found.id) == (first.id, other.id)
+    with pytest.raises(IdempotencyKeyReused):
+        await database.sessions.create(replace(keyed, fingerprint="g"))
+
+
+async def test_an_external_id_is_set_kept_and_removed(database: Database, owner_id: UserId) -> None:
+    session = await make(database, owner_id, None)
+
+    changes = (SessionChange(external_id="a"), SessionChange(title="t"), SessionChange(external_id="a"))
+    states = [(await database.sessions.update(owner_id, session.id, change)).external_id for change in changes]
+    removed = await database.sessions.update(owner_id, session.id, SessionChange(external_id=""))
+
+    assert states == ["a", "a", "a"]
+    assert removed.external_id is None
+
+
+async def test_a_taken_external_id_is_refused_by_name_and_changes_nothing(database: Database, owner_id: UserId) -> None:
+    holder, session = await make(database, owner_id, "order 7"), await make(database, owner_id, None)
+
+    with pytest.raises(ExternalIdTaken, match=rf"{holder.id} has the external id 'order 7'"):
+        await database.sessions.update(owner_id, session.id, SessionChange(title="t", external_id="order 7"))
+
+    assert await database.sessions.get(owner_id, session.id) == session
+    with pytest.raises(NotFound):
+        await database.sessions.update(UserId(session.id), session.id, SessionChange(external_id="order 7"))
+
+
+async def test_of_two_sessions_that_take_one_id_at_once_one_is_refused(database: Database, owner_id: UserId) -> None:
+    sessions = [await make(database, owner_id, None) for _ in range(5)]
+    change = SessionChange(external_id="order 7")
+
+    ended = await asyncio.gather(
+        *(database.sessions.update(owner_id, one.id, change) for one in sessions), return_exceptions=True
+    )
+
+    assert [isinstance(one, ExternalIdTaken) for one in ended].count(True) == len(sessions) - 1
+
+
+async def test_sessions_are_listed_by_what_their_metadata_contain(database: Database, owner_id: UserId) -> None:
+    plain = await make(database, owner_id, None)
+    atlas = await make(database, owner_id, None, project="atlas", tags=["a", "b"])
+    nested = await make(database, owner_id, None, project="atlas", of={"team": 7, "x": None})
+    stranger = await database.users.get_or_create("mallory")
+    await make(database, stranger, None, project="atlas")
+
+    async def found(metadata: JsonObject, **others: str) -> Sequence[SessionId]:
+        query = SessionQuery(metadata=metadata, agent=others.get("agent"), q=others.get("q"))
+        return await listed(database, owner_id, query)
+
+    assert await found({"project": "atlas"}) == [nested.id, atlas.id]
+    assert await found({"tags": ["b"]}) == [atlas.id]
+    assert await found({"of": {"team": 7}}) == [nested.id]
+    assert await found({"project": "Atlas"}) == await found({"of": {"team": "7"}}) == []
+    assert await found({"project": "atlas"}, agent="researcher") == []
+    assert await found({}) == [nested.id, atlas.id, plain.id]
+
+
+async def test_pages_of_filtered_sessions_show_each_one_once(database: Database, owner_id: UserId) -> None:
+    made = [(await make(database, owner_id, None, project="atlas" if n % 2 else "other")).id for n in range(10)]
+
+    seen: list[SessionId] = []
+    query = SessionQuery(limit=2, metadata={"project": "atlas"})
+    while True:
+        page = await database.sessions.list(owner_id, query)
+        seen += [session.id for session in page.items]
+        if page.next_cursor is None:
+            break
+        query = replace(query, cursor=page.next_cursor)
+
+    assert seen == made[1::2][::-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (SessionQuery(metadata={"project": "rare"}), "sessions_metadata"),
+        (SessionQuery(external_id="rare 1"), "sessions_external_id"),
+    ],
+    ids=["metadata", "external id"],
+)
+async def test_both_filters_read_their_index_and_not_all_sessions(
+    database: Database, database_url: str, owner_id: UserId, query: SessionQuery, index: str
+) -> None:
+    await run_sql(database_url, FILL, owner_id, '{"project": "common", "x": [1, 2]}', "common ", 5_000)
+    await run_sql(database_url, FILL, owner_id, "{}", "none ", 5_000)
+    await run_sql(database_url, FILL, owner_id, '{"project": "rare"}', "rare ", 3)
+    await run_sql(database_url, "analyze sessions")
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    transactions = ExplainedTransactions(pool, "order by s.updated_at desc")
+    sessions = SessionRepository(transactions, database.notifier, MessageCache(1))
+
+    page = await sessions.list(owner_id, query)
+    await pool.close()
+
+    assert len(page.items) in {1, 3}
+    nodes = list(nodes_of(transactions.plan))
+    assert [node["Index Name"] for node in nodes if "Index Name" in node] == [index]
+    assert [node for node in nodes if node["Node Type"] == "Seq Scan"] == []
+
+
+async def test_finding_a_session_by_its_external_id_reads_indexes_only(database_url: str, owner_id: UserId) -> None:
+    await run_sql(database_url, FILL, owner_id, "{}", "order ", 5_000)
+    await run_sql(database_url, "analyze sessions")
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    transactions = ExplainedTransactions(pool, "on conflict")
+
+    _, outcome = await create_session(transactions, new_session(owner_id, "order 7"))
+    await pool.close()
+
+    assert outcome is CreateOutcome.FOUND
+    nodes = list(nodes_of(transactions.plan))
+    assert [node for node in nodes if node["Node Type"] == "Seq Scan"] == []
+    assert "sessions_external_id" in {node.get("Index Name") for node in nodes}
