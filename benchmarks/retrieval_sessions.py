@@ -7,9 +7,9 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from benchmarks.retrieval_data import Line
 from throughline.db.database import Database
-from throughline.db.sessions.create import NewSession
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Source
+from throughline.domain.session import NewSession
 
 _INSERT = """
 insert into messages (id, session_id, position, role, content, source, author, created_at)

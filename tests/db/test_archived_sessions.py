@@ -10,12 +10,12 @@ from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import ARCHIVED_SESSIONS
-from throughline.db.retention.archived_sessions import BEFORE_ALL, SESSIONS_AT_ONCE
+from throughline.db.retention.old_sessions import BEFORE_ALL, SESSIONS_AT_ONCE
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import SessionBusy
 from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
-from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
+from throughline.worker.erase_sessions import ErasureConfig, SessionErasure
 
 DAYS = 30
 OLD = DAYS + 1
@@ -27,12 +27,12 @@ class Eraser:
 
     def __init__(self, database: Database, **config: float) -> None:
         self.clock, self.metrics = ManualClock(), SilentMetrics()
-        chosen = ArchiveConfig(DAYS, most=int(config.get("most", 500)))
-        self.work = ArchivedSessions(database.archives, self.clock, self.metrics, chosen)
+        chosen = ErasureConfig(DAYS, most=int(config.get("most", 500)))
+        self.work = SessionErasure(database.archived_sessions, self.clock, self.metrics, chosen)
 
     async def run(self) -> int:
         """Run as its schedule does; return how many sessions it says it has erased."""
-        (schedule,) = self.work.schedules()
+        (schedule,) = self.work.hourly()
         await schedule.run()
         return sum(int(str(report["count"])) for report in self.metrics.of("retention_deleted"))
 
@@ -76,9 +76,9 @@ async def test_sessions_archived_long_ago_go_with_their_messages_and_all_others_
 
 
 async def test_without_the_setting_nothing_is_erased(database: Database) -> None:
-    kept = ArchivedSessions(database.archives, ManualClock(), SilentMetrics(), ArchiveConfig())
+    kept = SessionErasure(database.archived_sessions, ManualClock(), SilentMetrics(), ErasureConfig())
 
-    assert kept.schedules() == ()
+    assert kept.hourly() == ()
 
 
 async def test_one_in_which_a_turn_waits_or_runs_stays_until_it_has_ended(
@@ -104,12 +104,12 @@ async def test_one_that_was_brought_back_or_used_since_it_was_found_stays(
     back, used = await open_conversation(database), await open_conversation(database)
     for conversation in (back, used):
         await archive(conversation, database_url)
-    found = await database.archives.list_old(DAYS, BEFORE_ALL)
+    found = await database.archived_sessions.list_old(DAYS, BEFORE_ALL)
     await run_sql(database_url, "update sessions set archived = false where id = $1", back.session.id)
     await run_sql(database_url, "update sessions set updated_at = now() where id = $1", used.session.id)
 
     assert len(found) == 2
-    assert [await database.archives.erase(session, DAYS) for session in found] == [False, False]
+    assert [await database.archived_sessions.erase(session, DAYS) for session in found] == [False, False]
     assert await sessions_left(database_url) == {back.session.id, used.session.id}
 
 
@@ -136,9 +136,9 @@ async def test_one_that_a_busy_session_quotes_is_passed_over(database: Database,
     await archive(quoted, database_url)
     other = await archive(await open_conversation(database), database_url)
 
-    (found, _) = await database.archives.list_old(DAYS, BEFORE_ALL)
+    (found, _) = await database.archived_sessions.list_old(DAYS, BEFORE_ALL)
     with pytest.raises(SessionBusy):
-        await database.archives.erase(found, DAYS)
+        await database.archived_sessions.erase(found, DAYS)
     assert await Eraser(database).run() == 1
 
     assert await sessions_left(database_url) == {quoted.session.id, busy.session.id}

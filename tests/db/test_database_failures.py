@@ -13,12 +13,12 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.sessions.create import NewSession
 from throughline.db.sessions.repository import SessionChange
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from throughline.domain.message import Source
 from throughline.domain.run import Outcome, RunError, RunStatus
+from throughline.domain.session import NewSession
 
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")

@@ -12,14 +12,14 @@ from fakes.raw_sql import hold_rows, run_sql, until_sql
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.sessions.create import CreateOutcome, NewSession, create_session
+from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.repository import SessionChange, SessionQuery, SessionRepository
 from throughline.domain.errors import ExternalIdTaken, IdempotencyKeyReused, NotFound
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import Source
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 
 FILL = """
     insert into sessions (id, owner_id, agent, source, metadata, external_id)

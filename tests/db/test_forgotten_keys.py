@@ -11,10 +11,10 @@ from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
 from throughline.db.database import Database
 from throughline.db.retention.old_rows import ROWS_AT_ONCE
-from throughline.db.sessions.create import CreateOutcome, NewSession
+from throughline.db.sessions.create import CreateOutcome
 from throughline.domain.message import Source
 from throughline.domain.run import Run
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 from throughline.worker.retention import Retention, RetentionConfig
 
 KEYED = "select idempotency_key from {table} where idempotency_key is not null order by 1"

@@ -7,13 +7,14 @@ import pytest
 from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.sessions.create import CreateOutcome, NewSession
+from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
 from throughline.domain.events import AnswerReset, NewEvent
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.message import Source
+from throughline.domain.session import NewSession
 
 TABLES_OF_A_SESSION = (
     "search_terms",

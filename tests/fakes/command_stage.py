@@ -22,9 +22,9 @@ from throughline.api.http.config import ApiConfig
 from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.sse import MEDIA_TYPE
 from throughline.cli.client import ServiceClient
-from throughline.db.sessions.create import NewSession
 from throughline.domain.ids import UserId
 from throughline.domain.message import Source
+from throughline.domain.session import NewSession
 
 OWN_SOCKET = ApiConfig(version="0.0.0", trusted_socket=True, no_worker_timeout_seconds=HANG_SECONDS)
 """How a command serves the application to itself."""

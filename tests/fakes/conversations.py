@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.sessions.create import NewSession
 from throughline.domain.conversation import Conversation as LoadedConversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import UserId
 from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunInput, RunStatus
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import OnBusy, Submission, Submitted
 from throughline.domain.summary import Adoption, NewSegment, Segment, SummaryVersion
 

@@ -13,12 +13,11 @@ from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import ContextPolicy
 from throughline.db.database import Database
-from throughline.db.sessions.create import NewSession
 from throughline.domain.events import RunEvent
 from throughline.domain.ids import UserId
 from throughline.domain.message import Content, Message, Source
 from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import Submission
 from throughline.execution.breaker import Breakers
 from throughline.execution.heartbeats import Heartbeats

@@ -14,8 +14,8 @@ from fakes.slack_double.payloads import message, reaction, slash_command
 from fakes.slack_stage import IDENTITY, served_asgi
 from fakes.waiting import HANG_SECONDS
 from throughline.api.app import add_interface
-from throughline.db.sessions.create import NewSession
 from throughline.domain.message import Source
+from throughline.domain.session import NewSession
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
 from throughline.slack.health import SlackHealth

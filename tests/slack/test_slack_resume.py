@@ -6,9 +6,9 @@ import pytest
 
 from fakes.slack_commands import Asked
 from fakes.slack_double import TEAM, say
-from throughline.db.sessions.create import NewSession
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Source
+from throughline.domain.session import NewSession
 from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 
 ANNA, BERT = "U0ANNA001", "U0BERT001"

@@ -40,7 +40,7 @@ from throughline.tools.toolbox import ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.state import TurnConfig, TurnDependencies
-from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
+from throughline.worker.erase_sessions import ErasureConfig, SessionErasure
 from throughline.worker.expired_waits import ExpiredWaits
 from throughline.worker.indexing import Indexing, index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
@@ -161,11 +161,13 @@ def _job_registry(
         job_log_hours=settings.job_log_retention_hours,
     )
     retention = Retention(database.retention, dependencies.clock, metrics, config)
-    old = ArchiveConfig(days=settings.archived_sessions_retention_days)
-    archived = ArchivedSessions(database.archives, dependencies.clock, metrics, old)
+    kept = ErasureConfig(days=settings.archived_sessions_retention_days)
+    archived = SessionErasure(database.archived_sessions, dependencies.clock, metrics, kept)
+    expired = SessionErasure(database.expired_sessions, dependencies.clock, metrics, ErasureConfig())
     schedules = (
         *retention.schedules(),
-        *archived.schedules(),
+        *archived.hourly(),
+        *expired.often(),
         *Indexing(database.history).schedules(),
         *recall.schedules,
         *ExpiredWaits(database.runs, dependencies.clock).schedules(),

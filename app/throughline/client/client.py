@@ -22,7 +22,6 @@ from throughline.client.arguments import (
 from throughline.client.limits import Limits
 from throughline.client.wait_for_database import Outage
 from throughline.db.database import Database
-from throughline.db.sessions.create import NewSession
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.errors import InvalidInput
@@ -31,7 +30,7 @@ from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source
 from throughline.domain.run import Run, RunInput
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import OnBusy, Submission
 from throughline.domain.text import clean_text, is_blank
 from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event

@@ -15,8 +15,8 @@ from throughline.db.memories.vector_table import prepare_vectors
 from throughline.db.memories.vectors import MemoryVectorRepository
 from throughline.db.processes import ProcessRepository
 from throughline.db.readiness import ReadinessCheck
-from throughline.db.retention.archived_sessions import ArchiveRepository
 from throughline.db.retention.old_rows import RetentionRepository
+from throughline.db.retention.old_sessions import ARCHIVED, EXPIRED, OldSessions
 from throughline.db.runs.events import EventRepository
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.runs.repository import RunRepository
@@ -101,7 +101,10 @@ class Database:
             SummaryRepository(self._transactions),
             CalibrationRepository(self._transactions),
         )
-        self.archives = ArchiveRepository(self._transactions, loaded)
+        self.archived_sessions, self.expired_sessions = (
+            OldSessions(self._transactions, loaded, ARCHIVED),
+            OldSessions(self._transactions, loaded, EXPIRED),
+        )
         self.pins = PinRepository(self._transactions)
         self.participants = ParticipantRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.notifier)

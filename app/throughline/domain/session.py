@@ -12,6 +12,26 @@ MAX_EXTERNAL_ID = 255
 
 
 @dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to create. `fingerprint` is a hash of the request, to detect a reused idempotency key.
+
+    `id` is a new id that the caller has made, None for one made by the database layer. With `expires_in_seconds` the
+    session is in no list or search of the user's sessions, and is erased after that time without a turn.
+    """
+
+    owner_id: UserId
+    agent: str
+    title: str
+    source: Source
+    metadata: JsonObject
+    idempotency_key: str | None = None
+    fingerprint: str = ""
+    external_id: str | None = None
+    id: SessionId | None = None
+    expires_in_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A stored session.
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from throughline.domain.ids import SessionId, UserId
-from throughline.domain.message import Source
+from throughline.domain.message import NewMessage, Source
 from throughline.domain.run import ClaimedRun, Run, RunInput
+from throughline.domain.session import NewSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,24 @@ class OnBusy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """What is stored in the transaction that stores a submission, before its run.
+
+    `session` is created (None: the session exists already). `history` are messages before the submitted one. `steps`
+    are the run's own messages after it: model messages with tool calls, and their results. The run goes on after them.
+    """
+
+    session: NewSession | None = None
+    history: tuple[NewMessage, ...] = ()
+    steps: tuple[NewMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A submitted message. `fingerprint` is a hash of the request body, to detect a reused idempotency key.
 
-    `actor` names the API key that acted for the author, None if the author used their own key.
+    `actor` names the API key that acted for the author, None if the author used their own key. `session_id` is that of
+    the new session if the opening has one.
     """
 
     owner_id: UserId
@@ -45,6 +60,7 @@ class Submission:
     idempotency_key: str | None = None
     fingerprint: str = ""
     on_busy: OnBusy = OnBusy.ENQUEUE
+    opening: Opening | None = None
 
 
 @dataclass(frozen=True, slots=True)

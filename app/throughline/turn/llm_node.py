@@ -69,7 +69,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     _note_prompt(turn, result, (*state.stages, *result.context.stages))
     if not step.tool_calls:
         return {**found, **await _ended(turn, state, replace(result, step=step), message)}
-    stored = await store_step(turn, f"assistant:{rounds(conversation)}", message)
+    stored = await store_step(turn, f"assistant:{steps_stored(conversation)}", message)
     turn.events.emit(MessageCompleted(stored))
     for tool_call in step.tool_calls:
         turn.events.emit(ToolCalled(tool_call))
@@ -98,9 +98,18 @@ def _note_prompt(turn: Turn, result: ModelCallResult, stages: Sequence[str]) -> 
     noted.stages = tuple(dict.fromkeys(stages))
 
 
-def rounds(conversation: Conversation) -> int:
+def steps_stored(conversation: Conversation) -> int:
     """Return how many steps with tool calls this run has stored."""
     return sum(1 for message in conversation.own if message.tool_calls)
+
+
+def rounds(agent: ReadyAgent, conversation: Conversation) -> int:
+    """Return how many of this run's steps called a tool of the service.
+
+    Steps that only call tools of the client do not count: each one needs the client to go on.
+    """
+    of_client = {tool.name for tool in agent.definition.request_tools}
+    return sum(1 for message in conversation.own if any(call.name not in of_client for call in message.tool_calls))
 
 
 def without_calls(step: AnswerComplete) -> AnswerComplete:
@@ -201,7 +210,7 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
 
 
 def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
-    return rounds(conversation) < agent.definition.max_tool_rounds
+    return rounds(agent, conversation) < agent.definition.max_tool_rounds
 
 
 def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> NewMessage:

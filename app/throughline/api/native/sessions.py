@@ -12,8 +12,9 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body
 from throughline.api.native.query_parameters import ListSessions
 from throughline.api.native.requests import ChangeSession, CreateSession
-from throughline.db.sessions.create import CreateOutcome, NewSession
+from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.domain.session import NewSession
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut, SessionPage
 

@@ -7,15 +7,22 @@ PREPARE_SUMMARY = "prepare_summary"
 EMBED_MEMORIES = "embed_memories"
 EMBED_HISTORY = "embed_history"
 INDEX_OWNER = "index_owner"
+RETENTION = "retention"
+UNUSED_SUMMARIES = "unused_summaries"
+ARCHIVED_SESSIONS = "archived_sessions"
+INDEX_HISTORY = "index_history"
+FIND_UNEMBEDDED = "find_unembedded"
+EXPIRED_WAITS = "expired_waits"
+EXPIRED_SESSIONS = "expired_sessions"
 BY_THE_CLOCK = (
-    "retention",
-    "unused_summaries",
-    "archived_sessions",
-    "index_history",
-    "find_unembedded",
-    "expired_waits",
+    RETENTION,
+    UNUSED_SUMMARIES,
+    ARCHIVED_SESSIONS,
+    INDEX_HISTORY,
+    FIND_UNEMBEDDED,
+    EXPIRED_WAITS,
+    EXPIRED_SESSIONS,
 )
-RETENTION, UNUSED_SUMMARIES, ARCHIVED_SESSIONS, INDEX_HISTORY, FIND_UNEMBEDDED, EXPIRED_WAITS = BY_THE_CLOCK
 KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, EMBED_HISTORY, INDEX_OWNER, *BY_THE_CLOCK)
 """All job kinds that this version knows."""
 

@@ -12,6 +12,7 @@ from throughline.db.runs import finish as run_finish
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.finish import Ending
+from throughline.db.runs.open_conversation import open_conversation
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
@@ -20,7 +21,7 @@ from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunStatus
-from throughline.domain.submission import Caps, Submission, Submitted
+from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
 
 _GET = sql(
@@ -46,6 +47,8 @@ class RunRepository:
         Raises the errors of run_submit.submit.
         """
         new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
+        if submission.opening is not None:
+            return await self._open(new, submission.opening)
         submitted = await run_submit.submit_in_one_statement(self._transactions, new) or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
             self._notifier.announce_work()
@@ -56,6 +59,12 @@ class RunRepository:
         if stopped is not None:
             self._notifier.announce_cancel(stopped)
             self._notifier.announce_events(stopped)
+        return submitted
+
+    async def _open(self, new: NewRun, opening: Opening) -> Submitted:
+        submitted = await self._transactions.run(lambda tx: open_conversation(tx, new, opening))
+        if submitted.claimed is None and not submitted.replayed:
+            self._notifier.announce_work()
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:

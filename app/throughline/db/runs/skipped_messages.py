@@ -4,12 +4,9 @@ Each is appended at the position of its turn, after all turns queued before it. 
 The session counts such messages, so that the end of a turn sees without extra cost whether some are due.
 """
 
-import json
-
 from throughline.db.connection.transactions import Statements
-from throughline.db.sessions.append import INSERT_COLUMNS
-from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import RUN_COLUMNS, message_parameters, run_from
+from throughline.db.sessions.append_many import RunMessage, append_messages
+from throughline.db.statements.rows import RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId
 from throughline.domain.run import USER_STEP, Run, user_message
@@ -43,32 +40,13 @@ _DUE = sql(
 """,
     run_columns=RUN_COLUMNS,
 )
-_APPEND = sql(
-    """
-    with due as (
-        select * from rows from (json_to_recordset(cast(:messages as json)) as (
-            message_id uuid, run_id uuid, role text, content text, content_blocks text, source text, tool_calls text,
-            tool_call_id text, name text, author text, token_count integer, counter text, metadata text
-        )) with ordinality as d (message_id, run_id, role, content, content_blocks, source, tool_calls, tool_call_id,
-            name, author, token_count, counter, metadata, place)
-    ), read as (
-        update runs r set is_skipped = false from due where r.id = due.run_id
-    ), total as (
-        select count(*) as messages, sum(token_count) as tokens from due
-    ), seat as (
-        update sessions s set message_count = s.message_count + total.messages,
-            message_tokens = s.message_tokens + total.tokens,
-            skipped_run_count = greatest(s.skipped_run_count - total.messages, 0)
-        from total where s.id = :session_id returning s.id, s.message_count - total.messages as last_position
+_READ = sql("""
+    with read as (
+        update runs r set is_skipped = false where r.id = any(cast(:runs as uuid[])) returning r.id
     )
-    insert into messages as m ({insert_columns})
-    select due.message_id, seat.id, seat.last_position + due.place, due.run_id, :step, due.role, due.content,
-        cast(due.content_blocks as json), due.source, cast(due.tool_calls as jsonb), due.tool_call_id, due.name,
-        due.author, due.token_count, due.counter, cast(due.metadata as jsonb)
-    from seat cross join due order by due.place
-""",
-    insert_columns=INSERT_COLUMNS,
-)
+    update sessions s set skipped_run_count = greatest(s.skipped_run_count - (select count(*) from read), 0)
+    where s.id = :session_id
+""")
 
 
 async def keep_skipped(tx: Statements, run: Run) -> None:
@@ -89,9 +67,5 @@ async def append_due(tx: Statements, session_id: SessionId) -> None:
     """
     bounds = {"portion": PORTION, "portion_bytes": PORTION_BYTES}
     while runs := [run_from(row) for row in await tx.fetch(_DUE, session_id=session_id, **bounds)]:
-        written = json.dumps([_message_of(run) for run in runs], ensure_ascii=False)
-        await tx.fetch(_APPEND, session_id=session_id, step=USER_STEP, messages=written)
-
-
-def _message_of(run: Run) -> dict[str, object]:
-    return {"message_id": str(new_id()), "run_id": str(run.id), **message_parameters(user_message(run))}
+        await append_messages(tx, session_id, [RunMessage(user_message(run), run.id, USER_STEP) for run in runs])
+        await tx.fetch(_READ, session_id=session_id, runs=[run.id for run in runs])

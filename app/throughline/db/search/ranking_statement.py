@@ -26,7 +26,8 @@ BOUNDS = """bounds as materialized (
     )"""
 SCOPE = """scope as materialized (
         select s.id from sessions s
-        where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
+        where s.owner_id = :owner_id
+            and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
     )"""
 TERMS = """
     numbers as materialized (

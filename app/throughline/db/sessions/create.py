@@ -3,7 +3,6 @@
 A module of its own, so that a caller can create or find a session within a transaction of its own.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from throughline.db.connection.transactions import Statements
@@ -13,9 +12,7 @@ from throughline.db.statements.rows import SESSION_COLUMNS, session_from, to_jso
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import ExternalIdTaken
 from throughline.domain.ids import SessionId, UserId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import Source
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 
 _CREATE = sql(
     """
@@ -25,9 +22,9 @@ _CREATE = sql(
             or (s.owner_id = :owner_id and s.external_id = :external_id)
     ), created as (
         insert into sessions as s
-            (id, owner_id, agent, title, source, metadata, external_id, idempotency_key, fingerprint)
+            (id, owner_id, agent, title, source, metadata, external_id, idempotency_key, fingerprint, expires_at)
         select :id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :external_id, :idempotency_key,
-            :fingerprint
+            :fingerprint, now() + make_interval(secs => cast(:expires_in as float8))
         where not exists (select 1 from earlier)
         on conflict (owner_id, external_id) where external_id is not null
             do update set external_id = excluded.external_id
@@ -59,29 +56,16 @@ class CreateOutcome(StrEnum):
     FOUND = "found"
 
 
-@dataclass(frozen=True, slots=True)
-class NewSession:
-    """A session to create. `fingerprint` is a hash of the request, to detect a reused idempotency key."""
-
-    owner_id: UserId
-    agent: str
-    title: str
-    source: Source
-    metadata: JsonObject
-    idempotency_key: str | None = None
-    fingerprint: str = ""
-    external_id: str | None = None
-
-
 async def create_session(tx: Statements, new: NewSession) -> tuple[Session, CreateOutcome]:
     """Store the session, or find the owner's session with its idempotency key or external id, in one statement.
 
     A session that is found is not changed, and may be archived. Calls at the same time create one session. Raises
     IdempotencyKeyReused if the key was used for another request.
 
-    A transaction of several statements may be repeated: its session needs an idempotency key or an external id.
+    A transaction of several statements may be repeated: its session needs an idempotency key, an external id, or an
+    `id` that was made before.
     """
-    session_id = new_id()
+    session_id = new.id or new_id()
     (row,) = await tx.fetch(
         _CREATE,
         id=session_id,
@@ -93,6 +77,7 @@ async def create_session(tx: Statements, new: NewSession) -> tuple[Session, Crea
         external_id=new.external_id,
         idempotency_key=check_key(new.idempotency_key),
         fingerprint=new.fingerprint,
+        expires_in=new.expires_in_seconds,
     )
     session = session_from(row)
     if session.id == session_id:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.sessions.create import CreateOutcome, NewSession, check_external_id, create_session
+from throughline.db.sessions.create import CreateOutcome, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
@@ -20,7 +20,7 @@ from throughline.db.summaries.adopt import discard_prepared
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.page import Page
-from throughline.domain.session import Session
+from throughline.domain.session import NewSession, Session
 
 _WILDCARDS = re.compile(r"([\\%_])")
 _GET = sql(
@@ -37,7 +37,7 @@ _LIST = sql(
         and (cast(:pattern as text) is null or s.title ilike :pattern)
         and (cast(:external_id as text) is null or s.external_id = :external_id)
         and (cast(:metadata as jsonb) is null or (s.metadata @> cast(:metadata as jsonb) and s.metadata <> '{{}}'))
-        and (:include_archived or not s.archived)
+        and (:include_archived or not s.archived) and s.expires_at is null
     order by s.updated_at desc, s.id desc
     limit :limit
 """,

@@ -118,6 +118,7 @@ class SessionRow(Base):
             postgresql_where=text("metadata <> '{}'::jsonb"),
         ),
         Index("sessions_keyed", "id", postgresql_where=text("idempotency_key is not null")),
+        Index("sessions_expiring", "expires_at", postgresql_where=text("expires_at is not null")),
         Index("sessions_archived", "updated_at", "id", postgresql_where=text("archived")),
         Index("sessions_newest", "owner_id", text("updated_at desc"), text("id desc")),
         Index(
@@ -163,6 +164,7 @@ class SessionRow(Base):
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
     unindexed_since: Mapped[Time | None]
+    expires_at: Mapped[Time | None]
     summarizing_id: Mapped[Id | None]
     summarizing_since: Mapped[Time | None]
     summarizing_until: Mapped[Time | None]

@@ -1,0 +1,84 @@
+"""Submission of a message together with the conversation before it, in one transaction.
+
+For requests that bring their conversation themselves: a new session, earlier messages, and steps of the turn that were
+taken elsewhere.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.runs import submit as run_submit
+from throughline.db.runs.submit import NewRun
+from throughline.db.sessions.append_many import RunMessage, append_messages
+from throughline.db.sessions.create import create_session
+from throughline.db.statements.rows import session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import SessionBusy
+from throughline.domain.ids import RunId
+from throughline.domain.message import NewMessage, Role
+from throughline.domain.run import USER_STEP, user_message
+from throughline.domain.submission import Opening, Submitted
+
+_LOCK = sql("""
+    select s.id, (select r.id from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting')
+        order by r.seq limit 1) as busy_with, exists (select 1 from runs r where r.id = :run_id) as is_stored
+    from sessions s where s.id = :session_id and s.owner_id = :owner_id for no key update
+""")
+
+
+_KEYED = sql("""
+    select r.id from runs r where r.owner_id = :owner_id and r.idempotency_key = :idempotency_key
+""")
+
+
+async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Submitted:
+    """Store the opening and the submission, and claim the run as `submit` does.
+
+    A repeated call finds the run stored and adds nothing. If an idempotency key has created another session before, the
+    run of that request is returned.
+
+    Raises what `submit` raises, and SessionBusy for earlier messages of a session with an unfinished turn.
+    """
+    if opening.session is not None:
+        session, _ = await create_session(tx, opening.session)
+        new = replace(new, submission=replace(new.submission, session_id=session.id))
+    submission = new.submission
+    locked = await tx.fetch(_LOCK, session_id=submission.session_id, owner_id=submission.owner_id, run_id=new.run_id)
+    if not locked:
+        raise session_not_found(submission.session_id)
+    if opening.history and not locked[0]["is_stored"] and await _is_new(tx, new):
+        if locked[0]["busy_with"] is not None:
+            raise SessionBusy(
+                "The session has an unfinished turn, so nothing can be put before it. Wait for it or cancel it.",
+                run_id=str(locked[0]["busy_with"]),
+            )
+        await append_messages(tx, submission.session_id, [RunMessage(message) for message in opening.history])
+    submitted, _ = await run_submit.submit(tx, new)
+    if opening.steps and not locked[0]["is_stored"] and not submitted.replayed:
+        first = RunMessage(user_message(submitted.run), submitted.run.id, USER_STEP)
+        steps = _steps(submitted.run.id, opening.steps)
+        await append_messages(tx, submission.session_id, [first, *steps])
+    return submitted
+
+
+async def _is_new(tx: Statements, new: NewRun) -> bool:
+    """Return whether no run has the submission's idempotency key yet."""
+    return new.submission.idempotency_key is None or not await tx.fetch(
+        _KEYED, owner_id=new.submission.owner_id, idempotency_key=new.submission.idempotency_key
+    )
+
+
+def _steps(run_id: RunId, messages: Sequence[NewMessage]) -> Iterator[RunMessage]:
+    """Yield the run's messages under the names that the turn itself would give them.
+
+    `assistant:N` is the step with tool calls number N, `tool:N:I` the result of its call number I, both from 0.
+    """
+    number, places = -1, dict[str, int]()
+    for message in messages:
+        if message.role is Role.ASSISTANT:
+            number += 1
+            places = {call.id: index for index, call in enumerate(message.tool_calls)}
+            yield RunMessage(message, run_id, f"assistant:{number}")
+        else:
+            yield RunMessage(message, run_id, f"tool:{number}:{places[message.tool_call_id or '']}")

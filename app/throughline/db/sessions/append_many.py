@@ -1,0 +1,58 @@
+"""Appending several messages to a session in one statement, for callers that have locked the session's row."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.sessions.append import INSERT_COLUMNS
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import message_parameters
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import RunId, SessionId
+from throughline.domain.message import NewMessage
+
+_APPEND = sql(
+    """
+    with given as (
+        select * from rows from (json_to_recordset(cast(:messages as json)) as (
+            message_id uuid, run_id uuid, step text, role text, content text, content_blocks text, source text,
+            tool_calls text, tool_call_id text, name text, author text, token_count integer, counter text, metadata text
+        )) with ordinality as g (message_id, run_id, step, role, content, content_blocks, source, tool_calls,
+            tool_call_id, name, author, token_count, counter, metadata, place)
+    ), total as (
+        select count(*) as messages, coalesce(sum(token_count), 0) as tokens from given
+    ), seat as (
+        update sessions s set message_count = s.message_count + total.messages,
+            message_tokens = s.message_tokens + total.tokens
+        from total where s.id = :session_id returning s.id, s.message_count - total.messages as last_position
+    )
+    insert into messages as m ({insert_columns})
+    select given.message_id, seat.id, seat.last_position + given.place, given.run_id, given.step, given.role,
+        given.content, cast(given.content_blocks as json), given.source, cast(given.tool_calls as jsonb),
+        given.tool_call_id, given.name, given.author, given.token_count, given.counter, cast(given.metadata as jsonb)
+    from seat cross join given order by given.place
+""",
+    insert_columns=INSERT_COLUMNS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunMessage:
+    """A message to append; `run_id` and `step` name its run and its place there, None if it belongs to no run."""
+
+    message: NewMessage
+    run_id: RunId | None = None
+    step: str | None = None
+
+
+async def append_messages(tx: Statements, session_id: SessionId, messages: Sequence[RunMessage]) -> None:
+    """Append the messages in order. The caller has locked the session's row, so positions have no gaps."""
+    if messages:
+        written = json.dumps([_parameters(one) for one in messages], ensure_ascii=False)
+        await tx.fetch(_APPEND, session_id=session_id, messages=written)
+
+
+def _parameters(one: RunMessage) -> dict[str, object]:
+    run_id = None if one.run_id is None else str(one.run_id)
+    return {"message_id": str(new_id()), "run_id": run_id, "step": one.step, **message_parameters(one.message)}
