@@ -13,10 +13,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from throughline.api.http.problem_documents import MEDIA_TYPE
+from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
 from throughline.api.native.import_openai import ImportSession
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
 from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
 from throughline.api.native.resume_requests import ResumeRun
+from throughline.wire.event_schemas import UNION, event_schemas
 from throughline.wire.service import Problem
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
@@ -53,6 +55,13 @@ def json_body(model: type[BaseModel], *, is_required: bool = True) -> Json:
     """Return the `openapi_extra` of a route that parses its own JSON body."""
     schema = {"$ref": REF.format(model=model.__name__)}
     return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
+
+
+def event_stream() -> Json:
+    """Return the content of a response that is an event stream: text that decodes to a list of events."""
+    events = {"type": "array", "items": {"$ref": REF.format(model=UNION)}}
+    schema = {"type": "string", "contentMediaType": EVENT_STREAM, "contentSchema": events}
+    return {EVENT_STREAM: {"schema": schema}}
 
 
 def header(name: str, description: str, **schema: str | int) -> Json:
@@ -96,7 +105,7 @@ def document(app: FastAPI, *, is_key_needed: bool) -> Json:
 def _add_components(components: Json) -> None:
     _, found = models_json_schema([(model, "validation") for model in (*BODIES, Problem)], ref_template=REF)
     schemas = components.setdefault("schemas", {})
-    schemas.update(found["$defs"])
+    schemas.update(found["$defs"] | event_schemas(REF))
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     components["securitySchemes"] = SECURITY

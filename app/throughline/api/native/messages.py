@@ -12,10 +12,9 @@ from throughline.api.http.admitted_request import Call, Reader, Writer, message_
 from throughline.api.http.body import read_body
 from throughline.api.http.headers import REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
-from throughline.api.http.sse import MEDIA_TYPE
 from throughline.api.native.answer_turn import AskedTurn, answer_turn
 from throughline.api.native.citations import render_cited
-from throughline.api.native.documented import IDEMPOTENCY_HEADER, PREFER, json_body
+from throughline.api.native.documented import IDEMPOTENCY_HEADER, PREFER, event_stream, json_body
 from throughline.api.native.query_parameters import ListMessages
 from throughline.api.native.requests import SendMessage
 from throughline.db.sessions.messages import MessageQuery
@@ -43,7 +42,7 @@ async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMess
 @router.post(
     "",
     responses={
-        HTTPStatus.OK: {"model": TurnOut, "content": {MEDIA_TYPE: {}}},
+        HTTPStatus.OK: {"model": TurnOut, "content": {"application/json": {}, **event_stream()}},
         HTTPStatus.ACCEPTED: {"model": Accepted},
         **{status: {"description": "the turn failed; `run` says how"} for status in (429, 502, 504)},
     },

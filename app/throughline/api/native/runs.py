@@ -8,9 +8,9 @@ from throughline.api.http.admitted_request import Reader, Writer, run_id_of
 from throughline.api.http.body import read_body
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
 from throughline.api.http.responses import JsonResponse
-from throughline.api.http.sse import MEDIA_TYPE, RunStream, nothing_more
+from throughline.api.http.sse import RunStream, nothing_more
 from throughline.api.native.answer_turn import AskedTurn, answer_turn
-from throughline.api.native.documented import PREFER, header, json_body
+from throughline.api.native.documented import PREFER, event_stream, header, json_body
 from throughline.api.native.events import render_event
 from throughline.api.native.resume_requests import ResumeRun
 from throughline.domain.errors import InvalidInput
@@ -32,7 +32,7 @@ async def get_run(run_id: str, call: Reader) -> Response:
 @router.get(
     "/{run_id}/events",
     responses={
-        HTTPStatus.OK: {"description": "the run's events", "content": {"text/event-stream": {}}},
+        HTTPStatus.OK: {"description": "the run's events", "content": event_stream()},
         HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker claimed the run in time"},
         HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
     },
@@ -57,7 +57,7 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
 @router.post(
     "/{run_id}/resume",
     responses={
-        HTTPStatus.OK: {"model": TurnOut, "content": {MEDIA_TYPE: {}}},
+        HTTPStatus.OK: {"model": TurnOut, "content": {"application/json": {}, **event_stream()}},
         HTTPStatus.ACCEPTED: {"model": Accepted},
         **{status: {"description": "the turn failed; `run` says how"} for status in (429, 502, 504)},
     },
