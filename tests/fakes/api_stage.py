@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from fakes.documented_answers import check_answers
 from fakes.in_process_server import serving
 from fakes.scripted_turns import REPORT, ScriptedTurns
 from fakes.tool_box import make_tool_box
@@ -142,7 +144,9 @@ class ApiStage:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         headers |= {"On-Behalf-Of": user} if user else {}
         transport = httpx.ASGITransport(app=self.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", headers=headers, event_hooks=self._checks
+        ) as client:
             yield client
 
     @contextlib.asynccontextmanager
@@ -152,7 +156,10 @@ class ApiStage:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            async with self.serving(listener), httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as client:
+            async with (
+                self.serving(listener),
+                httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS, event_hooks=self._checks) as client,
+            ):
                 yield client
 
     @contextlib.asynccontextmanager
@@ -163,6 +170,10 @@ class ApiStage:
                 yield
             finally:
                 self.services.cut_off()
+
+    @property
+    def _checks(self) -> dict[str, list[Callable[..., Any]]]:
+        return {"response": [check_answers(self.app)]}
 
     async def key(self, user: str, *scopes: Scope) -> str:
         """Return the secret of a new key."""

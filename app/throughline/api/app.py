@@ -36,7 +36,7 @@ from throughline.api.native import (
     summaries,
     usage,
 )
-from throughline.api.native.documented import document
+from throughline.api.openapi.document import document, operation_id
 
 ROOMS = (
     messages,
@@ -84,7 +84,7 @@ FastAPI would otherwise export its requests if the environment names an OTLP end
 
 DESCRIPTION = (
     "Conversations that can run for ever: every message is stored, and every prompt fits the model's window. "
-    "Errors are RFC 9457 problem documents."
+    "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams."
 )
 
 
@@ -105,6 +105,7 @@ def create_app(
         docs_url=None,
         telemetry=NO_TELEMETRY,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
     app.state.dependencies = _dependencies(services, config)
     add_error_handlers(app)

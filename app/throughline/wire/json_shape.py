@@ -15,7 +15,11 @@ from throughline.domain.json_types import JsonValue
 from throughline.domain.page import Page
 
 JsonDict: TypeAlias = dict[str, JsonValue]
-Id: TypeAlias = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, UUID) else value)]
+Id: TypeAlias = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if isinstance(value, UUID) else value),
+    WithJsonSchema({"type": "string", "format": "uuid"}),
+]
 Time: TypeAlias = Annotated[
     AwareDatetime,
     PlainSerializer(datetime.isoformat, return_type=str),

@@ -113,7 +113,7 @@ class SearchOut(Shape):
         description="`vector`: by meaning and words combined; `text`: by words alone"
     )
     is_complete: bool = Field(description="false if some messages could not be searched in time")
-    incomplete_sessions: list[str] = Field(
+    incomplete_sessions: list[Id] = Field(
         default_factory=list,
         max_length=MOST_INCOMPLETE,
         description="ids of up to 20 sessions with such messages; they are being indexed, so search again soon",

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, JsonValue
 
 from throughline.domain.model_window import WindowOrigin
-from throughline.wire.json_shape import Shape, one_of
+from throughline.wire.json_shape import Id, Shape, one_of
 
 
 class AgentOut(Shape):
@@ -67,7 +67,7 @@ class Problem(Shape):
     status: int
     detail: str
     errors: list[FieldProblem] = Field(default_factory=list, description="for /problems/invalid_input")
-    run_id: str | None = Field(None, description="the run that the problem is about, if any")
+    run_id: Id | None = Field(None, description="the run that the problem is about, if any")
     provider_message: str | None = Field(
         None, description="what the model's provider itself said, for keys with the scope `operate`"
     )

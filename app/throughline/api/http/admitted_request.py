@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, TypeAlias
 from uuid import UUID
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.config import ApiConfig
@@ -85,6 +85,8 @@ async def as_writer(request: Request) -> Call:
 
 Reader: TypeAlias = Annotated[Call, Depends(as_reader)]
 Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
+PathId: TypeAlias = Annotated[str, Path(json_schema_extra={"format": "uuid"})]
+"""The id of an object in a path, for the functions below. Any text is accepted: what is no id is not found."""
 
 
 async def _admit(request: Request, scope: Scope) -> Call:

@@ -14,13 +14,14 @@ from throughline.api.http.problem_documents import error_problem
 from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.sse import RunStream
+from throughline.api.native.documented import JSON, Json, event_stream, response_headers
 from throughline.api.native.events import render_event, turn_problem
 from throughline.domain.errors import TemporaryError
 from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.run import Run, RunStatus
 from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import ending_json
-from throughline.wire.runs import run_json
+from throughline.wire.runs import Accepted, TurnOut, run_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,23 @@ class AskedTurn:
     run: Run
     after: int = 0
     is_fresh: bool = False
+
+
+def turn_answers(*headers: str) -> dict[int | str, Json]:
+    """Return the documented `responses` of a route that answers by `answer_turn`; `headers` are those it adds."""
+    return {
+        HTTPStatus.OK: {
+            "model": TurnOut,
+            "description": "the answer, or the events of the run",
+            "content": {JSON: {}, **event_stream()},
+            "headers": response_headers("Content-Location", *headers),
+        },
+        HTTPStatus.ACCEPTED: {
+            "model": Accepted,
+            "description": "the run, with `Prefer: respond-async`",
+            "headers": response_headers("Location", "Preference-Applied", *headers),
+        },
+    }
 
 
 async def answer_turn(request: Request, call: Call, asked: AskedTurn) -> Response:

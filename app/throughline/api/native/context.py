@@ -7,18 +7,19 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from throughline.api.http.admitted_request import Reader, session_id_of
+from throughline.api.http.admitted_request import PathId, Reader, session_id_of
 from throughline.api.http.body import read_optional_body
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.documented import json_body
+from throughline.api.http.route_errors import AGENT
+from throughline.api.native.documented import described
 from throughline.api.native.requests import PreviewContext
 from throughline.wire.context import PreviewOut, SessionContextOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
 
 
-@router.get("", responses={HTTPStatus.OK: {"model": SessionContextOut}})
-async def get_context(session_id: str, call: Reader) -> Response:
+@router.get("", responses={HTTPStatus.OK: {"model": SessionContextOut}}, openapi_extra=described(errors=AGENT))
+async def get_context(session_id: PathId, call: Reader) -> Response:
     """Return the context report of a session. `next_action` assumes an empty message and answer.
 
     `quoted` is what the newest turn quoted, as long as its events are stored.
@@ -30,9 +31,9 @@ async def get_context(session_id: str, call: Reader) -> Response:
 @router.post(
     "/preview",
     responses={HTTPStatus.OK: {"model": PreviewOut}},
-    openapi_extra=json_body(PreviewContext, is_required=False),
+    openapi_extra=described(body=PreviewContext, is_body_required=False, errors=AGENT),
 )
-async def preview_context(request: Request, session_id: str, call: Reader) -> Response:
+async def preview_context(request: Request, session_id: PathId, call: Reader) -> Response:
     """Return the plan for the first model call that this message would cause: how its prompt shows each message."""
     found = session_id_of(session_id)
     body = await read_optional_body(request, PreviewContext)

@@ -1,60 +1,56 @@
-"""The OpenAPI document of the API.
+"""What routes declare for the OpenAPI document where FastAPI cannot derive it from their signatures.
 
-It adds what FastAPI cannot derive from the routes' signatures: bodies that routes parse themselves, problem documents
-and API keys.
+That is: bodies that routes parse themselves, request and response headers, event streams and errors.
+`api/openapi/document.py` makes the document.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
-from throughline.api.http.problem_documents import MEDIA_TYPE
+from throughline.api.http.headers import KEY_HEADER
 from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
-from throughline.api.native.import_openai import ImportSession
-from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
-from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
-from throughline.api.native.resume_requests import ResumeRun
-from throughline.wire.event_schemas import UNION, event_schemas
-from throughline.wire.service import Problem
+from throughline.wire.event_schemas import UNION
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
+JSON = "application/json"
 REF = "#/components/schemas/{model}"
-BODIES = (
-    CreateSession,
-    ChangeSession,
-    SendMessage,
-    PreviewContext,
-    Summarize,
-    CreateMemory,
-    ChangeMemory,
-    SearchMemories,
-    ImportSession,
-    ResumeRun,
-)
-SECURITY = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "a key created by `throughline keys create`"},
-    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key"},
-}
-ALWAYS = {"401": "no valid key", "403": "the key lacks the scope", "500": "a defect", "503": "try again later"}
-WITH_ID = {"404": "does not exist, or belongs to another user"}
-WITH_INPUT = {"422": "a value is not valid"}
-WITH_BODY = {
-    "400": "not JSON",
-    "408": "the body came too slowly",
-    "409": "conflicts with the stored state",
-    "413": "the body is too large",
-    "415": "the body is not plain JSON",
-}
+ERRORS = "x-errors"
+"""Member of an operation that holds the codes of its own errors, until the document is made."""
+
+ACCEPT, LAST_EVENT_ID, ON_BEHALF_OF, PREFER, X_CLIENT = "Accept", "Last-Event-ID", "On-Behalf-Of", "Prefer", "X-Client"
 
 
-def json_body(model: type[BaseModel], *, is_required: bool = True) -> Json:
-    """Return the `openapi_extra` of a route that parses its own JSON body."""
-    schema = {"$ref": REF.format(model=model.__name__)}
-    return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
+def described(
+    *,
+    body: type[BaseModel] | None = None,
+    is_body_required: bool = True,
+    headers: Sequence[str] = (),
+    errors: Sequence[str] = (),
+) -> Json:
+    """Return the `openapi_extra` of a route.
+
+    `body` is the model of a JSON body that the route parses itself, and `headers` names request headers. `errors` are
+    the codes of errors that the route's own work raises; `api/http/route_errors.py` has all others.
+    """
+    extra: Json = {ERRORS: list(errors)}
+    if headers:
+        extra["parameters"] = [request_header(name) for name in headers]
+    if body is not None:
+        schema = {"$ref": REF.format(model=body.__name__)}
+        extra["requestBody"] = {"required": is_body_required, "content": {JSON: {"schema": schema}}}
+    return extra
+
+
+def request_header(name: str) -> Json:
+    """Return the documented parameter for a header of REQUEST_HEADERS."""
+    return {"$ref": f"#/components/parameters/{name}"}
+
+
+def response_headers(*names: str) -> Json:
+    """Return the `headers` of a documented response, which RESPONSE_HEADERS describes."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def event_stream() -> Json:
@@ -64,64 +60,47 @@ def event_stream() -> Json:
     return {EVENT_STREAM: {"schema": schema}}
 
 
-def header(name: str, description: str, **schema: str | int) -> Json:
-    """Return an OpenAPI header parameter."""
-    return {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "description": description,
-        "schema": {"type": "string", **schema},
-    }
+def _request_header(name: str, description: str, **schema: str | int | list[str]) -> Json:
+    schema = {"type": "string", **schema}
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
-PREFER = header("Prefer", "`respond-async`: answer 202 at once; other values are ignored")
-IDEMPOTENCY_HEADER = header(
-    "Idempotency-Key",
-    "a repeated request with the same key and body gets the same answer and does nothing twice",
-    minLength=1,
-    maxLength=255,
-    pattern="^[ -~]+$",
-)
+def _response_header(description: str, **schema: str | int) -> Json:
+    return {"description": description, "schema": {"type": "string", **schema}}
 
 
-def document(app: FastAPI, *, is_key_needed: bool) -> Json:
-    """Return the application's OpenAPI document. It is created once and cached."""
-    if app.openapi_schema is None:
-        made: Json = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
-        )
-        _add_components(made["components"])
-        operations = [(path, operation) for path, item in made["paths"].items() for operation in item.values()]
-        for path, operation in operations:
-            operation["responses"].pop("422", None)
-            if path.startswith("/v1/"):
-                operation["security"] = [{name: []} for name in SECURITY] + ([] if is_key_needed else [{}])
-                _add_problems(path, operation)
-        app.openapi_schema = made
-    return app.openapi_schema
-
-
-def _add_components(components: Json) -> None:
-    _, found = models_json_schema([(model, "validation") for model in (*BODIES, Problem)], ref_template=REF)
-    schemas = components.setdefault("schemas", {})
-    schemas.update(found["$defs"] | event_schemas(REF))
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    components["securitySchemes"] = SECURITY
-
-
-def _add_problems(path: str, operation: Json) -> None:
-    expected = dict(ALWAYS)
-    if "{" in path or "requestBody" in operation:
-        expected |= WITH_ID
-    if "requestBody" in operation or operation.get("parameters"):
-        expected |= WITH_INPUT
-    if "requestBody" in operation:
-        expected |= WITH_BODY
-    for status, description in (expected | {"default": "any other problem"}).items():
-        operation["responses"].setdefault(status, _problem(description))
-
-
-def _problem(description: str) -> Mapping[str, Any]:
-    return {"description": description, "content": {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}}}
+REQUEST_HEADERS: dict[str, Json] = {
+    ACCEPT: _request_header(
+        ACCEPT, "`text/event-stream`: answer with the events of the run", enum=[JSON, EVENT_STREAM], default=JSON
+    ),
+    KEY_HEADER: _request_header(
+        KEY_HEADER,
+        "a repeated request with the same key and body gets the same answer and does nothing twice",
+        minLength=1,
+        maxLength=255,
+        pattern="^[ -~]+$",
+    ),
+    LAST_EVENT_ID: _request_header(
+        LAST_EVENT_ID, "continue after this event; -1: from the beginning", pattern=r"^(-1|\d{1,9})$"
+    ),
+    ON_BEHALF_OF: _request_header(
+        ON_BEHALF_OF,
+        "the user for whom a key with the scope `act_as` acts",
+        minLength=1,
+        maxLength=200,
+        pattern="^[ -~]+$",
+    ),
+    PREFER: _request_header(PREFER, "`respond-async`: answer 202 at once; other values are ignored"),
+    X_CLIENT: _request_header(
+        X_CLIENT, "the interface that is stored as `source`; without it `api`", enum=["web", "cli"]
+    ),
+}
+RESPONSE_HEADERS: dict[str, Json] = {
+    "Content-Disposition": _response_header("a file name to save the body under"),
+    "Content-Location": _response_header("path of the run, or of its events"),
+    "Idempotency-Replayed": _response_header("`true`: an earlier request with the same key was answered again"),
+    "Location": _response_header("path of the new object"),
+    "Preference-Applied": _response_header("the preference of `Prefer` that was followed"),
+    "Retry-After": _response_header("seconds until a retry may succeed", type="integer"),
+    "WWW-Authenticate": _response_header("how to authenticate"),
+}

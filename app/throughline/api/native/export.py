@@ -6,8 +6,9 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
-from throughline.api.http.admitted_request import Call, Reader, session_id_of
+from throughline.api.http.admitted_request import Call, PathId, Reader, session_id_of
 from throughline.api.http.responses import json_bytes
+from throughline.api.native.documented import response_headers
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.message import Message
 from throughline.domain.session import Session
@@ -20,8 +21,17 @@ PAGE_MESSAGES = 200
 router = APIRouter(prefix="/v1/sessions/{session_id}/export", tags=["sessions"])
 
 
-@router.get("", responses={HTTPStatus.OK: {"content": {MEDIA_TYPE: {}}, "description": "one JSON object a line"}})
-async def export_session(session_id: str, call: Reader) -> StreamingResponse:
+@router.get(
+    "",
+    responses={
+        HTTPStatus.OK: {
+            "description": "one JSON object a line",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+            "headers": response_headers("Content-Disposition"),
+        }
+    },
+)
+async def export_session(session_id: PathId, call: Reader) -> StreamingResponse:
     """Return a session and all its messages as JSON Lines.
 
     The first object has the `type` `session`, all others `message`. A complete export has at least as many messages as

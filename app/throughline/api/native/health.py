@@ -17,7 +17,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/health/live", responses={HTTPStatus.OK: {"model": Health}})
-async def live(request: Request) -> Response:
+async def get_liveness(request: Request) -> Response:
     """Return 200 while the process answers, whatever the state of the database and other services."""
     return JsonResponse(_health_json(request, Readiness({})))
 
@@ -26,7 +26,7 @@ async def live(request: Request) -> Response:
     "/health/ready",
     responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
 )
-async def ready(request: Request) -> Response:
+async def get_readiness(request: Request) -> Response:
     """Return whether this process can accept messages now.
 
     `degraded` means ready, but slower, or with no worker in any process.
@@ -42,8 +42,8 @@ async def ready(request: Request) -> Response:
     return JsonResponse(_health_json(request, readiness), status)
 
 
-@router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {}}}})
-async def metrics(request: Request) -> Response:
+@router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+async def get_metrics(request: Request) -> Response:
     """Return the process's metrics in the Prometheus text format. With hundreds of agents this takes a while."""
     body, media_type = await asyncio.to_thread(dependencies_of(request).services.render_metrics)
     return Response(body, media_type=media_type)

@@ -11,14 +11,15 @@ from pydantic import AfterValidator, Field
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.body import is_json_lines, read_body, read_bytes
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.documented import json_body
+from throughline.api.http.route_errors import codes
+from throughline.api.native.documented import X_CLIENT, described, response_headers
 from throughline.api.native.export import MEDIA_TYPE
 from throughline.api.native.import_lines import from_lines
 from throughline.api.native.import_openai import ImportSession, from_openai
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import MAX_TITLE, check_external_id
 from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
-from throughline.domain.errors import InvalidInput
+from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound
 from throughline.domain.message import Source
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import clean_text
@@ -29,8 +30,8 @@ NOTHING_TO_IMPORT = (
     "and developer messages are not imported, because the agent has its own prompt."
 )
 router = APIRouter(prefix="/v1/sessions/import", tags=["sessions"])
-BODY = json_body(ImportSession)
-BODY["requestBody"]["content"][MEDIA_TYPE] = {"schema": {"type": "string", "description": "an export, as it is"}}
+DESCRIBED = described(body=ImportSession, headers=(X_CLIENT,), errors=codes(NotFound, ExternalIdTaken))
+DESCRIBED["requestBody"]["content"][MEDIA_TYPE] = {"schema": {"type": "string", "description": "an export, as it is"}}
 
 
 class ImportOptions(QueryParameters):
@@ -44,7 +45,10 @@ class ImportOptions(QueryParameters):
 
 
 @router.post(
-    "", status_code=HTTPStatus.CREATED, responses={HTTPStatus.CREATED: {"model": SessionOut}}, openapi_extra=BODY
+    "",
+    status_code=HTTPStatus.CREATED,
+    responses={HTTPStatus.CREATED: {"model": SessionOut, "headers": response_headers("Location")}},
+    openapi_extra=DESCRIBED,
 )
 async def import_session(request: Request, call: Writer, asked: Annotated[ImportOptions, Query()]) -> Response:
     """Store a conversation in OpenAI's message format, or an export, as a new session; no model is called.

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.http.admitted_request import Reader, Writer, memory_id_of
+from throughline.api.http.admitted_request import PathId, Reader, Writer, memory_id_of
 from throughline.api.http.body import read_body
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.documented import json_body
+from throughline.api.native.documented import described, response_headers
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories
 from throughline.db.memories.repository import MemoryChange
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
@@ -19,8 +19,8 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"])
 @router.post(
     "",
     status_code=HTTPStatus.CREATED,
-    responses={HTTPStatus.CREATED: {"model": MemoryOut}},
-    openapi_extra=json_body(CreateMemory),
+    responses={HTTPStatus.CREATED: {"model": MemoryOut, "headers": response_headers("Location")}},
+    openapi_extra=described(body=CreateMemory),
 )
 async def create_memory(request: Request, call: Writer) -> Response:
     """Store a text as a memory."""
@@ -36,7 +36,7 @@ async def list_memories(call: Reader, asked: Annotated[ListMemories, Query()]) -
     return JsonResponse(MemoryOut.render_page(page))
 
 
-@router.post("/search", responses={HTTPStatus.OK: {"model": MemoryList}}, openapi_extra=json_body(SearchMemories))
+@router.post("/search", responses={HTTPStatus.OK: {"model": MemoryList}}, openapi_extra=described(body=SearchMemories))
 async def search_memories(request: Request, call: Reader) -> Response:
     """Search the caller's memories; the best matches come first.
 
@@ -48,15 +48,17 @@ async def search_memories(request: Request, call: Reader) -> Response:
 
 
 @router.get("/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}})
-async def get_memory(memory_id: str, call: Reader) -> Response:
+async def get_memory(memory_id: PathId, call: Reader) -> Response:
     """Return a memory."""
     return JsonResponse(
         MemoryOut.render(await call.services.database.memories.get(call.owner_id, memory_id_of(memory_id)))
     )
 
 
-@router.patch("/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}}, openapi_extra=json_body(ChangeMemory))
-async def change_memory(request: Request, memory_id: str, call: Writer) -> Response:
+@router.patch(
+    "/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}}, openapi_extra=described(body=ChangeMemory)
+)
+async def change_memory(request: Request, memory_id: PathId, call: Writer) -> Response:
     """Change a memory's text or metadata; omitted fields stay as they are."""
     found = memory_id_of(memory_id)
     body = await read_body(request, ChangeMemory)
@@ -68,7 +70,7 @@ async def change_memory(request: Request, memory_id: str, call: Writer) -> Respo
 
 
 @router.delete("/{memory_id}", status_code=HTTPStatus.NO_CONTENT)
-async def delete_memory(memory_id: str, call: Writer) -> Response:
+async def delete_memory(memory_id: PathId, call: Writer) -> Response:
     """Delete a memory."""
     await call.services.database.memories.delete(call.owner_id, memory_id_of(memory_id))
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -8,29 +8,30 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.http.admitted_request import Call, Reader, Writer, message_id_of, session_id_of, source_of
+from throughline.api.http.admitted_request import Call, PathId, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.api.http.body import read_body
-from throughline.api.http.headers import REPLAYED, read_idempotency
+from throughline.api.http.headers import KEY_HEADER, REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.answer_turn import AskedTurn, answer_turn
+from throughline.api.http.route_errors import FOLLOWING, TURN, codes
+from throughline.api.native.answer_turn import AskedTurn, answer_turn, turn_answers
 from throughline.api.native.citations import render_cited
-from throughline.api.native.documented import IDEMPOTENCY_HEADER, PREFER, event_stream, json_body
+from throughline.api.native.documented import ACCEPT, PREFER, X_CLIENT, described
 from throughline.api.native.query_parameters import ListMessages
 from throughline.api.native.requests import SendMessage
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
+from throughline.domain.errors import OwnerQueueFull, QueueFull, SessionBusy
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import RunInput
 from throughline.domain.submission import OnBusy, Submission
 from throughline.wire.client_tools import read_client_tools
 from throughline.wire.messages import CitedMessageOut, MessageOut, MessagePage
-from throughline.wire.runs import Accepted, TurnOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})
-async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
+async def list_messages(session_id: PathId, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
     """Return messages of the session's full history, including those that a summary covers."""
     found, (after, before) = session_id_of(session_id), asked.bounds()
     query = MessageQuery(after, before, asked.limit, asked.order, asked.reasoning(reads_all=call.is_operator))
@@ -41,14 +42,14 @@ async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMess
 
 @router.post(
     "",
-    responses={
-        HTTPStatus.OK: {"model": TurnOut, "content": {"application/json": {}, **event_stream()}},
-        HTTPStatus.ACCEPTED: {"model": Accepted},
-        **{status: {"description": "the turn failed; `run` says how"} for status in (429, 502, 504)},
-    },
-    openapi_extra={**json_body(SendMessage), "parameters": [IDEMPOTENCY_HEADER, PREFER]},
+    responses=turn_answers(REPLAYED),
+    openapi_extra=described(
+        body=SendMessage,
+        headers=(KEY_HEADER, PREFER, ACCEPT, X_CLIENT),
+        errors=(*codes(SessionBusy, QueueFull, OwnerQueueFull), *FOLLOWING, *TURN),
+    ),
 )
-async def send_message(request: Request, session_id: str, call: Writer) -> Response:
+async def send_message(request: Request, session_id: PathId, call: Writer) -> Response:
     """Send a message. If the client disconnects, the turn continues, and its run can be queried."""
     submitted = await call.services.submit(await _read_submission(request, session_id, call))
     is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
@@ -58,8 +59,12 @@ async def send_message(request: Request, session_id: str, call: Writer) -> Respo
     return response
 
 
-@router.post("/{message_id}/redact", responses={HTTPStatus.OK: {"model": MessageOut}})
-async def redact_message(session_id: str, message_id: str, call: Writer) -> Response:
+@router.post(
+    "/{message_id}/redact",
+    responses={HTTPStatus.OK: {"model": MessageOut}},
+    openapi_extra=described(errors=codes(SessionBusy)),
+)
+async def redact_message(session_id: PathId, message_id: PathId, call: Writer) -> Response:
     """Replace a message's text by a marker permanently, and delete everything that was made from the text.
 
     Refused (409) while a turn of the session is not finished.

@@ -4,26 +4,33 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from throughline.api.http.admitted_request import Reader, Writer, run_id_of
+from throughline.api.http.admitted_request import PathId, Reader, Writer, run_id_of
 from throughline.api.http.body import read_body
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
 from throughline.api.http.responses import JsonResponse
+from throughline.api.http.route_errors import FOLLOWING, TURN, codes
 from throughline.api.http.sse import RunStream, nothing_more
-from throughline.api.native.answer_turn import AskedTurn, answer_turn
-from throughline.api.native.documented import PREFER, event_stream, header, json_body
+from throughline.api.native.answer_turn import AskedTurn, answer_turn, turn_answers
+from throughline.api.native.documented import (
+    ACCEPT,
+    LAST_EVENT_ID,
+    PREFER,
+    described,
+    event_stream,
+    response_headers,
+)
 from throughline.api.native.events import render_event
 from throughline.api.native.resume_requests import ResumeRun
-from throughline.domain.errors import InvalidInput
+from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.turn.follow_run import reset_event
-from throughline.wire.runs import Accepted, RunForOperators, RunOut, TurnOut, run_json
+from throughline.wire.runs import RunForOperators, run_json
 
-LAST_EVENT_ID = "Last-Event-ID"
 MAX_SEQ = 2**31 - 2
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
-@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunOut | RunForOperators}})
-async def get_run(run_id: str, call: Reader) -> Response:
+@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunForOperators}})
+async def get_run(run_id: PathId, call: Reader) -> Response:
     """Return a run."""
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
     return JsonResponse(run_json(run, for_operator=call.is_operator))
@@ -32,13 +39,16 @@ async def get_run(run_id: str, call: Reader) -> Response:
 @router.get(
     "/{run_id}/events",
     responses={
-        HTTPStatus.OK: {"description": "the run's events", "content": event_stream()},
-        HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker claimed the run in time"},
+        HTTPStatus.OK: {
+            "description": "the run's events",
+            "content": event_stream(),
+            "headers": response_headers("Content-Location"),
+        },
         HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
     },
-    openapi_extra={"parameters": [header(LAST_EVENT_ID, "continue after this event", pattern=r"^(-1|\d{1,9})$")]},
+    openapi_extra=described(headers=(LAST_EVENT_ID,), errors=FOLLOWING),
 )
-async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
+async def follow_events(request: Request, run_id: PathId, call: Reader) -> Response:
     """Stream the run's events after `Last-Event-ID`: stored ones at once, later ones as they happen.
 
     A client that has seen the last event gets 204. If no worker works on any run for `no_worker_timeout_seconds`, the
@@ -56,14 +66,12 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
 
 @router.post(
     "/{run_id}/resume",
-    responses={
-        HTTPStatus.OK: {"model": TurnOut, "content": {"application/json": {}, **event_stream()}},
-        HTTPStatus.ACCEPTED: {"model": Accepted},
-        **{status: {"description": "the turn failed; `run` says how"} for status in (429, 502, 504)},
-    },
-    openapi_extra={**json_body(ResumeRun), "parameters": [PREFER]},
+    responses=turn_answers(),
+    openapi_extra=described(
+        body=ResumeRun, headers=(PREFER, ACCEPT), errors=(*codes(RunNotWaiting), *FOLLOWING, *TURN)
+    ),
 )
-async def resume_run(request: Request, run_id: str, call: Writer) -> Response:
+async def resume_run(request: Request, run_id: PathId, call: Writer) -> Response:
     """Give calls of a waiting run what they wait for; the run goes on once it waits for nothing more.
 
     The answer is that of a sent message. While other calls still wait, it is the waiting run.
@@ -74,8 +82,8 @@ async def resume_run(request: Request, run_id: str, call: Writer) -> Response:
     return await answer_turn(request, call, AskedTurn(resumed.run, after=resumed.last_seq))
 
 
-@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut | RunForOperators}})
-async def cancel_run(run_id: str, call: Writer) -> Response:
+@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunForOperators}})
+async def cancel_run(run_id: PathId, call: Writer) -> Response:
     """Ask a run to stop; a queued or waiting one is cancelled at once. A run that has ended is returned unchanged."""
     run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
     return JsonResponse(run_json(run, for_operator=call.is_operator))

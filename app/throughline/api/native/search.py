@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from throughline.api.http.admitted_request import Call, Reader, session_id_of
+from throughline.api.http.admitted_request import Call, PathId, Reader, session_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import MAX_POSITION, Moment
@@ -68,7 +68,7 @@ router = APIRouter(prefix="/v1", tags=["search"])
 
 
 @router.get("/sessions/{session_id}/search", responses={HTTPStatus.OK: {"model": SearchOut}})
-async def search_session(session_id: str, call: Reader, asked: Annotated[SearchHistory, Query()]) -> Response:
+async def search_session(session_id: PathId, call: Reader, asked: Annotated[SearchHistory, Query()]) -> Response:
     """Search a session's whole history, including messages that a summary covers; the best matches come first."""
     return await _search(call, session_id_of(session_id), asked)
 

@@ -5,15 +5,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.http.admitted_request import Reader, Writer, session_id_of, source_of
+from throughline.api.http.admitted_request import PathId, Reader, Writer, session_id_of, source_of
 from throughline.api.http.body import read_body
-from throughline.api.http.headers import REPLAYED, read_idempotency
+from throughline.api.http.headers import KEY_HEADER, REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body
+from throughline.api.http.route_errors import codes
+from throughline.api.native.documented import X_CLIENT, described, response_headers
 from throughline.api.native.query_parameters import ListSessions
 from throughline.api.native.requests import ChangeSession, CreateSession
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.domain.errors import ExternalIdTaken, NotFound, SessionBusy
 from throughline.domain.session import NewSession
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut, SessionPage
@@ -25,10 +27,14 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
     "",
     status_code=HTTPStatus.CREATED,
     responses={
-        HTTPStatus.CREATED: {"model": SessionOut},
-        HTTPStatus.OK: {"model": SessionOut, "description": "the session that has the external id already, unchanged"},
+        HTTPStatus.CREATED: {"model": SessionOut, "headers": response_headers("Location", REPLAYED)},
+        HTTPStatus.OK: {
+            "model": SessionOut,
+            "description": "the session that has the external id already, unchanged",
+            "headers": response_headers("Location"),
+        },
     },
-    openapi_extra={**json_body(CreateSession), "parameters": [IDEMPOTENCY_HEADER]},
+    openapi_extra=described(body=CreateSession, headers=(KEY_HEADER, X_CLIENT), errors=codes(NotFound)),
 )
 async def create_session(request: Request, call: Writer) -> Response:
     """Create a session with an agent, or return the caller's session that has the external id already.
@@ -76,14 +82,18 @@ async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -
 
 
 @router.get("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}})
-async def get_session(session_id: str, call: Reader) -> Response:
+async def get_session(session_id: PathId, call: Reader) -> Response:
     """Return a session."""
     session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
     return JsonResponse(SessionOut.render(session))
 
 
-@router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
-async def change_session(request: Request, session_id: str, call: Writer) -> Response:
+@router.patch(
+    "/{session_id}",
+    responses={HTTPStatus.OK: {"model": SessionOut}},
+    openapi_extra=described(body=ChangeSession, errors=codes(ExternalIdTaken)),
+)
+async def change_session(request: Request, session_id: PathId, call: Writer) -> Response:
     """Change title, metadata, archived mark, summary instructions, agent or external id; others stay as they are."""
     found = session_id_of(session_id)
     body = await read_body(request, ChangeSession)
@@ -100,8 +110,8 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
     return JsonResponse(SessionOut.render(session))
 
 
-@router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT)
-async def delete_session(session_id: str, call: Writer) -> Response:
+@router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT, openapi_extra=described(errors=codes(SessionBusy)))
+async def delete_session(session_id: PathId, call: Writer) -> Response:
     """Delete a session with all its data, and what recall tools quoted of it in other sessions of the user.
 
     Refused (409) while a turn is not finished in another session that contains such a quotation.

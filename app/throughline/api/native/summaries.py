@@ -8,13 +8,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.http.admitted_request import Reader, Writer, session_id_of, summary_id_of
+from throughline.api.http.admitted_request import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.api.http.body import read_optional_body
 from throughline.api.http.responses import JsonResponse
+from throughline.api.http.route_errors import AGENT, codes
 from throughline.api.native.citations import render_cited
-from throughline.api.native.documented import json_body
+from throughline.api.native.documented import described
 from throughline.api.native.query_parameters import ListSummaries
 from throughline.api.native.requests import Summarize
+from throughline.domain.errors import DailyBudgetSpent, SummaryInProgress, SummaryLimitReached, TurnLimitReached
 from throughline.domain.ids import SummaryId
 from throughline.domain.summary import SummaryVersion
 from throughline.domain.text import clean_text
@@ -28,9 +30,13 @@ router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
 @router.post(
     "/summarize",
     responses={HTTPStatus.OK: {"model": SummarizeOut}},
-    openapi_extra=json_body(Summarize, is_required=False),
+    openapi_extra=described(
+        body=Summarize,
+        is_body_required=False,
+        errors=(*codes(SummaryInProgress, SummaryLimitReached, TurnLimitReached, DailyBudgetSpent), *AGENT),
+    ),
 )
-async def summarize(request: Request, session_id: str, call: Writer) -> Response:
+async def summarize(request: Request, session_id: PathId, call: Writer) -> Response:
     """Write a summary now. `outcome` says whether the summary was adopted, skipped (not worth it) or failed.
 
     Only one summary of a session is written at a time. Another request meanwhile is refused (409), and the error names
@@ -50,9 +56,9 @@ async def summarize(request: Request, session_id: str, call: Writer) -> Response
 @router.post(
     "/summarize/estimate",
     responses={HTTPStatus.OK: {"model": SummaryCostOut}},
-    openapi_extra=json_body(Summarize, is_required=False),
+    openapi_extra=described(body=Summarize, is_body_required=False, errors=AGENT),
 )
-async def estimate_summary(request: Request, session_id: str, call: Reader) -> Response:
+async def estimate_summary(request: Request, session_id: PathId, call: Reader) -> Response:
     """Return what the same request to `…/summarize` would read and cost. Nothing is written, no model is called."""
     found = session_id_of(session_id)
     wanted = _summary_request(await read_optional_body(request, Summarize))
@@ -60,7 +66,7 @@ async def estimate_summary(request: Request, session_id: str, call: Reader) -> R
 
 
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
-async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSummaries, Query()]) -> Response:
+async def list_summaries(session_id: PathId, call: Reader, asked: Annotated[ListSummaries, Query()]) -> Response:
     """List the versions of a session's summary, newest first. A prepared one comes first and has no number yet."""
     found = session_id_of(session_id)
     page = await call.services.database.summaries.list(call.owner_id, found, limit=asked.limit, newest=asked.cursor)
@@ -69,7 +75,7 @@ async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSum
 
 
 @router.get("/summaries/{summary_id}", responses={HTTPStatus.OK: {"model": SummaryVersionOut}})
-async def get_summary(session_id: str, summary_id: str, call: Reader) -> Response:
+async def get_summary(session_id: PathId, summary_id: str, call: Reader) -> Response:
     """Return one version of the summary with its text. `summary_id` is the version's id or its number."""
     found = session_id_of(session_id)
     version = await call.services.database.summaries.get(call.owner_id, found, _id_or_number(summary_id))
@@ -77,7 +83,7 @@ async def get_summary(session_id: str, summary_id: str, call: Reader) -> Respons
 
 
 @router.post("/summaries/{summary_id}/restore", responses={HTTPStatus.OK: {"model": SessionOut}})
-async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Response:
+async def restore_summary(session_id: PathId, summary_id: str, call: Writer) -> Response:
     """Make an earlier version the session's summary again, as a new version. The cursor may move back with it.
 
     `summary_id` is the id of the version or its number; 0 stands for no summary at all. Nothing changes if the content

@@ -1,0 +1,125 @@
+"""Maker of the OpenAPI document, for `api/app.py`.
+
+It adds what FastAPI cannot derive from the routes' signatures: authentication, errors, examples, events, and the bodies
+that routes parse themselves.
+"""
+
+from collections.abc import Iterator
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic.json_schema import models_json_schema
+
+from throughline.api.http.admitted_request import as_reader, as_writer
+from throughline.api.native.documented import (
+    ON_BEHALF_OF,
+    REF,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    Json,
+    request_header,
+)
+from throughline.api.native.import_openai import ImportSession
+from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
+from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
+from throughline.api.native.resume_requests import ResumeRun
+from throughline.api.openapi.errors import add_errors
+from throughline.api.openapi.examples import add_examples
+from throughline.domain.principal import Scope
+from throughline.wire.event_schemas import event_schemas
+from throughline.wire.service import Problem
+
+BODIES = (
+    CreateSession,
+    ChangeSession,
+    SendMessage,
+    PreviewContext,
+    Summarize,
+    CreateMemory,
+    ChangeMemory,
+    SearchMemories,
+    ImportSession,
+    ResumeRun,
+)
+SECURITY = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "a key created by `throughline keys create`"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key"},
+}
+SCOPES = {as_reader: Scope.READ, as_writer: Scope.WRITE}
+"""The scope that a key needs, by the dependency that admits the request."""
+
+TAGS = {
+    "messages": "Send messages, read the history, pin and redact.",
+    "search": "Find messages by words and by meaning.",
+    "sessions": "Conversations with an agent: make, change, delete, export and import them.",
+    "runs": "The state and the events of turns.",
+    "context": "How full the window of a session is, and what a message would do to it.",
+    "summaries": "The versions of a session's summary.",
+    "memories": "Short texts that a user stores.",
+    "usage": "What model calls used and cost.",
+    "agents": "The agents that sessions can be opened with.",
+    "health": "For operators and monitoring. No key is needed.",
+}
+SERVERS = [
+    {"url": "/", "description": "the service that this document was read from"},
+    {"url": "http://127.0.0.1:8000", "description": "a service of this machine at the default address"},
+]
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the operation id of a route: the name of its function in lowerCamelCase."""
+    first, *others = route.name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def document(app: FastAPI, *, is_key_needed: bool) -> Json:
+    """Return the application's OpenAPI document. It is created once and cached."""
+    if app.openapi_schema is None:
+        app.openapi_schema = _make(app, is_key_needed=is_key_needed)
+    return app.openapi_schema
+
+
+def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
+    made: Json = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        tags=[{"name": name, "description": description} for name, description in TAGS.items()],
+        servers=SERVERS,
+    )
+    _add_components(made["components"])
+    scopes = dict(_scopes(app))
+    for path, item in made["paths"].items():
+        for method, operation in item.items():
+            scope = scopes.get((path, method))
+            if scope is not None:
+                _add_authentication(operation, scope, is_key_needed=is_key_needed)
+            add_errors(path, operation, is_admitted=scope is not None)
+            add_examples(operation)
+    return made
+
+
+def _add_components(components: Json) -> None:
+    _, found = models_json_schema([(model, "validation") for model in (*BODIES, Problem)], ref_template=REF)
+    schemas = components.setdefault("schemas", {})
+    schemas.update(found["$defs"] | event_schemas(REF))
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    components["securitySchemes"] = SECURITY
+    components["parameters"] = REQUEST_HEADERS
+    components["headers"] = RESPONSE_HEADERS
+
+
+def _scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Scope]]:
+    """Yield path, method and needed scope of each route that authenticates its requests."""
+    for route in iter_route_contexts(app.routes):
+        dependencies = route.dependant.dependencies if isinstance(route.original_route, APIRoute) else ()
+        for scope in (SCOPES[each.call] for each in dependencies if each.call in SCOPES):
+            yield from (((route.path_format, method.lower()), scope) for method in route.methods or ())
+
+
+def _add_authentication(operation: Json, scope: Scope, *, is_key_needed: bool) -> None:
+    operation["security"] = [{name: [scope.value]} for name in SECURITY] + ([] if is_key_needed else [{}])
+    operation.setdefault("parameters", []).append(request_header(ON_BEHALF_OF))

@@ -1,0 +1,46 @@
+"""Examples of bodies and answers in the OpenAPI document. Tests validate each against its schema."""
+
+from collections.abc import Iterator
+
+from throughline.api.http.responses import json_bytes
+from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
+from throughline.api.native.documented import Json
+from throughline.api.native.export import MEDIA_TYPE as JSON_LINES
+from throughline.api.openapi.example_answers import ANSWER, ANSWERS, CONTEXT, DECISION, QUESTION, QUEUED, RUN, SESSION
+from throughline.api.openapi.example_bodies import BODIES
+from throughline.domain.events import EventType
+from throughline.wire.json_shape import JsonDict
+
+
+def add_examples(operation: Json) -> None:
+    """Give each body and each answer of an operation its example. Problem documents have none."""
+    for media_type, media in _contents(operation):
+        name = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        example = TEXTS.get(media_type) or BODIES.get(name) or ANSWERS.get(name)
+        if example is not None:
+            media["example"] = example
+
+
+def _contents(operation: Json) -> Iterator[tuple[str, Json]]:
+    yield from operation.get("requestBody", {}).get("content", {}).items()
+    for response in operation["responses"].values():
+        yield from response.get("content", {}).items()
+
+
+def _event(number: int, event: EventType, data: JsonDict) -> str:
+    return f"id: {number}\nevent: {event.value}\ndata: {json_bytes(data).decode()}\n\n"
+
+
+def _line(kind: str, item: JsonDict) -> str:
+    return json_bytes({"type": kind, **item}).decode() + "\n"
+
+
+TEXTS = {
+    EVENT_STREAM: _event(1, EventType.RUN_STARTED, {"run": {**QUEUED, "status": "running", "attempt": 1}})
+    + _event(2, EventType.MESSAGE_DELTA, {"text": DECISION})
+    + _event(3, EventType.MESSAGE_COMPLETED, {"message": ANSWER})
+    + _event(4, EventType.RUN_COMPLETED, {"run": RUN, "message": ANSWER, "context": CONTEXT}),
+    JSON_LINES: _line("session", SESSION) + _line("message", QUESTION) + _line("message", ANSWER),
+    "text/plain": "throughline_turns_total 128.0\n",
+}
+"""Examples of bodies that are text, by their media type."""
