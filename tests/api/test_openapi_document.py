@@ -122,6 +122,16 @@ def test_our_ids_are_described_as_uuids(document: Json) -> None:
     assert shapes["SessionOut"]["properties"]["id"]["format"] == "uuid"
 
 
+def test_no_field_has_a_default_that_clients_would_send(document: Json) -> None:
+    shapes = document["components"]["schemas"]
+    fields = [field for shape in shapes.values() for field in shape.get("properties", {}).values()]
+
+    assert len(fields) > 200
+    assert [field for field in fields if "default" in field] == []
+    assert shapes["SendMessage"]["required"] == ["content"]
+    assert "required" not in shapes["ChangeSession"]
+
+
 def test_headers_stand_where_they_mean_something(document: Json) -> None:
     headers = {name: named(find(document, name)) for name in ("sendMessage", "createSession", "followEvents")}
 

@@ -32,7 +32,14 @@ class Shape(BaseModel):
     """Base class of JSON objects. Unknown fields are ignored, because the service may be newer than the reader."""
 
     # Validators are built at first use, because the command line needs few of them.
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, from_attributes=True)
+    # Defaults are for readers of older services. This one writes every field, so that its schema requires them.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        defer_build=True,
+        from_attributes=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
     @classmethod
     def render(cls, value: object) -> JsonDict:

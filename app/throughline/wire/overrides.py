@@ -30,7 +30,7 @@ class JsonSchemaIn(BaseModel):
     schema_: dict[str, JsonValue] = Field(
         alias="schema", description="a subset of JSON Schema 2020-12; references inside the schema only"
     )
-    name: str = Field("answer", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    name: str = Field("answer", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="default: answer")
     description: str = Field("", max_length=1_000)
     strict: bool | None = Field(None, description="sent to providers that know it")
 

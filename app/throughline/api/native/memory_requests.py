@@ -31,7 +31,7 @@ class SearchMemories(BaseModel):
     model_config = STRICT
 
     query: Text = Field(max_length=1_000, examples=["the name of the cat"])
-    limit: int = Field(10, ge=1, le=50)
+    limit: int = Field(10, ge=1, le=50, description="default: 10")
 
 
 class ListMemories(QueryParameters):

@@ -208,7 +208,7 @@ class ImagePart(BaseModel):
 
     type: Literal["image"]
     url: str = Field(pattern=IMAGE_URL)
-    detail: Literal["auto", "low", "high"] = "auto"
+    detail: Literal["auto", "low", "high"] = Field("auto", description="default: auto")
 
 
 def content_kind(value: object) -> str:
@@ -234,13 +234,15 @@ Said: TypeAlias = Annotated[
 
 
 class SendMessage(KeyedBody):
-    """A message of the user. `on_busy` decides what happens while a turn of the session is running."""
+    """A message of the user, and how to answer it."""
 
     ADDED = frozenset({"overrides", "tools"})
 
     content: Said = Field(examples=["Hello!"])
     metadata: Metadata = Field(default_factory=dict)
-    on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+    on_busy: Literal["enqueue", "reject", "interrupt"] = Field(
+        "enqueue", description="what happens while a turn of the session is running; default: enqueue"
+    )
     overrides: OverridesIn | None = Field(None, description="what this turn changes of the agent, if it allows it")
     tools: ClientTools | None = Field(
         None,

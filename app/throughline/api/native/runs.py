@@ -23,13 +23,13 @@ from throughline.api.native.events import render_event
 from throughline.api.native.resume_requests import ResumeRun
 from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.turn.follow_run import reset_event
-from throughline.wire.runs import RunForOperators, run_json
+from throughline.wire.runs import RunForOperators, RunOut, run_json
 
 MAX_SEQ = 2**31 - 2
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
-@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunForOperators}})
+@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunForOperators | RunOut}})
 async def get_run(run_id: PathId, call: Reader) -> Response:
     """Return a run."""
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
@@ -82,7 +82,7 @@ async def resume_run(request: Request, run_id: PathId, call: Writer) -> Response
     return await answer_turn(request, call, AskedTurn(resumed.run, after=resumed.last_seq))
 
 
-@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunForOperators}})
+@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunForOperators | RunOut}})
 async def cancel_run(run_id: PathId, call: Writer) -> Response:
     """Ask a run to stop; a queued or waiting one is cancelled at once. A run that has ended is returned unchanged."""
     run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))

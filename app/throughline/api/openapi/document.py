@@ -4,7 +4,7 @@ It adds what FastAPI cannot derive from the routes' signatures: authentication, 
 that routes parse themselves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -107,9 +107,20 @@ def _add_components(components: Json) -> None:
     schemas.update(found["$defs"] | event_schemas(REF))
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    _remove_defaults(schemas.values())
     components["securitySchemes"] = SECURITY
     components["parameters"] = REQUEST_HEADERS
     components["headers"] = RESPONSE_HEADERS
+
+
+def _remove_defaults(schemas: Iterable[Json]) -> None:
+    """Remove the defaults of fields.
+
+    Generated clients would otherwise require such fields, or send them although an omitted field stays as it is.
+    """
+    for schema in schemas:
+        for field in schema.get("properties", {}).values():
+            field.pop("default", None)
 
 
 def _scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Scope]]:

@@ -15,10 +15,16 @@ from throughline.wire.json_shape import JsonDict
 def add_examples(operation: Json) -> None:
     """Give each body and each answer of an operation its example. Problem documents have none."""
     for media_type, media in _contents(operation):
-        name = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
-        example = TEXTS.get(media_type) or BODIES.get(name) or ANSWERS.get(name)
+        example = TEXTS.get(media_type) or _example_of(media.get("schema", {}))
         if example is not None:
             media["example"] = example
+
+
+def _example_of(schema: Json) -> JsonDict | None:
+    """Return the example of the named schema, of several the first one's; None for schemas without an example."""
+    first = schema.get("anyOf", [schema])[0]
+    name = first.get("$ref", "").rpartition("/")[2]
+    return BODIES.get(name) or ANSWERS.get(name)
 
 
 def _contents(operation: Json) -> Iterator[tuple[str, Json]]:
