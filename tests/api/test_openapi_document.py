@@ -62,6 +62,8 @@ def test_every_v1_operation_names_its_problems_and_keys(document: Json) -> None:
             ]
             assert {"401", "403", "500", "503", "default"} <= operation["responses"].keys()
             assert "On-Behalf-Of" in named(operation)
+        else:
+            assert operation["security"] == []
 
 
 def test_every_problem_has_the_same_schema(document: Json) -> None:
@@ -130,6 +132,13 @@ def test_no_field_has_a_default_that_clients_would_send(document: Json) -> None:
     assert [field for field in fields if "default" in field] == []
     assert shapes["SendMessage"]["required"] == ["content"]
     assert "required" not in shapes["ChangeSession"]
+
+
+def test_limits_are_in_the_words_of_json_schema(document: Json) -> None:
+    by_name = {item["name"]: item["schema"] for item in find(document, "searchSession")["parameters"] if "name" in item}
+
+    assert by_name["after"]["anyOf"][0] == {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+    assert [item for item in all_objects(document) if {"ge", "gt", "le", "lt"} & item.keys()] == []
 
 
 def test_headers_stand_where_they_mean_something(document: Json) -> None:

@@ -40,7 +40,6 @@ def _check_name(name: str) -> str:
     return name
 
 
-Position: TypeAlias = Annotated[int, BeforeValidator(_read_position)]
 Name: TypeAlias = Annotated[str, AfterValidator(_check_name), Field(max_length=200, json_schema_extra={"minLength": 1})]
 
 
@@ -58,8 +57,8 @@ class SearchHistory(QueryParameters):
     role: Literal["user", "assistant", "tool"] | None = None
     tool: Name | None = Field(None, description="find only results of this tool")
     author: Name | None = None
-    after: Annotated[Position, Field(ge=0, le=MAX_POSITION)] | None = None
-    before: Annotated[Position, Field(ge=1, le=MAX_POSITION)] | None = None
+    after: Annotated[int, Field(ge=0, le=MAX_POSITION), BeforeValidator(_read_position)] | None = None
+    before: Annotated[int, Field(ge=1, le=MAX_POSITION), BeforeValidator(_read_position)] | None = None
     since: Moment | None = Field(None, description="find only messages written at this time or later")
     until: Moment | None = Field(None, description="find only messages written before this time")
 

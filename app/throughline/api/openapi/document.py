@@ -61,6 +61,7 @@ TAGS = {
     "agents": "The agents that sessions can be opened with.",
     "health": "For operators and monitoring. No key is needed.",
 }
+LICENSE = "Apache-2.0"
 SERVERS = [
     {"url": "/", "description": "the service that this document was read from"},
     {"url": "http://127.0.0.1:8000", "description": "a service of this machine at the default address"},
@@ -88,13 +89,16 @@ def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
         routes=app.routes,
         tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         servers=SERVERS,
+        license_info={"name": LICENSE, "identifier": LICENSE},
     )
     _add_components(made["components"])
     scopes = dict(_scopes(app))
     for path, item in made["paths"].items():
         for method, operation in item.items():
             scope = scopes.get((path, method))
-            if scope is not None:
+            if scope is None:
+                operation["security"] = []
+            else:
                 _add_authentication(operation, scope, is_key_needed=is_key_needed)
             add_errors(path, operation, is_admitted=scope is not None)
             add_examples(operation)
