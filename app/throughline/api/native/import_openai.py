@@ -35,21 +35,22 @@ FOREIGN = ConfigDict(extra="ignore", strict=True, frozen=True)
 """Configuration of the models for OpenAI's objects. Fields that other programs add are ignored."""
 
 
+class ImportedFunction(BaseModel):
+    """The called function; `arguments` is the text that the model wrote."""
+
+    model_config = FOREIGN
+
+    name: str = Field(min_length=1, max_length=200)
+    arguments: str = ""
+
+
 class ImportedCall(BaseModel):
     """A tool call in OpenAI's format."""
 
     model_config = FOREIGN
 
-    class Function(BaseModel):
-        """The called function; `arguments` is the text that the model wrote."""
-
-        model_config = FOREIGN
-
-        name: str = Field(min_length=1, max_length=200)
-        arguments: str = ""
-
     id: str = Field(min_length=1, max_length=200)
-    function: Function
+    function: ImportedFunction
 
 
 class ImportedText(BaseModel):
@@ -61,21 +62,22 @@ class ImportedText(BaseModel):
     text: str
 
 
+class ImportedImageUrl(BaseModel):
+    """Location of an image: an https URL or a `data:` URL, with OpenAI's level of detail."""
+
+    model_config = FOREIGN
+
+    url: str = Field(pattern=IMAGE_URL)
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
 class ImportedImage(BaseModel):
     """An image part of a message: an https address or a `data:` URL with a base64 body."""
 
     model_config = FOREIGN
 
-    class Address(BaseModel):
-        """Location of an image: an https URL or a `data:` URL, with OpenAI's level of detail."""
-
-        model_config = FOREIGN
-
-        url: str = Field(pattern=IMAGE_URL)
-        detail: Literal["auto", "low", "high"] = "auto"
-
     type: Literal["image_url"]
-    image_url: Address
+    image_url: ImportedImageUrl
 
 
 class ImportedRefusal(BaseModel):
