@@ -18,6 +18,7 @@ from throughline.api.http.admitted_request import ApiDependencies
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.body_cap import BodyCap, Cap
 from throughline.api.http.config import ApiConfig
+from throughline.api.http.preflight import RefusedPreflights
 from throughline.api.http.problem_documents import UnexpectedErrors, add_error_handlers
 from throughline.api.http.services import Services
 from throughline.api.http.shared_sessions import SharedSessions
@@ -150,7 +151,8 @@ def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
 def _middleware(config: ApiConfig) -> list[Middleware]:
     """Return the middleware, outermost first.
 
-    CORS comes first, so that the answers to refused and failed requests carry its headers, too.
+    CORS comes before all that refuses requests but preflights, so that the answers to refused and failed requests carry
+    its headers, too.
     """
     cap = Middleware(
         BodyCap,
@@ -159,9 +161,9 @@ def _middleware(config: ApiConfig) -> list[Middleware]:
         total_bytes=config.max_held_body_bytes,
         timeout_seconds=config.body_timeout_seconds,
     )
-    inner = [Middleware(UnexpectedErrors), cap]
+    refused, inner = Middleware(RefusedPreflights, origins=config.cors_origins), [Middleware(UnexpectedErrors), cap]
     if not config.cors_origins:
-        return inner
+        return [refused, *inner]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=config.cors_origins,
@@ -170,4 +172,4 @@ def _middleware(config: ApiConfig) -> list[Middleware]:
         expose_headers=CORS_EXPOSED,
         max_age=600,
     )
-    return [cors, *inner]
+    return [refused, cors, *inner]

@@ -84,7 +84,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "malformed_request": ProblemKind(400, "The request is not HTTP"),
     "not_authenticated": ProblemKind(401, "A valid key is required"),
     "not_allowed": ProblemKind(403, "The key lacks the required scope"),
-    "origin_refused": ProblemKind(403, "Only requests of this machine are served"),
+    "origin_refused": ProblemKind(403, "Requests of this origin are not served"),
     "not_found": ProblemKind(404, "Not found"),
     "route_not_found": ProblemKind(404, "No such route"),
     "method_not_allowed": ProblemKind(405, "Method not allowed"),
