@@ -14,6 +14,7 @@ from throughline.agents.check_base_url import check_base_url, check_variable
 from throughline.agents.policy_fields import policy_field
 from throughline.api.http.config import ANY_ORIGIN
 from throughline.context.policy import ContextPolicy
+from throughline.domain.access_tokens import TOKEN_PREFIX
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.submission import Caps
 
@@ -187,6 +188,8 @@ class Settings(BaseSettings):
     def _check_key(cls, value: str) -> str:
         if value and len(value) < SHORTEST_KEY:
             raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, but this one has {len(value)}")
+        if value.startswith(TOKEN_PREFIX):
+            raise ValueError(f"a key does not begin with {TOKEN_PREFIX}, as access tokens do; choose another")
         if not VISIBLE_ASCII.fullmatch(value):
             raise ValueError(
                 "clients cannot send this key in a header: use ASCII letters, digits and punctuation without blanks"

@@ -1,17 +1,15 @@
 """Nobody reaches another user's data: one row per route, and a route without a row fails."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from uuid import UUID
 
 import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from fakes.access_tokens import UNKNOWN, Owned, owned_by
+from fakes.api_stage import KEYED, ApiStage, set_stage
 from throughline.db.database import Database
 
-UNKNOWN = str(UUID(int=7))
 OPEN_TO_ALL = {
     ("GET", "/"),
     ("GET", "/health/live"),
@@ -31,6 +29,7 @@ LISTS = {
     ("POST", "/v1/sessions/import"),
     ("GET", "/v1/memories"),
     ("GET", "/v1/usage"),
+    ("POST", "/v1/tokens"),
     ("POST", "/v1/memories"),
     ("POST", "/v1/memories/search"),
 }
@@ -62,33 +61,10 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
 }
 
 
-@dataclass(frozen=True)
-class Owned:
-    """What one user has."""
-
-    session_id: str
-    run_id: str
-    message_id: str = UNKNOWN
-    memory_id: str = UNKNOWN
-
-    def path(self, template: str) -> str:
-        ids = {"session_id": self.session_id, "run_id": self.run_id, "message_id": self.message_id}
-        ids["memory_id"] = self.memory_id
-        return template.format(**ids, summary_id=UNKNOWN)
-
-
 def routes_of(stage: ApiStage) -> Iterator[tuple[str, str]]:
     for route in iter_route_contexts(stage.app.routes):
         for method in (route.methods or set()) - {"HEAD"}:
             yield method, route.path or ""
-
-
-async def owned_by(client: httpx.AsyncClient) -> Owned:
-    session = await open_session(client)
-    answered = await client.post(f"{session}/messages", json={"content": "my secret"})
-    memory = await client.post("/v1/memories", json={"text": "my secret"})
-    answer = answered.json()
-    return Owned(session.rpartition("/")[2], answer["run"]["id"], answer["message"]["id"], memory.json()["id"])
 
 
 async def everything_of(client: httpx.AsyncClient, owned: Owned) -> list[object]:

@@ -56,14 +56,19 @@ def all_objects(value: object) -> Iterator[Json]:
 def test_every_v1_operation_names_its_problems_and_keys(document: Json) -> None:
     for path, operation in operations(document):
         if path.startswith("/v1/"):
-            assert [scope for kind in operation["security"] for scope in kind.values()] in [
-                [["read"]] * 2,
-                [["write"]] * 2,
-            ]
+            needed: list[list[str]] = [[]] if path == "/v1/tokens" else [["read"], ["write"]]
+            assert [list(kind.values()) for kind in operation["security"]] in [[[scopes]] * 2 for scopes in needed]
             assert {"401", "403", "500", "503", "default"} <= operation["responses"].keys()
             assert "On-Behalf-Of" in named(operation)
         else:
             assert operation["security"] == []
+
+
+def test_only_routes_that_always_need_a_key_say_so_in_local_mode(database: Database) -> None:
+    made = set_stage(database, LOCAL).app.openapi()
+    keyed = {operation["operationId"] for _, operation in operations(made) if {} not in (operation["security"] or [{}])}
+
+    assert keyed == {"createToken"}
 
 
 def test_every_problem_has_the_same_schema(document: Json) -> None:

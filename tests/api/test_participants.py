@@ -1,5 +1,7 @@
 """Those who take part in a channel's session may read it and write to it over REST; nobody else sees that it exists."""
 
+from uuid import UUID
+
 import httpx
 import pytest
 
@@ -46,6 +48,19 @@ async def test_participants_read_and_write_and_own_nothing(shared: ApiStage) -> 
     assert run.json()["author"] == "bert"
     assert [answer.status_code for answer in refused] == [httpx.codes.NOT_FOUND] * 2
     assert listed == []
+
+
+async def test_a_participants_access_token_serves_the_shared_session(shared: ApiStage) -> None:
+    await linked(shared, "U0BERT001", "bert")
+    session = await take(shared.database, "hello", channel=CHANNEL, user="U0BERT001")
+    async with shared.client(key=await shared.key("bert")) as bert:
+        made = await bert.post("/v1/tokens", json={"session_ids": [str(session)]})
+        foreign = await bert.post("/v1/tokens", json={"session_ids": [str(UUID(int=7))]})
+    async with shared.client(key=made.json()["token"]) as page:
+        read = await page.get(f"/v1/sessions/{session}")
+        changed = await page.patch(f"/v1/sessions/{session}", json={"title": "mine"})
+
+    assert (made.status_code, foreign.status_code, read.status_code, changed.status_code) == (201, 404, 200, 404)
 
 
 async def test_no_idempotency_key_of_a_participant_stands_in_the_way_of_a_message(shared: ApiStage) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from throughline.domain.access_tokens import TOKEN_PREFIX
 from throughline.domain.errors import SettingInvalid
 from throughline.settings import read_settings
 
@@ -36,6 +37,13 @@ def test_a_bootstrap_key_that_no_client_could_send_is_refused_and_not_shown(
         read_settings()
 
     assert "hidden" not in refused.value.detail
+
+
+def test_a_bootstrap_key_that_looks_like_an_access_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOTSTRAP_API_KEY", f"{TOKEN_PREFIX}{'k' * 24}")
+
+    with pytest.raises(SettingInvalid, match="BOOTSTRAP_API_KEY: a key does not begin with tlt_"):
+        read_settings()
 
 
 @pytest.mark.parametrize("key", ["", "k" * 24])

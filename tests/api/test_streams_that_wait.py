@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 
 TIMEOUT_SECONDS = 60.0
@@ -49,6 +50,21 @@ async def test_a_stream_is_cut_once_its_key_is_revoked_and_others_are_not(databa
         await stage.turns.settle()
 
         assert "run.completed" in (await kept).text
+
+
+async def test_a_stream_is_cut_once_its_access_token_has_expired(database: Database, database_url: str) -> None:
+    stage = set_stage(database, QUICK)
+    async with stage.served() as client:
+        client.headers["Authorization"] = f"Bearer {await stage.key('anna')}"
+        token = (await client.post("/v1/tokens", json={})).json()["token"]
+        path, begun = await begin(stage, client), asyncio.Event()
+        del client.headers["Authorization"]
+        cut = asyncio.create_task(until_cut(client, f"{path}?access_token={token}", begun))
+        await begun.wait()
+        await run_sql(database_url, "update access_tokens set expires_at = now()")
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await cut
+        await stage.turns.settle()
 
 
 async def test_a_request_that_waits_for_its_answer_is_refused_once_its_key_is_revoked(database: Database) -> None:

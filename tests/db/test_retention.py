@@ -16,8 +16,11 @@ from throughline.db.database import Database
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.jobs.queue import Job
 from throughline.db.retention.old_rows import RUNS_AT_ONCE, BatchResult, RetentionRepository
+from throughline.domain.access_tokens import NewToken
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId
+from throughline.domain.keys import NewKey
+from throughline.domain.principal import Scope
 from throughline.domain.run import RunStatus
 from throughline.turn.follow_run import Following, Idle
 from throughline.worker.retention import Retention, RetentionConfig
@@ -287,6 +290,17 @@ async def test_prepared_summaries_of_an_older_version_go_and_the_usable_one_stay
 
     assert usable == 1
     assert await number_of(database_url, "summary_versions") == 0
+
+
+async def test_access_tokens_go_an_hour_after_they_expired(stage: Stage, database_url: str) -> None:
+    key = await stage.database.keys.create(NewKey("anna", "", frozenset({Scope.READ})))
+    for minutes in (-10, 50, 70):
+        new = NewToken(key.id, stage.owner_id, frozenset({Scope.READ}), None, -60 * minutes)
+        await stage.database.access_tokens.create(new)
+
+    await retention_of(stage).run()
+
+    assert await number_of(database_url, "access_tokens") == 2
 
 
 async def test_records_of_old_jobs_go_and_jobs_that_nobody_does(stage: Stage, database_url: str) -> None:

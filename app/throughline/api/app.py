@@ -35,6 +35,7 @@ from throughline.api.native import (
     search,
     sessions,
     summaries,
+    tokens,
     usage,
 )
 from throughline.api.openapi.document import document, operation_id
@@ -51,6 +52,7 @@ ROOMS = (
     summaries,
     memories,
     usage,
+    tokens,
     agents,
     health,
     reference_page,

@@ -33,6 +33,7 @@ from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.summaries.calibrations import CalibrationRepository
 from throughline.db.summaries.repository import SummaryRepository
 from throughline.db.usage import UsageRepository
+from throughline.db.users.access_tokens import AccessTokenRepository
 from throughline.db.users.keys import KeyRepository
 from throughline.db.users.users import UserRepository
 from throughline.domain.submission import Caps
@@ -86,7 +87,10 @@ class Database:
         self._transactions = Transactions(self._pool)
         self.notifier = Notifier(config.urls.session_address())
         self.users = UserRepository(self._transactions)
-        self.keys = KeyRepository(self._transactions, self.users)
+        self.keys, self.access_tokens = (
+            KeyRepository(self._transactions, self.users),
+            AccessTokenRepository(self._transactions),
+        )
         loaded = MessageCache(config.loaded_rows_bytes)
         self.sessions = SessionRepository(self._transactions, self.notifier, loaded)
         self.messages = MessageRepository(self._transactions, loaded)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from throughline.domain.ids import UserId
+from throughline.domain.ids import KeyId, SessionId, UserId
 
 
 class Scope(StrEnum):
@@ -19,11 +19,28 @@ class Scope(StrEnum):
     OPERATE = "operate"
 
 
+TOKEN_SCOPES = (Scope.READ, Scope.WRITE)
+"""The scopes that an access token may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """What an access token may reach: the sessions with these ids; all sessions of its user if that is None."""
+
+    session_ids: frozenset[SessionId] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The user whose data a request may access. `actor` names the API key that acts for the user, if there is one."""
+    """The user whose data a request may access.
+
+    `actor` names the API key that acts for the user, if there is one. `key_id` is the key that was sent, or that made
+    the access token; None without a key. `limits` are those of an access token, None if no token was sent.
+    """
 
     user_id: UserId
     user_name: str
     scopes: frozenset[Scope]
     actor: str | None = None
+    key_id: KeyId | None = None
+    limits: TokenLimits | None = None

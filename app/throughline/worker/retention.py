@@ -18,16 +18,17 @@ PAUSE_SECONDS = 0.05
 HOURS_PER_DAY = 24
 EVERY, DAILY = timedelta(minutes=15), timedelta(days=1)
 DAILY_AT = timedelta(hours=3, minutes=41)
-SLACK_HOURS, EARLY_EDIT_HOURS, SILENT_PROCESS_HOURS = 168, 24, 24
+SLACK_HOURS, EARLY_EDIT_HOURS, SILENT_PROCESS_HOURS, EXPIRED_TOKEN_HOURS = 168, 24, 24, 1
 KEPT_HOURS = {
     **dict.fromkeys(("slack_events", "slack_deliveries", "slack_departures"), SLACK_HOURS),
     "slack_early_edits": EARLY_EDIT_HOURS,
     "slack_link_codes": 0,  # after their own expiry
+    "access_tokens": EXPIRED_TOKEN_HOURS,
     "processes": SILENT_PROCESS_HOURS,
 }
 """Retention periods that have no setting, in hours, by kind of row.
 
-A process that ended without notice stays visible for a day.
+A process that ended without notice stays visible for a day. An expired token is told so for an hour.
 """
 
 log = structlog.get_logger(__name__)

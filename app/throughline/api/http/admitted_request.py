@@ -13,14 +13,16 @@ from uuid import UUID
 
 from fastapi import Depends, Path, Request
 
-from throughline.api.http.auth import Authenticator
+from throughline.api.http.auth import CREATE_KEY_HINT, Authenticator
 from throughline.api.http.config import ApiConfig
+from throughline.api.http.credentials import read_credentials, route_of
 from throughline.api.http.services import Services
 from throughline.api.http.shared_sessions import SharedSessions
-from throughline.domain.errors import NotFound
+from throughline.api.http.token_rights import check_route, check_run, check_session
+from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.message import Source
-from throughline.domain.principal import Principal, Scope
+from throughline.domain.principal import Principal, Scope, TokenLimits
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import work_for
 
@@ -46,8 +48,8 @@ class ApiDependencies:
 class Call:
     """One admitted request.
 
-    `recheck` raises NotAuthenticated once the request's key is revoked. `shared_by` is the owner of the requested
-    session if the caller takes part in it without owning it, else None.
+    `recheck` raises NotAuthenticated once the request's key is revoked or its token has expired. `shared_by` is the
+    owner of the requested session if the caller takes part in it without owning it, else None.
     """
 
     services: Services
@@ -66,6 +68,11 @@ class Call:
         """Whether the caller may read what is for operators: words of providers, and hidden reasoning."""
         return Scope.OPERATE in self.principal.scopes
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the caller may reach only some of the user's sessions."""
+        return self.principal.limits is not None and self.principal.limits.session_ids is not None
+
 
 def dependencies_of(request: Request) -> ApiDependencies:
     """Return the objects that `create_app` stored for the routes."""
@@ -83,19 +90,42 @@ async def as_writer(request: Request) -> Call:
     return await _admit(request, Scope.WRITE)
 
 
+async def as_key_holder(request: Request) -> Call:
+    """Return a request with an API key of any scope as a `Call`. Raises NotAuthenticated, NotAllowed without a key."""
+    call = await _admit(request, None)
+    if call.principal.key_id is None:
+        raise NotAllowed(f"This request needs an API key, and none was sent. {CREATE_KEY_HINT}")
+    return call
+
+
 Reader: TypeAlias = Annotated[Call, Depends(as_reader)]
 Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
+KeyHolder: TypeAlias = Annotated[Call, Depends(as_key_holder)]
 PathId: TypeAlias = Annotated[str, Path(json_schema_extra={"format": "uuid"})]
 """The id of an object in a path, for the functions below. Any text is accepted: what is no id is not found."""
 
 
-async def _admit(request: Request, scope: Scope) -> Call:
+async def _admit(request: Request, scope: Scope | None) -> Call:
     dependencies = dependencies_of(request)
-    principal = await dependencies.authenticator.admit(request.headers, scope)
+    credentials = read_credentials(request)
+    principal = await dependencies.authenticator.admit(request.headers, credentials, scope)
+    if principal.limits is not None:
+        check_route(principal.limits, route_of(request))
     shared_by = await _sharing_owner(request, dependencies.shared, principal)
+    if principal.limits is not None:
+        await _check_session(request, dependencies.services, principal.limits, shared_by or principal.user_id)
     work_for(shared_by or principal.user_id)
-    recheck = partial(dependencies.authenticator.recheck, request.headers)
+    recheck = partial(dependencies.authenticator.recheck, credentials)
     return Call(dependencies.services, dependencies.config, principal, recheck, shared_by)
+
+
+async def _check_session(request: Request, services: Services, limits: TokenLimits, owner_id: UserId) -> None:
+    """Raise NotFound unless the token may reach the session, or the session of the run, that the path names."""
+    path = request.path_params
+    if "session_id" in path:
+        check_session(limits, session_id_of(path["session_id"]))
+    if "run_id" in path:
+        await check_run(services, limits, owner_id, run_id_of(path["run_id"]))
 
 
 async def _sharing_owner(request: Request, shared: SharedSessions, principal: Principal) -> UserId | None:

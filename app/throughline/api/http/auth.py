@@ -1,11 +1,13 @@
 """Authentication and scope checks of HTTP requests.
 
-An API key has scopes. With the scope `act_as` it may act for the user named in `On-Behalf-Of`. Requests without a key
-are served only in local mode and on a trusted unix socket.
+An API key has scopes. With the scope `act_as` it may act for the user named in `On-Behalf-Of`. An access token acts for
+one user; `token_rights.py` limits it further. Requests without a key are served only in local mode and on a trusted
+unix socket.
 """
 
 import asyncio
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from throughline.api.http.config import ApiConfig, is_loopback
+from throughline.api.http.credentials import Credentials
 from throughline.api.http.request_errors import OriginRefused
 from throughline.api.http.services import Services
 from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
@@ -28,6 +31,7 @@ CREATE_KEY_HINT = (
     "Create one with `throughline keys create --user NAME --scope read --scope write --scope act_as` and send it "
     "as `Authorization: Bearer <key>`."
 )
+HOW_TO_RENEW = "Make a new one with `POST /v1/tokens`."
 MAX_KNOWN_KEYS = 1_000
 RECHECK_SECONDS = 1.0
 """Shortest time in seconds between two look-ups of one key, however many open requests (event streams) use that key."""
@@ -58,23 +62,24 @@ class Authenticator:
         self._rechecking = asyncio.Lock()
         self._local: Principal | None = None
 
-    async def admit(self, headers: Headers, scope: Scope) -> Principal:
-        """Return the principal that sends the request, after checking that it has `scope`.
+    async def admit(self, headers: Headers, credentials: Credentials, scope: Scope | None) -> Principal:
+        """Return the principal that sends the request, after checking that it has `scope`, if that is not None.
 
-        Raises NotAuthenticated without a valid key, NotAllowed without the scope, and OriginRefused in local mode for a
-        request that may come from another machine or page.
+        Raises NotAuthenticated without a valid key or access token, NotAllowed without the scope, and OriginRefused in
+        local mode for a request that may come from another machine or page.
         """
-        principal = await self._identify(headers, scope)
-        if scope not in principal.scopes:
+        principal = await self._identify(headers, credentials, scope)
+        if scope is not None and scope not in principal.scopes:
             raise NotAllowed(f"This request needs a key with the scope `{scope.value}`.")
         return principal
 
-    async def recheck(self, headers: Headers) -> None:
-        """Check that the key of an already admitted request is still valid; a request without a key passes.
+    async def recheck(self, credentials: Credentials) -> None:
+        """Check that the credentials of an already admitted request are still valid; a request without any passes.
 
-        Each key is looked up at most once in RECHECK_SECONDS. Raises NotAuthenticated if the key was revoked.
+        Each key or token is looked up at most once in RECHECK_SECONDS. Raises NotAuthenticated if the key was
+        revoked, or the token has expired.
         """
-        secret = _secret(headers)
+        secret = credentials.secret
         if secret is None:
             return
         digest = hashlib.sha256(secret.encode()).digest()
@@ -83,15 +88,15 @@ class Authenticator:
             if now < self._in_force.get(digest, 0.0):
                 return
             self._in_force.pop(digest, None)
-            await self._find_key(secret)
+            await self._find(credentials)
             if len(self._in_force) >= MAX_KNOWN_KEYS:
                 self._in_force.clear()
             self._in_force[digest] = now + min(RECHECK_SECONDS, self._config.key_cache_seconds)
 
-    async def _identify(self, headers: Headers, scope: Scope) -> Principal:
+    async def _identify(self, headers: Headers, credentials: Credentials, scope: Scope | None) -> Principal:
         if self._config.is_local_mode and not self._config.trusted_socket:
             check_is_local(headers, self._config.cors_origins, scope)
-        secret = _secret(headers)
+        secret = credentials.secret
         if secret is None:
             return await self._without_key(headers)
         user = _end_user(headers)
@@ -99,10 +104,10 @@ class Authenticator:
         known, now = self._known.get(cached), self._services.clock.monotonic()
         if known is not None and now < known.until:
             return known.principal
-        principal = await self._look_up(secret, user)
+        principal, seconds = await self._find(credentials, user)
         if len(self._known) >= MAX_KNOWN_KEYS:
             self._known.clear()
-        self._known[cached] = _CachedPrincipal(principal, now + self._config.key_cache_seconds)
+        self._known[cached] = _CachedPrincipal(principal, now + min(seconds, self._config.key_cache_seconds))
         return principal
 
     async def _without_key(self, headers: Headers) -> Principal:
@@ -119,11 +124,7 @@ class Authenticator:
             self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE, Scope.OPERATE}))
         return self._local
 
-    async def _look_up(self, secret: str, user: str) -> Principal:
-        key = await self._find_key(secret)
-        principal = Principal(key.user_id, key.user_name, frozenset(key.scopes))
-        if not user:
-            return principal
+    async def _acting_for(self, user: str, principal: Principal, key_name: str) -> Principal:
         if Scope.ACT_AS not in principal.scopes:
             raise NotAllowed(
                 f"`On-Behalf-Of` needs a key with the scope `act_as`, and this key lacks it. {CREATE_KEY_HINT}"
@@ -133,13 +134,32 @@ class Authenticator:
                 f"`On-Behalf-Of` must be 1 to {MAX_USER_NAME} printable ASCII characters.", field="On-Behalf-Of"
             )
         user_id = await self._services.database.users.get_or_create(user)
-        return replace(principal, user_id=user_id, user_name=user, actor=key.name)
+        return replace(principal, user_id=user_id, user_name=user, actor=key_name)
+
+    async def _find(self, credentials: Credentials, user: str = "") -> tuple[Principal, float]:
+        """Return the principal of a key or a token, which acts for `user` unless '', and the seconds that it stays."""
+        secret = credentials.secret or ""
+        if credentials.is_token:
+            name, (principal, seconds) = "", await self._find_token(secret)
+        else:
+            key = await self._find_key(secret)
+            name, seconds = key.name, math.inf
+            principal = Principal(key.user_id, key.user_name, frozenset(key.scopes), key_id=key.id)
+        return (await self._acting_for(user, principal, name) if user else principal), seconds
 
     async def _find_key(self, secret: str) -> AuthenticatedKey:
         key = await self._services.database.keys.authenticate(secret)
         if key is None:
             raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` lists the keys.")
         return key
+
+    async def _find_token(self, secret: str) -> tuple[Principal, float]:
+        token = await self._services.database.access_tokens.authenticate(secret)
+        if token is None:
+            raise NotAuthenticated(f"The token is unknown, or its key was revoked. {HOW_TO_RENEW}")
+        if token.seconds_left <= 0:
+            raise NotAuthenticated(f"The token expired at {token.expires_at.isoformat()}. {HOW_TO_RENEW}")
+        return token.principal, token.seconds_left
 
 
 def _end_user(headers: Headers) -> str:
@@ -156,7 +176,7 @@ def _end_user(headers: Headers) -> str:
     return named[0] if named else ""
 
 
-def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> None:
+def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope | None) -> None:
     """Refuse requests that a web page from elsewhere may have sent through this machine's browser.
 
     This prevents DNS rebinding and CSRF. Requests that a proxy forwarded for another machine are refused, too; a proxy
@@ -185,20 +205,6 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> 
             f"The service has no API key, so pages of other addresses than {host} may not write. Add {origin} to "
             "CORS_ORIGINS."
         )
-
-
-def _secret(headers: Headers) -> str | None:
-    """Return the API key from the `Authorization` or `X-API-Key` header, None if the request has neither.
-
-    Raises NotAuthenticated if `Authorization` does not read `Bearer <key>`.
-    """
-    authorization = headers.get("authorization")
-    if authorization is None:
-        return headers.get("x-api-key")
-    scheme, _, secret = authorization.partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
-        raise NotAuthenticated("The `Authorization` header must read `Bearer <key>`.")
-    return secret.strip()
 
 
 def _is_forwarded(headers: Headers) -> bool:

@@ -167,8 +167,7 @@ def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "")
 def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
     """Log why a request was refused for now.
 
-    The text of a database error is logged, because it contains only the service's own words. For other errors the code
-    is logged instead.
+    A database error is logged with its text, which is the service's own. Other errors are logged with their code.
     """
     if isinstance(error, TooManyConnections):
         return

@@ -19,7 +19,7 @@ async def render_cited(
 
     The citations of all values are checked together. The caller must have read the session as the call's owner before.
     """
-    reader = CitationReader(session_id, call.owner_id, call.principal.user_id)
+    reader = CitationReader(session_id, call.owner_id, None if call.is_limited else call.principal.user_id)
     checked = await call.services.database.citations.check(reader, [text_of(value) for value in values])
     return [
         {**shape.render(value), "citations": [citation_json(citation) for citation in citations]}

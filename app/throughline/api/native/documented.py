@@ -27,16 +27,18 @@ def described(
     body: type[BaseModel] | None = None,
     is_body_required: bool = True,
     headers: Sequence[str] = (),
+    queries: Sequence[Json] = (),
     errors: Sequence[str] = (),
 ) -> Json:
     """Return the `openapi_extra` of a route.
 
-    `body` is the model of a JSON body that the route parses itself, and `headers` names request headers. `errors` are
-    the codes of errors that the route's own work raises; `api/http/route_errors.py` has all others.
+    `body` is the model of a JSON body that the route parses itself, and `headers` names request headers. `queries` are
+    query parameters that its signature does not have. `errors` are the codes of errors that the route's own work
+    raises; `api/http/route_errors.py` has all others.
     """
     extra: Json = {ERRORS: list(errors)}
-    if headers:
-        extra["parameters"] = [request_header(name) for name in headers]
+    if headers or queries:
+        extra["parameters"] = [*map(request_header, headers), *queries]
     if body is not None:
         schema = {"$ref": REF.format(model=body.__name__)}
         extra["requestBody"] = {"required": is_body_required, "content": {JSON: {"schema": schema}}}

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import PathId, Reader, Writer, run_id_of
 from throughline.api.http.body import read_body
+from throughline.api.http.credentials import IN_ADDRESS
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import FOLLOWING, TURN, codes
@@ -27,6 +28,13 @@ from throughline.wire.runs import RunForOperators, RunOut, run_json
 
 MAX_SEQ = 2**31 - 2
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
+TOKEN = {
+    "name": IN_ADDRESS,
+    "in": "query",
+    "required": False,
+    "description": "a token made by `POST /v1/tokens`, in place of a header",
+    "schema": {"type": "string"},
+}
 
 
 @router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunForOperators | RunOut}})
@@ -46,7 +54,7 @@ async def get_run(run_id: PathId, call: Reader) -> Response:
         },
         HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
     },
-    openapi_extra=described(headers=(LAST_EVENT_ID,), errors=FOLLOWING),
+    openapi_extra=described(headers=(LAST_EVENT_ID,), queries=(TOKEN,), errors=FOLLOWING),
 )
 async def follow_events(request: Request, run_id: PathId, call: Reader) -> Response:
     """Stream the run's events after `Last-Event-ID`: stored ones at once, later ones as they happen.

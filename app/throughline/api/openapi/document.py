@@ -4,14 +4,14 @@ It adds what FastAPI cannot derive from the routes' signatures: authentication, 
 that routes parse themselves.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
-from throughline.api.http.admitted_request import as_reader, as_writer
+from throughline.api.http.admitted_request import as_key_holder, as_reader, as_writer
 from throughline.api.native.documented import (
     ON_BEHALF_OF,
     REF,
@@ -24,6 +24,7 @@ from throughline.api.native.import_openai import ImportSession
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
 from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
 from throughline.api.native.resume_requests import ResumeRun
+from throughline.api.native.token_requests import CreateToken
 from throughline.api.openapi.errors import add_errors
 from throughline.api.openapi.examples import add_examples
 from throughline.domain.principal import Scope
@@ -41,13 +42,18 @@ BODIES = (
     SearchMemories,
     ImportSession,
     ResumeRun,
+    CreateToken,
 )
 SECURITY = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "a key created by `throughline keys create`"},
-    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key"},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "a key created by `throughline keys create`, or a token made by `POST /v1/tokens`",
+    },
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key or token"},
 }
-SCOPES = {as_reader: Scope.READ, as_writer: Scope.WRITE}
-"""The scope that a key needs, by the dependency that admits the request."""
+SCOPES = {as_reader: (Scope.READ,), as_writer: (Scope.WRITE,), as_key_holder: ()}
+"""The scopes that a key needs, by the dependency that admits the request. Where there is none, any key will do."""
 
 TAGS = {
     "messages": "Send messages, read the history, pin and redact.",
@@ -58,6 +64,7 @@ TAGS = {
     "summaries": "The versions of a session's summary.",
     "memories": "Short texts that a user stores.",
     "usage": "What model calls used and cost.",
+    "tokens": "Short-lived secrets for browsers.",
     "agents": "The agents that sessions can be opened with.",
     "health": "For operators and monitoring. No key is needed.",
 }
@@ -92,15 +99,15 @@ def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
         license_info={"name": LICENSE, "identifier": LICENSE},
     )
     _add_components(made["components"])
-    scopes = dict(_scopes(app))
+    needed = dict(_needed_scopes(app))
     for path, item in made["paths"].items():
         for method, operation in item.items():
-            scope = scopes.get((path, method))
-            if scope is None:
+            scopes = needed.get((path, method))
+            if scopes is None:
                 operation["security"] = []
             else:
-                _add_authentication(operation, scope, is_key_needed=is_key_needed)
-            add_errors(path, operation, is_admitted=scope is not None)
+                _add_authentication(operation, scopes, is_key_needed=is_key_needed or not scopes)
+            add_errors(path, operation, is_admitted=scopes is not None)
             add_examples(operation)
     return made
 
@@ -127,14 +134,15 @@ def _remove_defaults(schemas: Iterable[Json]) -> None:
             field.pop("default", None)
 
 
-def _scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Scope]]:
-    """Yield path, method and needed scope of each route that authenticates its requests."""
+def _needed_scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Sequence[Scope]]]:
+    """Yield path, method and needed scopes of each route that authenticates its requests."""
     for route in iter_route_contexts(app.routes):
         dependencies = route.dependant.dependencies if isinstance(route.original_route, APIRoute) else ()
-        for scope in (SCOPES[each.call] for each in dependencies if each.call in SCOPES):
-            yield from (((route.path_format, method.lower()), scope) for method in route.methods or ())
+        for scopes in (SCOPES[each.call] for each in dependencies if each.call in SCOPES):
+            yield from (((route.path_format, method.lower()), scopes) for method in route.methods or ())
 
 
-def _add_authentication(operation: Json, scope: Scope, *, is_key_needed: bool) -> None:
-    operation["security"] = [{name: [scope.value]} for name in SECURITY] + ([] if is_key_needed else [{}])
+def _add_authentication(operation: Json, scopes: Sequence[Scope], *, is_key_needed: bool) -> None:
+    names = [scope.value for scope in scopes]
+    operation["security"] = [{scheme: names} for scheme in SECURITY] + ([] if is_key_needed else [{}])
     operation.setdefault("parameters", []).append(request_header(ON_BEHALF_OF))

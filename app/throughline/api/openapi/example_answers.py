@@ -235,6 +235,12 @@ REPORTED_USAGE: JsonDict = {
     "until": ANSWERED_AT,
     "data": [{**USAGE, "group": {"day": "2026-05-04"}, "calls": 1, "unpriced_calls": 0}],
 }
+TOKEN: JsonDict = {
+    "token": "tlt_0c8PrZ5mXnYb7uVdQw2Lk9TjHsAe4GfRi1NoCx6BtMv",
+    "expires_at": "2026-05-04T08:27:30+00:00",
+    "scopes": ["read"],
+    "session_ids": [SESSION_ID],
+}
 HEALTH: JsonDict = {"status": "ok", "version": "0.1.0", "checks": {"database": True, "workers": True}, "reasons": {}}
 
 ANSWERS: Mapping[str, JsonDict] = {
@@ -260,6 +266,7 @@ ANSWERS: Mapping[str, JsonDict] = {
     "MemoryPage": {"data": [MEMORY], "next_cursor": None},
     "MemoryList": {"data": [{**MEMORY, "score": 0.71}], "by": "text"},
     "UsageReportOut": REPORTED_USAGE,
+    "AccessTokenOut": TOKEN,
     "AgentList": {"data": [AGENT_SHOWN]},
     "Health": HEALTH,
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from throughline.api.openapi.example_answers import SESSION_ID
 from throughline.wire.json_shape import JsonDict
 
 BODIES: Mapping[str, JsonDict] = {
@@ -14,6 +15,7 @@ BODIES: Mapping[str, JsonDict] = {
     "ChangeSession": {"title": "The orders index, settled", "archived": True},
     "SendMessage": {"content": "What did we decide about the index?", "metadata": {"page": "/orders"}},
     "ResumeRun": {"calls": [{"call_id": "call_1", "decision": "approve"}]},
+    "CreateToken": {"session_ids": [SESSION_ID], "scopes": ["read"], "expires_in": 900},
     "PreviewContext": {"content": "What did we decide about the index?"},
     "Summarize": {"instructions": "Keep every decision with its reason."},
     "CreateMemory": {"text": "Anna's cat is called Miso.", "metadata": {"from": "chat"}},

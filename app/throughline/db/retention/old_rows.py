@@ -150,6 +150,7 @@ _STATEMENTS = {
     ),
     "slack_deliveries": _batch("slack_deliveries", "finished_at < {before}"),
     "slack_departures": _batch("slack_departures", "created_at < {before}"),
+    "access_tokens": _batch("access_tokens", "expires_at < {before}"),
     "slack_link_codes": _batch("slack_link_codes", "expires_at < {before}"),
 }
 

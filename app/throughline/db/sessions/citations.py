@@ -53,13 +53,13 @@ _Place: TypeAlias = tuple[SessionId, int]
 class CitationReader:
     """The reader of texts of a session: `owner_id` owns the session, `reader_id` is the owner or a participant.
 
-    A participant sees only this session of the owner. Citations of the owner's other sessions are checked for the owner
-    alone.
+    A participant sees only this session of the owner, and a reader whose `reader_id` is None sees no other session at
+    all. Citations of the owner's other sessions are checked for the owner alone.
     """
 
     session_id: SessionId
     owner_id: UserId
-    reader_id: UserId
+    reader_id: UserId | None
 
 
 @dataclass(slots=True)

@@ -94,6 +94,6 @@ async def check_external_id(tx: Statements, owner_id: UserId, session_id: Sessio
     rows = await tx.fetch(_HOLDER, owner_id=owner_id, session_id=session_id, external_id=external_id)
     if rows:
         raise ExternalIdTaken(
-            f"The session {rows[0]['id']} has the external id {external_id!r}. Choose another one, or first change "
-            "the `external_id` of that session."
+            f"Another session of yours has the external id {external_id!r}. Choose another one, or first change the "
+            "`external_id` of that session."
         )

@@ -1,4 +1,4 @@
-"""The tables of conversations: users, API keys, sessions, messages, redactions and pins."""
+"""The tables of conversations: users, API keys, access tokens, sessions, messages, redactions and pins."""
 
 from uuid import UUID
 
@@ -35,7 +35,7 @@ from throughline.db.tables.columns import (
     vacuumed,
 )
 from throughline.domain.message import Role, Source
-from throughline.domain.principal import Scope
+from throughline.domain.principal import TOKEN_SCOPES, Scope
 
 SOURCES = tuple(source.value for source in Source)
 
@@ -79,6 +79,28 @@ class ApiKeyRow(Base):
     created_at: Mapped[Now]
     last_used_at: Mapped[Time | None]
     revoked_at: Mapped[Time | None]
+
+
+class AccessTokenRow(Base):
+    """A short-lived token of an API key, for one user and some or all of the user's sessions.
+
+    It ends with its key and its user. `session_ids` is null if the token reaches all sessions of the user.
+    """
+
+    __tablename__ = "access_tokens"
+    __table_args__ = (
+        CheckConstraint(f"scopes <@ array[{', '.join(repr(s.value) for s in TOKEN_SCOPES)}]::text[]", name="scopes"),
+        CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_length"),
+    )
+
+    id: Mapped[Key]
+    key_id: Mapped[UUID] = mapped_column(ForeignKey("api_keys.id", ondelete="CASCADE"), index=True)
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    secret_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    session_ids: Mapped[list[UUID] | None] = mapped_column(ARRAY(Uuid))
+    created_at: Mapped[Now]
+    expires_at: Mapped[Time] = mapped_column(index=True)
 
 
 class SessionRow(Base):

@@ -69,11 +69,11 @@ class KeyRepository:
     async def ensure(self, secret: str, user_name: str, scopes: frozenset[Scope]) -> None:
         """Create a key with this secret if there is none. A revoked key stays revoked."""
         new = NewKey(user_name=user_name, name="bootstrap", scopes=scopes)
-        await self._store(new, secret, f"boot-{_hash(secret).hex()[:PREFIX_LENGTH]}")
+        await self._store(new, secret, f"boot-{hash_secret(secret).hex()[:PREFIX_LENGTH]}")
 
     async def authenticate(self, secret: str) -> AuthenticatedKey | None:
         """Return the valid key with this secret, None if there is none; record its use at most once a minute."""
-        rows = await self._transactions.fetch(_AUTHENTICATE, secret_hash=_hash(secret))
+        rows = await self._transactions.fetch(_AUTHENTICATE, secret_hash=hash_secret(secret))
         return _key_from(rows[0]) if rows else None
 
     async def list(self) -> tuple[StoredKey, ...]:
@@ -96,13 +96,13 @@ class KeyRepository:
             user_id=await self._users.get_or_create(new.user_name),
             name=new.name,
             prefix=prefix,
-            secret_hash=_hash(secret),
+            secret_hash=hash_secret(secret),
             scopes=sorted(scope.value for scope in new.scopes),
         )
         return KeyId(key_id)
 
 
-def _hash(secret: str) -> bytes:
+def hash_secret(secret: str) -> bytes:
     """Return the secret's SHA-256. A plain hash suffices, since a secret has 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
 
