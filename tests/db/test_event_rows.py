@@ -60,7 +60,7 @@ async def read(conversation: Conversation, claimed: ClaimedRun) -> list[Event]:
 async def take_step(conversation: Conversation, claimed: ClaimedRun) -> tuple[Message, Message]:
     """Store the user's message, a step with one call, and its result; return step and result."""
     append = conversation.database.messages.append_message
-    await append(claimed.lease, "user", user_message("what is 6*7?"))
+    await append(claimed.lease, "user", user_message("what is 6*7?", id=claimed.run.user_message_id))
     step = await append(claimed.lease, "assistant:0", answer_message("a step of its own", tool_calls=(CALL,)))
     return step, await append(claimed.lease, "tool:0:0", RESULT)
 

@@ -6,7 +6,7 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.domain.conversation import Conversation as LoadedConversation
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.ids import UserId
+from throughline.domain.ids import MessageId, UserId
 from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunInput, RunStatus
@@ -27,8 +27,8 @@ def is_loaded_whole(loaded: LoadedConversation) -> bool:
     return len(loaded.history) + own == loaded.session.message_count - cursor
 
 
-def user_message(text: str, *, tokens: int = 1) -> NewMessage:
-    return NewMessage(role=Role.USER, content=text, source=Source.API, token_count=tokens, counter="test")
+def user_message(text: str, *, tokens: int = 1, id: MessageId | None = None) -> NewMessage:  # noqa: A002  # the field
+    return NewMessage(role=Role.USER, content=text, source=Source.API, token_count=tokens, counter="test", id=id)
 
 
 def answer_message(text: str, *, tool_calls: tuple[ToolCall, ...] = ()) -> NewMessage:

@@ -40,6 +40,7 @@ RUN = Run(
     input=RunInput("What is 2+3?"),
     source=Source.API,
     created_at=NOW,
+    user_message_id=MessageId(UUID(int=5)),
     started_at=NOW,
     usage=Usage(120, 4),
 )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from throughline.domain.events import HistoryQuoted, NewEvent, RunEvent
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
 
@@ -49,6 +49,7 @@ def claimed(next_event: int = 1) -> ClaimedRun:
         input=RunInput("hi"),
         source=Source.API,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        user_message_id=MessageId(UUID(int=4)),
         attempt=1,
     )
     return ClaimedRun(run=run, lease=LEASE, next_event=next_event)

@@ -85,6 +85,7 @@ def run_out(**changes: object) -> RunOut:
         cancel_requested=False,
         usage=UsageOut(input_tokens=None, output_tokens=None),
         error=None,
+        user_message_id=message_id(1),
         message_id=None,
     )
     return changed(shape, **changes)

@@ -46,6 +46,11 @@ class RunStarted:
     type: ClassVar[EventType] = EventType.RUN_STARTED
     run: Run
 
+    @property
+    def user_message_id(self) -> MessageId:
+        """The id under which the run's user message is or will be stored."""
+        return self.run.user_message_id
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:

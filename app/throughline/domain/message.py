@@ -66,8 +66,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message that is not stored yet, so it has no id, position or time. Its other fields are as in `Message`.
+    """A message that is not stored yet, so it has no position or time. Its other fields are as in `Message`.
 
+    `id` is the id under which it will be stored, None if readers were not told one before; storage then makes one.
     `reasoning` is stored apart from it.
     """
 
@@ -82,6 +83,7 @@ class NewMessage:
     counter: str = ""
     metadata: JsonObject = field(default_factory=dict)
     reasoning: Reasoning | None = None
+    id: MessageId | None = None
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

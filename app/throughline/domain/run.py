@@ -63,9 +63,10 @@ class RunError:
 class Run:
     """A stored run.
 
-    `agent` is the session's agent when the message was accepted, `message_id` the id of the answer, and `context` the
-    context report made when the run ended. `wait` is the run's last wait, None before the first and after the end;
-    `wait_count` is how often it has waited. `attempt` counts from 0 again after each wait.
+    `agent` is the session's agent when the message was accepted. `user_message_id` is the id under which the user's
+    message is or will be stored, `message_id` that of the answer. `context` is the context report made when the run
+    ended. `wait` is the run's last wait, None before the first and after the end; `wait_count` is how often it has
+    waited. `attempt` counts from 0 again after each wait.
     """
 
     id: RunId
@@ -77,6 +78,7 @@ class Run:
     input: RunInput
     source: Source
     created_at: datetime
+    user_message_id: MessageId
     author: str | None = None
     actor: str | None = None
     attempt: int = 0
@@ -105,6 +107,15 @@ USER_STEP = "user"
 """Step name of a run's user message; (run, step) is unique, so the message is stored once."""
 
 
+def user_message_id(run_id: RunId) -> MessageId:
+    """Return the id under which the run's user message will be stored.
+
+    It follows from the run's id, so that every attempt and every process knows it before the message is stored. Only
+    the last bit differs, so that new rows of messages stay close together in indexes.
+    """
+    return MessageId(UUID(int=run_id.int ^ 1))
+
+
 def user_message(run: Run) -> NewMessage:
     """Return the user message that the run was submitted with.
 
@@ -113,6 +124,7 @@ def user_message(run: Run) -> NewMessage:
     """
     content = clean_content(run.input.content)
     return NewMessage(
+        id=run.user_message_id,
         role=Role.USER,
         content=content,
         token_count=len(text_of(content).encode()) // BYTES_PER_TOKEN + 1,

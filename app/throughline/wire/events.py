@@ -10,7 +10,7 @@ from throughline.domain.events import EventType
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import RunError, RunStatus
 from throughline.wire.context import HistoryQuoted
-from throughline.wire.json_shape import JsonDict, Shape, one_of
+from throughline.wire.json_shape import Id, JsonDict, Shape, one_of
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.runs import ErrorOut, RunOut, TurnOut
 
@@ -21,6 +21,7 @@ class RunStarted(Shape):
     """A worker has begun the turn, or continues it after it waited."""
 
     run: RunOut
+    user_message_id: Id = Field(description="the id under which the user's message is or will be stored")
 
 
 class CompactionStarted(Shape):

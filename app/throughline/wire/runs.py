@@ -58,6 +58,7 @@ class RunOut(Shape):
     cancel_requested: bool
     usage: UsageOut
     error: ErrorOut | None
+    user_message_id: Id = Field(description="the user's message, once it is stored")
     message_id: Id | None = Field(description="the answer")
     waiting_for: WaitingFor | None = Field(None, description="set while the status is `waiting`")
 

@@ -48,6 +48,7 @@ RUN: JsonDict = {
     "cancel_requested": False,
     "usage": USAGE,
     "error": None,
+    "user_message_id": QUESTION_ID,
     "message_id": ANSWER_ID,
     "waiting_for": None,
 }

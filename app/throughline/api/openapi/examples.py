@@ -42,7 +42,11 @@ def _line(kind: str, item: JsonDict) -> str:
 
 
 TEXTS = {
-    EVENT_STREAM: _event(1, EventType.RUN_STARTED, {"run": {**QUEUED, "status": "running", "attempt": 1}})
+    EVENT_STREAM: _event(
+        1,
+        EventType.RUN_STARTED,
+        {"run": {**QUEUED, "status": "running", "attempt": 1}, "user_message_id": QUESTION["id"]},
+    )
     + _event(2, EventType.MESSAGE_DELTA, {"text": DECISION})
     + _event(3, EventType.MESSAGE_COMPLETED, {"message": ANSWER})
     + _event(4, EventType.RUN_COMPLETED, {"run": RUN, "message": ANSWER, "context": CONTEXT}),

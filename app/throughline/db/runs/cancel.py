@@ -5,7 +5,7 @@ from throughline.db.runs.events import next_event, store_events
 from throughline.db.runs.finish import numbered
 from throughline.db.runs.skipped_messages import append_due, keep_skipped
 from throughline.db.sessions.titles import retitle
-from throughline.db.statements.rows import RUN_COLUMNS, input_json, run_from
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, input_json, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import ending
 from throughline.domain.ids import RunId, UserId
@@ -19,9 +19,10 @@ _CANCEL = sql(
         wait = case when r.status = 'running' then r.wait end,
         waits_until = case when r.status = 'running' then r.waits_until end
     where r.id = :run_id and r.owner_id = :owner_id and r.status in ('queued', 'running', 'waiting')
-    returning {run_columns}, cast(null as uuid) as message_id
+    returning {run_columns}, {message_ids}
 """,
     run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
 )
 _TAKE_BACK = sql("""
     update runs r set input = cast(:nothing as json)

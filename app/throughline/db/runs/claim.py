@@ -4,7 +4,7 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renewal
 from throughline.db.runs.events import next_event, store_events
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import AnswerReset, NewEvent
 from throughline.domain.run import ClaimedRun, Claimer, Lease
@@ -42,7 +42,7 @@ _CLAIM = """
     )
     update runs r set status = 'running', {claimed}, started_at = coalesce(r.started_at, now())
     from next where r.id = next.id
-    returning {run_columns}, {answer_id}
+    returning {run_columns}, {message_ids}
 """
 CLAIM = sql(
     _CLAIM,
@@ -55,7 +55,7 @@ CLAIM = sql(
         from waiting w where w.owner_id is not null""",
     claimed=CLAIMED,
     run_columns=RUN_COLUMNS,
-    answer_id=ANSWER_ID,
+    message_ids=MESSAGE_IDS,
 )
 _CLAIM_OF_OWNER = sql(
     _CLAIM,
@@ -63,7 +63,7 @@ _CLAIM_OF_OWNER = sql(
     waiting="select cast(:only_for as uuid) as owner_id",
     claimed=CLAIMED,
     run_columns=RUN_COLUMNS,
-    answer_id=ANSWER_ID,
+    message_ids=MESSAGE_IDS,
 )
 RENEW = renewal("runs", "r.cancel_requested")
 _GIVE_BACK = sql(

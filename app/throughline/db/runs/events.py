@@ -13,7 +13,7 @@ from throughline.db.runs.event_rows import (
     event_from,
     event_parameters,
 )
-from throughline.db.statements.rows import lease_lost
+from throughline.db.statements.rows import USER_MESSAGE_ID, lease_lost
 from throughline.db.statements.sql import sql
 from throughline.domain.events import EventType, HistoryQuoted, NewEvent, RunEvent
 from throughline.domain.ids import RunId, SessionId
@@ -58,6 +58,7 @@ _READ = sql(
         select measured.*, sum(bytes) over (order by seq) - bytes as bytes_before from measured
     )
     select counted.seq, counted.type, counted.data, m.id as run_message_id, {shown_columns},
+        {user_message_id} as run_user_message_id,
         exists (select 1 from message_pins p where p.session_id = m.session_id and p.message_id = m.id) as pinned
     from counted left join messages m on m.id = counted.shown_id
         left join runs r on r.id = :run_id and counted.type in {run_event_types}
@@ -65,6 +66,7 @@ _READ = sql(
 """,
     shown_message_id=SHOWN_MESSAGE_ID,
     shown_columns=SHOWN_COLUMNS,
+    user_message_id=USER_MESSAGE_ID,
     run_event_types=RUN_EVENT_TYPES,
 )
 _NEXT = sql("""

@@ -13,10 +13,11 @@ from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
 from throughline.db.statements.rows import (
-    ANSWER_ID,
     MESSAGE_COLUMNS,
+    MESSAGE_IDS,
     RUN_COLUMNS,
     USAGE_COLUMNS,
+    USER_MESSAGE_ID,
     lease_lost,
     message_from,
     message_parameters,
@@ -64,7 +65,7 @@ _FINISH = sql(
             wait_count = r.wait_count + cast(:status = 'waiting' as integer),
             attempt = case when :status <> 'waiting' then r.attempt else 0 end
         from locked where r.id = :run_id and (locked.skipped_run_count = 0 or not :is_unlocked)
-        returning {run_columns}
+        returning {run_columns}, {user_message_id} as user_message_id
     ), seat as (
         update sessions s set updated_at = now(), message_count = s.message_count + :answers,
             message_tokens = s.message_tokens + :token_count,
@@ -87,6 +88,7 @@ _FINISH = sql(
     from held left join locked on true left join ended on true left join answer on true
 """,
     run_columns=RUN_COLUMNS,
+    user_message_id=USER_MESSAGE_ID,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
     insert_reasoning=INSERT_REASONING.format(message_id="answer.id", source="answer"),
@@ -100,11 +102,11 @@ _FINISH = sql(
 )
 _ENDED = sql(
     """
-    select {run_columns}, {answer_id} from runs r
+    select {run_columns}, {message_ids} from runs r
     where r.id = :run_id and r.fence = :fence and r.status in ('succeeded', 'failed', 'cancelled', 'waiting')
 """,
     run_columns=RUN_COLUMNS,
-    answer_id=ANSWER_ID,
+    message_ids=MESSAGE_IDS,
 )
 _FAIL = sql("""
     update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
@@ -164,7 +166,7 @@ async def finish(tx: Statements, end: Ending) -> Finished:
 
 
 async def _write(tx: Statements, end: Ending, *, is_unlocked: bool) -> Sequence[Row]:
-    answer_id = None if end.outcome.answer is None else MessageId(new_id())
+    answer_id = None if end.outcome.answer is None else end.outcome.answer.id or MessageId(new_id())
     wait = end.outcome.wait
     last = stored_ending(end.outcome.status, answer_id) if wait is None else (stored_wait(wait),)
     seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]

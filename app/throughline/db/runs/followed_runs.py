@@ -18,8 +18,8 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.runs.events import EventRepository
 from throughline.db.runs.replay import last_event, replay_events
 from throughline.db.statements.rows import (
-    ANSWER_ID,
     MESSAGE_COLUMNS,
+    MESSAGE_IDS,
     PINNED,
     RUN_COLUMNS,
     message_from,
@@ -57,7 +57,9 @@ _WORKED_ON = sql("""
     select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
 """)
 _RUN = sql(
-    "select {run_columns}, {answer_id} from runs r where r.id = :run_id", run_columns=RUN_COLUMNS, answer_id=ANSWER_ID
+    "select {run_columns}, {message_ids} from runs r where r.id = :run_id",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
 )
 _MESSAGES = sql(
     """

@@ -15,7 +15,7 @@ from throughline.db.runs.finish import Ending
 from throughline.db.runs.open_conversation import open_conversation
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
-from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, UserId
@@ -25,9 +25,9 @@ from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
 
 _GET = sql(
-    "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",
+    "select {run_columns}, {message_ids} from runs r where r.id = :run_id and r.owner_id = :owner_id",
     run_columns=RUN_COLUMNS,
-    answer_id=ANSWER_ID,
+    message_ids=MESSAGE_IDS,
 )
 
 

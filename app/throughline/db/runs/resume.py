@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found, to_json
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found, to_json
 from throughline.db.statements.sql import sql
 from throughline.db.statements.wait_rows import wait_data
 from throughline.domain.errors import RunNotWaiting
@@ -21,23 +21,24 @@ MOST_EXPIRED = 1_000
 
 _LOCK = sql(
     """
-    select {run_columns}, {answer_id},
+    select {run_columns}, {message_ids},
         coalesce((select max(e.seq) from run_events e where e.run_id = r.id), 0) as last_seq
     from runs r
     where r.id = :run_id and r.owner_id = :owner_id for no key update of r
 """,
     run_columns=RUN_COLUMNS,
-    answer_id=ANSWER_ID,
+    message_ids=MESSAGE_IDS,
 )
 _STORE = sql(
     """
     update runs r set wait = cast(:wait as json),
         status = case when :is_complete then 'queued' else r.status end
     where r.id = :run_id
-    returning {run_columns}, cast(null as uuid) as message_id,
+    returning {run_columns}, {message_ids},
         coalesce((select max(e.seq) from run_events e where e.run_id = r.id), 0) as last_seq
 """,
     run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
 )
 _EXPIRE = sql("""
     update runs r set status = 'queued'

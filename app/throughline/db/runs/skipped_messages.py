@@ -6,7 +6,7 @@ The session counts such messages, so that the end of a turn sees without extra c
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.append_many import RunMessage, append_messages
-from throughline.db.statements.rows import RUN_COLUMNS, run_from
+from throughline.db.statements.rows import NO_MESSAGE_IDS, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId
 from throughline.domain.run import USER_STEP, Run, user_message
@@ -26,7 +26,7 @@ _MARK = sql("""
 _COUNT = sql("update sessions set skipped_run_count = skipped_run_count + :more where id = :session_id")
 _DUE = sql(
     """
-    select {run_columns}, cast(null as uuid) as message_id from (
+    select {run_columns}, {no_message_ids} from (
         select r.*, sum(octet_length(cast(r.input as text))) over (
             order by r.seq rows between unbounded preceding and 1 preceding) as bytes_before
         from runs r
@@ -39,6 +39,7 @@ _DUE = sql(
     order by r.seq
 """,
     run_columns=RUN_COLUMNS,
+    no_message_ids=NO_MESSAGE_IDS,
 )
 _READ = sql("""
     with read as (

@@ -14,7 +14,14 @@ from throughline.db.runs.skipped_messages import append_due
 from throughline.db.sessions.titles import title_of
 from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, input_json, run_from, session_not_found
+from throughline.db.statements.rows import (
+    MESSAGE_IDS,
+    NO_MESSAGE_IDS,
+    RUN_COLUMNS,
+    input_json,
+    run_from,
+    session_not_found,
+)
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
 from throughline.domain.ids import RunId
@@ -44,7 +51,7 @@ _SUBMIT = sql(
         select s.id, s.agent, s.title, s.archived, s.skipped_run_count from sessions s
         where s.id = :session_id and s.owner_id = :owner_id for no key update skip locked
     ), earlier as (
-        select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
+        select {run_columns}, {message_ids}, r.fingerprint, r.worker from runs r
         where r.id = :run_id or (r.owner_id = :owner_id and r.idempotency_key = :idempotency_key)
     ), line as (
         select l.queued, l.first_id from locked cross join lateral session_line(locked.id) l
@@ -73,7 +80,7 @@ _SUBMIT = sql(
         where not exists (select 1 from earlier) and not way.archived and not way.must_append
             and case when :rejects then way.first_id is null else way.queued < way.max_queued end
             and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
-        returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
+        returning {run_columns}, {no_message_ids}, r.fingerprint, r.worker
     ), titled as (
         update sessions s set title = :title, updated_at = now() from way, written
         where s.id = written.session_id and way.title = '' and :title <> ''
@@ -84,7 +91,8 @@ _SUBMIT = sql(
     from way left join result on true
 """,
     run_columns=RUN_COLUMNS,
-    answer_id=ANSWER_ID,
+    message_ids=MESSAGE_IDS,
+    no_message_ids=NO_MESSAGE_IDS,
 )
 
 

@@ -62,7 +62,7 @@ async def append_message(
     """
     rows = await tx.fetch(
         _APPEND,
-        message_id=new_id(),
+        message_id=message.id or new_id(),
         run_id=lease.run_id,
         fence=lease.fence,
         step=step,

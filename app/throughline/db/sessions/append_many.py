@@ -55,4 +55,5 @@ async def append_messages(tx: Statements, session_id: SessionId, messages: Seque
 
 def _parameters(one: RunMessage) -> dict[str, object]:
     run_id = None if one.run_id is None else str(one.run_id)
-    return {"message_id": str(new_id()), "run_id": run_id, "step": one.step, **message_parameters(one.message)}
+    message_id = str(one.message.id or new_id())
+    return {"message_id": message_id, "run_id": run_id, "step": one.step, **message_parameters(one.message)}

@@ -22,7 +22,7 @@ from throughline.domain.message import (
     ToolCall,
 )
 from throughline.domain.prompt import Usage
-from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus
+from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus, user_message_id
 from throughline.domain.session import Session
 
 SESSION_COLUMNS = """
@@ -46,7 +46,14 @@ RUN_COLUMNS = """
 
 MOST_TOKENS = 2**31 - 1
 USAGE_COLUMNS = "input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
-ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
+USER_MESSAGE_ID = "(select u.id from messages u where u.run_id = r.id and u.step = 'user')"
+"""SQL expression over `runs r`: the id of the run's stored user message, null before it is stored.
+
+Messages that earlier versions stored have ids that do not follow from their runs' ids.
+"""
+ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer')"
+MESSAGE_IDS = f"{ANSWER_ID} as message_id, {USER_MESSAGE_ID} as user_message_id"
+NO_MESSAGE_IDS = "cast(null as uuid) as message_id, cast(null as uuid) as user_message_id"
 
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -153,11 +160,11 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
 
 
 def run_from(row: Row, prefix: str = "") -> Run:
-    """Return the run in a row with RUN_COLUMNS and `message_id`, each column name preceded by `prefix`."""
-    stored = row[f"{prefix}input"]
+    """Return the run in a row with RUN_COLUMNS and MESSAGE_IDS, each column name preceded by `prefix`."""
+    stored, run_id = row[f"{prefix}input"], RunId(row[f"{prefix}id"])
     context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
     return Run(
-        id=RunId(row[f"{prefix}id"]),
+        id=run_id,
         session_id=SessionId(row[f"{prefix}session_id"]),
         owner_id=UserId(row[f"{prefix}owner_id"]),
         agent=row[f"{prefix}agent"],
@@ -166,6 +173,7 @@ def run_from(row: Row, prefix: str = "") -> Run:
         input=_input_from(stored),
         source=Source(row[f"{prefix}source"]),
         created_at=row[f"{prefix}created_at"],
+        user_message_id=MessageId(row[f"{prefix}user_message_id"] or user_message_id(run_id)),
         author=row[f"{prefix}author"],
         actor=row[f"{prefix}actor"],
         attempt=row[f"{prefix}attempt"],
