@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from fakes.event_log import MESSAGE_ID
 from throughline.api.native.events import render_event
 from throughline.db.database import Database
 from throughline.domain.events import MessageDelta, RunEvent
@@ -210,11 +211,11 @@ async def test_a_reader_that_leaves_does_not_stop_the_turn(stage: ApiStage, clie
 
 @pytest.mark.parametrize("text", ["a\nb\r\nc\rd", "data: x\n\nevent: y", "\u2028 \u2029 \u0085 \v\f\x1c", "\ud800"])
 def test_no_text_breaks_the_framing(text: str) -> None:
-    event = RunEvent(RunId(UUID(int=1)), 5, MessageDelta(text))
+    event = RunEvent(RunId(UUID(int=1)), 5, MessageDelta(MESSAGE_ID, text))
 
     raw = render_event(event)
 
     lines = raw.decode().splitlines()
     assert lines[:2] == ["id: 5", "event: message.delta"]
-    assert json.loads(lines[2].removeprefix("data: ")) == {"text": text}
+    assert json.loads(lines[2].removeprefix("data: ")) == {"message_id": str(MESSAGE_ID), "text": text}
     assert len(lines) == 4

@@ -7,6 +7,7 @@ import pytest
 
 from api.test_event_stream import STREAM, parse
 from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
+from fakes.event_log import MESSAGE_ID
 from fakes.scripted_turns import Script
 from throughline.db.database import Database
 from throughline.domain.events import MessageDelta, ReasoningDelta
@@ -14,7 +15,7 @@ from throughline.domain.principal import Scope
 from throughline.domain.reasoning import Reasoning
 
 THOUGHT = "They greet me.\u2028I greet back."
-TOLD = (ReasoningDelta(THOUGHT), MessageDelta("Hello."))
+TOLD = (ReasoningDelta(MESSAGE_ID, THOUGHT), MessageDelta(MESSAGE_ID, "Hello."))
 
 
 def scripts(stage: ApiStage, *, is_shown: bool) -> ApiStage:
@@ -71,7 +72,7 @@ async def test_the_stream_has_it_before_the_text(database: Database) -> None:
         "message.completed",
         "run.completed",
     ]
-    assert seen[1].data == {"text": THOUGHT}
+    assert seen[1].data == {"message_id": str(MESSAGE_ID), "text": THOUGHT}
 
 
 async def test_an_export_has_it_and_an_import_takes_it_over(database: Database) -> None:

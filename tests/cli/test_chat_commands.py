@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from fakes.command_stage import CommandStage
+from fakes.event_log import MESSAGE_ID
 from fakes.scripted_turns import REPORT, Script, said
 from fakes.wire_shapes import session_out
 from throughline.cli.chat_commands import run_command
@@ -191,9 +192,9 @@ async def test_tools_and_compactions_are_told_beside_the_answer(service: Command
         CompactionStarted(cause="threshold", tokens=7000),
         adopted,
         replace(adopted, outcome=CompactionOutcome.PRUNED, fired=fired, tokens_before=900, tokens_after=700),
-        ToolCalled(ToolCall("1", "calculator", '{"x": 1}')),
+        ToolCalled(ToolCall("1", "calculator", '{"x": 1}'), MESSAGE_ID),
         NewMessage(Role.TOOL, "2\n3", Source.CLI, tool_call_id="1", name="calculator"),
-        MessageDelta("It is 2."),
+        MessageDelta(MESSAGE_ID, "It is 2."),
     )
     service.api.turns.scripts = [Script(steps, "It is 2.")]
 

@@ -4,12 +4,18 @@ import json
 from pathlib import Path
 
 from fakes.command_stage import CommandStage
+from fakes.event_log import MESSAGE_ID
 from fakes.scripted_turns import Script, said
 from throughline.domain.events import MessageDelta, ReasoningDelta
 from throughline.domain.reasoning import Reasoning
 
 THINKING = Script(
-    (ReasoningDelta("They "), ReasoningDelta("greet me."), MessageDelta("Hel"), MessageDelta("lo.")),
+    (
+        ReasoningDelta(MESSAGE_ID, "They "),
+        ReasoningDelta(MESSAGE_ID, "greet me."),
+        MessageDelta(MESSAGE_ID, "Hel"),
+        MessageDelta(MESSAGE_ID, "lo."),
+    ),
     "Hello.",
     Reasoning("They greet me.\x1b[31m"),
 )

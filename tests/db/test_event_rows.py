@@ -3,6 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
+from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.runs.event_rows import event_from
@@ -73,9 +74,9 @@ async def test_every_kind_of_event_is_read_as_it_was_written(conversation: Conve
         RunStarted(claimed.run),
         CompactionStarted("threshold", 900),
         STAGE,
-        MessageDelta('é\u2028\\"'),
+        MessageDelta(MESSAGE_ID, 'é\u2028\\"'),
         MessageCompleted(step),
-        ToolCalled(CALL),
+        ToolCalled(CALL, MESSAGE_ID),
         ToolAnswered(result),
     ]
     await store(conversation, claimed, told)
@@ -106,11 +107,11 @@ async def test_an_outcome_that_only_a_newer_version_knows_is_left_out(
     conversation: Conversation, database_url: str
 ) -> None:
     claimed = await conversation.start()
-    await store(conversation, claimed, [STAGE, MessageDelta("and on")])
+    await store(conversation, claimed, [STAGE, MessageDelta(MESSAGE_ID, "and on")])
     later = "cast(replace(cast(data as text), 'adopted', 'later') as json)"
     await run_sql(database_url, f"update run_events set data = {later} where type = '{STAGE.type}'")
 
-    assert await read(conversation, claimed) == [MessageDelta("and on")]
+    assert await read(conversation, claimed) == [MessageDelta(MESSAGE_ID, "and on")]
 
 
 async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversation: Conversation) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from fakes.conversations import Conversation, open_conversation
+from fakes.event_log import MESSAGE_ID
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS
@@ -145,7 +146,7 @@ def test_a_payload_of_somebody_else_is_no_news(payload: str) -> None:
 
 
 def event(seq: int) -> RunEvent:
-    return RunEvent(RunId(UUID(int=1)), seq, MessageDelta(str(seq)))
+    return RunEvent(RunId(UUID(int=1)), seq, MessageDelta(MESSAGE_ID, str(seq)))
 
 
 def test_events_brought_with_the_news_are_taken_once_and_only_without_a_gap() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from fakes.conversations import Conversation, open_conversation
+from fakes.event_log import MESSAGE_ID
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.events import MessageDelta, NewEvent
@@ -44,7 +45,7 @@ async def test_a_page_of_the_history_stops_at_8_megabytes_and_the_cursor_goes_on
 async def test_a_page_of_events_stops_at_8_megabytes(conversation: Conversation) -> None:
     claimed = await conversation.start()
     for seq in range(1, 5):
-        event = NewEvent(seq, MessageDelta("x" * 3 * MB))
+        event = NewEvent(seq, MessageDelta(MESSAGE_ID, "x" * 3 * MB))
         await conversation.database.events.append_events(claimed.lease, [event])
     events = conversation.database.events
 

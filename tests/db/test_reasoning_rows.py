@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
+from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from throughline.db.connection.migrations import downgrade, status, upgrade
 from throughline.db.database import Database
@@ -35,7 +36,9 @@ async def talk(conversation: Conversation, count: int) -> list[Message]:
         claimed = await conversation.start()
         for step, message in enumerate((user_message(f"question {number}"), thinking(f"answer {number}", "tangelo42"))):
             stored.append(await conversation.database.messages.append_message(claimed.lease, f"s{step}", message))
-        await conversation.database.events.append_events(claimed.lease, [NewEvent(1, ReasoningDelta("tangelo42"))])
+        await conversation.database.events.append_events(
+            claimed.lease, [NewEvent(1, ReasoningDelta(MESSAGE_ID, "tangelo42"))]
+        )
         await conversation.end(claimed.lease)
     return stored
 

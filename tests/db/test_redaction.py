@@ -14,6 +14,7 @@ from fakes.conversations import (
     segment_of,
     user_message,
 )
+from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
@@ -66,7 +67,7 @@ async def scene(database: Database, database_url: str) -> Scene:
     stored = await conversation.say("one", "two", "three")
     claimed = await conversation.start(text)
     stored.append(await database.messages.append_message(claimed.lease, "user", user_message(text, tokens=9)))
-    event = NewEvent(1, MessageDelta(f"You said {SECRET}"))
+    event = NewEvent(1, MessageDelta(MESSAGE_ID, f"You said {SECRET}"))
     await database.events.append_events(claimed.lease, [event])
     await conversation.end(claimed.lease)
     stored += await conversation.say("five", "six")

@@ -16,6 +16,7 @@ from fakes.conversations import (
     pulse_of,
     user_message,
 )
+from fakes.event_log import MESSAGE_ID
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from throughline.db.database import Database, DatabaseConfig
@@ -258,7 +259,9 @@ async def test_finish_stores_answer_usage_and_events_together_and_once(conversat
     claimed = await conversation.start()
     await conversation.database.messages.append_message(claimed.lease, "user", user_message("Hello"))
     outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"), Usage(10, 3), context={"total_tokens": 7})
-    run = await conversation.database.runs.finish(claimed.lease, outcome, [NewEvent(1, MessageDelta("4ü"))], 2)
+    run = await conversation.database.runs.finish(
+        claimed.lease, outcome, [NewEvent(1, MessageDelta(MESSAGE_ID, "4ü"))], 2
+    )
 
     answer = (await conversation.messages())[-1]
     assert (answer.position, answer.content, run.message_id) == (2, "42", answer.id)
@@ -266,7 +269,7 @@ async def test_finish_stores_answer_usage_and_events_together_and_once(conversat
     assert (run.usage, run.context) == (Usage(10, 3), {"total_tokens": 7})
     events = await conversation.database.events.read_events(run.id, 0)
     assert [(event.seq, event.event) for event in events] == [
-        (1, MessageDelta("4ü")),
+        (1, MessageDelta(MESSAGE_ID, "4ü")),
         (2, MessageCompleted(answer)),
         (3, RunEnded(run, answer)),
     ]
@@ -277,7 +280,7 @@ async def test_finish_stores_answer_usage_and_events_together_and_once(conversat
 async def test_a_finish_that_breaks_halfway_stores_nothing(conversation: Conversation) -> None:
     claimed = await conversation.start()
     outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"))
-    unstorable = NewEvent(2**40, MessageDelta("its number fits no column"))
+    unstorable = NewEvent(2**40, MessageDelta(MESSAGE_ID, "its number fits no column"))
 
     with pytest.raises(ThroughlineError):
         await conversation.database.runs.finish(claimed.lease, outcome, [unstorable], 1)
@@ -341,13 +344,16 @@ async def test_another_owner_can_neither_see_nor_cancel_nor_submit(conversation:
 
 async def test_a_batch_of_events_written_twice_is_stored_once(conversation: Conversation) -> None:
     claimed = await conversation.start()
-    batch = [NewEvent(n, MessageDelta(f"{n}")) for n in (1, 2, 3)]
+    batch = [NewEvent(n, MessageDelta(MESSAGE_ID, f"{n}")) for n in (1, 2, 3)]
 
     await conversation.database.events.append_events(claimed.lease, batch[:2])
     await conversation.database.events.append_events(claimed.lease, batch)
 
     events = await conversation.database.events.read_events(claimed.run.id, 1)
-    assert [(event.seq, event.event) for event in events] == [(2, MessageDelta("2")), (3, MessageDelta("3"))]
+    assert [(event.seq, event.event) for event in events] == [
+        (2, MessageDelta(MESSAGE_ID, "2")),
+        (3, MessageDelta(MESSAGE_ID, "3")),
+    ]
 
 
 async def test_what_an_archived_session_accepted_before_is_still_answered(

@@ -18,7 +18,10 @@ from throughline.turn.follow_run import Followed, Following, Idle
 
 READERS = 12
 TIMEOUT_SECONDS = 60.0
-ROW = """insert into run_events (run_id, seq, type, data) values ('{run}', {seq}, '{type}', '{{"text": "x"}}')"""
+ROW = """
+    insert into run_events (run_id, seq, type, data)
+    values ('{run}', {seq}, '{type}', '{{"text": "x", "message_id": "00000000-0000-0000-0000-000000000004"}}')
+"""
 
 
 class Reader:

@@ -29,6 +29,7 @@ from throughline.domain.waiting import AwaitedCall, Wait, WaitKind
 from throughline.wire.context import ContextOut
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+STEP_ID = MessageId(UUID(int=6))
 CALL = ToolCall("call_1", "calculator", '{"expression": "2+3"}')
 RUN = Run(
     id=RunId(UUID(int=1)),
@@ -68,12 +69,12 @@ EVENTS: tuple[Event, ...] = (
     CompactionStarted("threshold", 6_900),
     CompactionFinished("threshold", CompactionOutcome.ADOPTED, "", ("pruned",), 6_900, 2_100, 40),
     HistoryQuoted((21, 7), (0.9, 0.5), 80),
-    ReasoningDelta("I add them."),
-    MessageDelta("5"),
-    ToolCalled(CALL),
+    ReasoningDelta(ANSWER.id, "I add them."),
+    MessageDelta(ANSWER.id, "5"),
+    ToolCalled(CALL, STEP_ID),
     ToolAnswered(RESULT),
     MessageCompleted(ANSWER),
-    RunWaiting(WAITING, ANSWER.id),
+    RunWaiting(WAITING, STEP_ID),
     RunEnded(SUCCEEDED, ANSWER),
     RunEnded(FAILED),
     RunEnded(CANCELLED, ANSWER),

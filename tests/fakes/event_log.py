@@ -9,6 +9,9 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
 
+MESSAGE_ID = MessageId(UUID(int=5))
+"""Of the message whose parts an event tells, where a test does not ask for it."""
+
 LEASE = Lease(RunId(UUID(int=1)), 1, SessionId(UUID(int=2)))
 
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fakes.event_log import MESSAGE_ID
 from fakes.waiting import until
 from throughline.context.context_report import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
@@ -11,7 +12,7 @@ from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted,
 from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.reasoning import Reasoning
-from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
+from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, user_message
 from throughline.domain.submission import Submission, Submitted
 from throughline.wire.context import ContextOut
 
@@ -65,7 +66,7 @@ class Script:
 
 def said(*pieces: str) -> Script:
     """Return the script of an answer that comes in `pieces`."""
-    return Script(tuple(map(MessageDelta, pieces)), "".join(pieces))
+    return Script(tuple(MessageDelta(MESSAGE_ID, piece) for piece in pieces), "".join(pieces))
 
 
 @dataclass
@@ -104,8 +105,7 @@ class ScriptedTurns:
         script = self.scripts.pop(0) if self.scripts else said(self.answer)
         if self.awaits_reader:
             await until(lambda: self.database.notifier.has_readers or not self.awaits_reader)
-        user = NewMessage(role=Role.USER, content=run.input.content, source=run.source, metadata=run.input.metadata)
-        await self.database.messages.append_message(lease, "user", user)
+        await self.database.messages.append_message(lease, "user", user_message(run))
         told = [RunStarted(run), *[await self._told(claimed, step) for step in script.steps]]
         await self.database.events.append_events(lease, [NewEvent(seq + n, event) for n, event in enumerate(told)])
         self.has_begun.set()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from fakes.event_log import MESSAGE_ID
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Workspace, say, serve_slack
@@ -41,7 +42,7 @@ class PlayedTurn:
         await self.database.events.append_events(self.claimed.lease, [NewEvent(self.seq, event)])
 
     async def say(self, text: str) -> None:
-        await self.emit(MessageDelta(text))
+        await self.emit(MessageDelta(MESSAGE_ID, text))
 
     async def call_tool(self, name: str, *, saying: str) -> ToolCall:
         """Store a step that asks for a tool, and tell of both."""
@@ -49,7 +50,7 @@ class PlayedTurn:
         step = NewMessage(role=Role.ASSISTANT, content=saying, source=Source.SLACK, tool_calls=(call,))
         stored = await self.database.messages.append_message(self.claimed.lease, f"said-{self.seq}", step)
         await self.emit(MessageCompleted(stored))
-        await self.emit(ToolCalled(call))
+        await self.emit(ToolCalled(call, MESSAGE_ID))
         return call
 
     async def answer_tool(self, call: ToolCall) -> None:

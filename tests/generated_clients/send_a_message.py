@@ -23,7 +23,8 @@ def send(client: AuthenticatedClient) -> dict[str, object]:
 
     missing = get_run.sync(session.id, client=client)
     assert isinstance(missing, Problem)
-    event = MessageDeltaEvent.from_dict({"id": "2", "event": "message.delta", "data": {"text": "Hello."}})
+    part = {"message_id": str(turn.message.id), "text": "Hello."}
+    event = MessageDeltaEvent.from_dict({"id": "2", "event": "message.delta", "data": part})
     return {"answer": turn.message.content, "streamed": event.data.text, "problem": missing.type_}
 
 

@@ -1,5 +1,6 @@
 from uuid import UUID
 
+from fakes.event_log import MESSAGE_ID
 from throughline.domain.events import Event, MessageDelta, ReasoningDelta, RunEvent
 from throughline.domain.ids import RunId
 from throughline.domain.run import RunError
@@ -16,7 +17,11 @@ def test_a_failed_turn_is_told_in_our_words_and_not_in_the_providers() -> None:
 def test_reasoning_is_no_part_of_the_text() -> None:
     answer = GrowingAnswer()
 
-    told: tuple[Event, ...] = (ReasoningDelta("They greet me."), MessageDelta("Hello."), ReasoningDelta("Done."))
+    told: tuple[Event, ...] = (
+        ReasoningDelta(MESSAGE_ID, "They greet me."),
+        MessageDelta(MESSAGE_ID, "Hello."),
+        ReasoningDelta(MESSAGE_ID, "Done."),
+    )
     for number, event in enumerate(told):
         answer.feed(RunEvent(RunId(UUID(int=1)), number, event))
 

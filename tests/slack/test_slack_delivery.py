@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from fakes.event_log import MESSAGE_ID
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
 from fakes.waiting import HANG_SECONDS
@@ -64,7 +65,7 @@ async def test_an_answer_that_grows_is_streamed_behind_a_status(outgoing: Delive
 async def test_the_status_names_the_tool_at_work(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
     sender = await outgoing.start()
-    await turn.emit(ToolCalled(ToolCall(id="c1", name="calculator", arguments="{}")))
+    await turn.emit(ToolCalled(ToolCall(id="c1", name="calculator", arguments="{}"), MESSAGE_ID))
     await outgoing.until(lambda: any("calculator" in status for *_, status in outgoing.double.workspace.statuses))
     await turn.finish("42")
     await sender

@@ -8,6 +8,7 @@ import pytest
 
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.database_wire import database_wire
+from fakes.event_log import MESSAGE_ID
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
@@ -32,7 +33,7 @@ async def deaf(database_url: str) -> AsyncIterator[Database]:
 
 
 def delta(seq: int, text: str) -> NewEvent:
-    return NewEvent(seq, MessageDelta(text))
+    return NewEvent(seq, MessageDelta(MESSAGE_ID, text))
 
 
 async def show(conversation: Conversation, claimed: ClaimedRun, *texts: str) -> None:

@@ -1,19 +1,38 @@
 """Ids of messages are known before the messages are stored: to readers of a run, in each attempt, however it ends."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
 import pytest
 
 from fakes.conversations import user_message
-from fakes.raw_sql import end_leases
-from fakes.scripted_model import Fail, Say
-from fakes.stage import Stage, open_stage
+from fakes.raw_sql import end_leases, run_sql
+from fakes.scripted_model import Call, Fail, Hang, Say, Step
+from fakes.shown_parts import check_ids
+from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import until_found
 from throughline.db.database import Database
-from throughline.domain.errors import ModelInvalidRequest
-from throughline.domain.events import RunEnded, RunStarted
+from throughline.db.sessions.messages import MessageRepository
+from throughline.domain.errors import (
+    AnswerIncomplete,
+    ContextOverflow,
+    ModelInvalidRequest,
+    ModelRateLimited,
+    ModelUnavailable,
+)
+from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, RunEnded, RunStarted
 from throughline.domain.ids import MessageId
-from throughline.domain.message import Role
-from throughline.domain.run import Claimer, Run, RunStatus
+from throughline.domain.message import Message, NewMessage, Role, ToolCall
+from throughline.domain.model_call import ModelCall
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Claimer, Lease, Run, RunStatus
 from throughline.turn.take_turn import take_turn
 from throughline.wire.events import event_json
+
+PASSING = (AnswerIncomplete("cut"), ModelUnavailable("down"), ModelRateLimited("slow down"))
 
 
 @pytest.fixture
@@ -106,3 +125,141 @@ async def test_no_two_runs_name_one_message(stage: Stage) -> None:
 
     ids = {run.user_message_id for run in runs} | {run.id for run in runs}
     assert len(ids) == 2 * len(runs)
+
+
+class HaltingMessages:
+    """The messages of the database, of which the append of one step never returns, before or after it is stored."""
+
+    def __init__(self, messages: MessageRepository, step: str, *, is_stored: bool) -> None:
+        self._messages = messages
+        self._step = step
+        self._is_stored = is_stored
+        self.halted = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # stands for every other method
+        return getattr(self._messages, name)
+
+    async def append_message(
+        self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
+    ) -> Message:
+        is_halted = step == self._step and not self.halted.is_set()
+        if is_halted and not self._is_stored:
+            await self._halt()
+        stored = await self._messages.append_message(lease, step, message, calls)
+        if is_halted:
+            await self._halt()
+        return stored
+
+    async def _halt(self) -> None:
+        self.halted.set()
+        await asyncio.Event().wait()
+
+
+async def cancelled(stage: Stage, run: Run, once: Callable[[], Awaitable[object]]) -> Run:
+    """Take the run's turn, cancel it once `once` returns something true, and return it as it ended."""
+    start = stage.turn_start(await stage.claim())
+    turn = asyncio.create_task(take_turn(start))
+    await until_found(once)
+    await stage.database.runs.request_cancel(stage.owner_id, run.id)
+    start.heartbeat.renew_now()
+    await turn
+    return await stage.database.runs.get_run(stage.owner_id, run.id)
+
+
+async def told(stage: Stage, run: Run) -> list[Event]:
+    return [event.event for event in await stage.events(run)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_parts_have_the_id_of_their_message_however_calls_fail(stage: Stage, seed: int) -> None:
+    chance = Random(seed)
+    steps: list[Step] = []
+    for number in range(chance.randrange(4)):
+        failed = Fail(chance.choice(PASSING), shown=chance.choice(["", "half an"]), thinks=chance.choice(["", "hm"]))
+        steps.extend([failed] * chance.randrange(3))
+        call = ToolCall(f"c{number}", "calculator", '{"expression": "1+1"}')
+        steps.append(Call((call,), text=chance.choice(["", "I look."]), thinks=chance.choice(["", "So."])))
+    ending: Step = chance.choice((Say("the end", thinks="then"), Fail(ModelInvalidRequest("no"), shown="not this")))
+    stage.model.script(*steps, ending)
+
+    run = await stage.turn("go")
+
+    assert run.status is (RunStatus.SUCCEEDED if isinstance(ending, Say) else RunStatus.FAILED)
+    check_ids(await told(stage, run))
+    check_ids([event.event for event in await stage.database.followed_runs.replay(run)])
+
+
+async def test_reasoning_before_a_refusal_as_too_long_is_taken_back(database: Database) -> None:
+    stage = await open_stage(database, agent=with_context(window=8192, min_recent_messages=2))
+    for number in range(3):
+        stage.model.script(Say("answer " * 300))
+        await stage.turn(f"question {number}")
+    full = ContextOverflow("no room for an answer")
+    stage.model.by_request = lambda request: (
+        Say("Intent: numbers. State: going on.")
+        if not request.tools
+        else Fail(full, thinks="I see")
+        if len(stage.model.requests) == 4
+        else Say("short", thinks="Now")
+    )
+
+    run = await stage.turn("and now?")
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert any(isinstance(event, AnswerReset) for event in await told(stage, run))
+    check_ids(await told(stage, run))
+
+
+async def test_an_interrupted_answer_is_kept_under_the_id_of_its_parts(stage: Stage) -> None:
+    stage.model.script(Hang(shown="The first half", thinks="Let me see"))
+    run = await stage.submit("tell me")
+
+    async def shown() -> bool:
+        return any(isinstance(event, MessageDelta) for event in await told(stage, run))
+
+    ended = await cancelled(stage, run, shown)
+
+    kept = (await stage.messages())[-1]
+    assert (ended.message_id, kept.content) == (kept.id, "The first half")
+    check_ids(await told(stage, run))
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_step_whose_storage_is_interrupted_is_stored_once_under_its_id(
+    stage: Stage, database_url: str, *, is_stored: bool
+) -> None:
+    halting = HaltingMessages(stage.database.messages, "assistant:0", is_stored=is_stored)
+    stage.dependencies = replace(stage.dependencies, messages=halting)
+    stage.model.script(Call((ToolCall("c1", "calculator", "{}"),), text="I look.", usage=Usage(10, 2)))
+    run = await stage.submit("go")
+
+    async def halted() -> bool:
+        return halting.halted.is_set()
+
+    ended = await cancelled(stage, run, halted)
+
+    assert ended.status is RunStatus.CANCELLED
+    assert [message.content for message in await stage.messages()] == ["go", "I look."]
+    assert any(isinstance(event, MessageCompleted) for event in await told(stage, run))
+    assert await run_sql(database_url, "select input_tokens from model_calls") == [(10,)]
+    check_ids(await told(stage, run))
+
+
+async def test_parts_shown_before_a_crash_have_another_id_than_those_after_it(stage: Stage, database_url: str) -> None:
+    stage.model.script(Hang(shown="half"), Say("whole"))
+    run = await stage.submit("go")
+    dying = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))
+
+    async def shown() -> bool:
+        return any(isinstance(event, MessageDelta) for event in await told(stage, run))
+
+    await until_found(shown)
+    dying.cancel()
+    await asyncio.gather(dying, return_exceptions=True)
+    await end_leases(database_url)
+
+    await take_turn(stage.turn_start(await stage.claim()))
+
+    events = await told(stage, run)
+    assert any(isinstance(event, AnswerReset) for event in events)
+    check_ids(events)

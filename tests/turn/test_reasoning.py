@@ -115,7 +115,16 @@ async def test_a_failed_try_takes_back_reasoning_that_readers_were_shown(stage: 
 
     shown = [event.event for event in await stage.events(run)]
     kept = [event for event in shown if isinstance(event, ReasoningDelta | AnswerReset | MessageDelta)]
-    assert kept == [ReasoningDelta("Wrong"), AnswerReset(1), ReasoningDelta("Right"), MessageDelta("Yes")]
+    wrong, reset, right, yes = kept
+    assert isinstance(wrong, ReasoningDelta)
+    assert run.message_id is not None
+    assert wrong == ReasoningDelta(wrong.message_id, "Wrong")
+    assert [reset, right, yes] == [
+        AnswerReset(1),
+        ReasoningDelta(run.message_id, "Right"),
+        MessageDelta(run.message_id, "Yes"),
+    ]
+    assert wrong.message_id != run.message_id
     assert await run_sql(database_url, ROWS) == [("Right", True)]
 
 

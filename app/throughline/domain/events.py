@@ -106,14 +106,16 @@ class ReasoningDelta:
     """The next piece of the model's reasoning before an answer or a step, which is no part of the message."""
 
     type: ClassVar[EventType] = EventType.REASONING_DELTA
+    message_id: MessageId
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessageDelta:
-    """The next piece of the answer's text."""
+    """The next piece of the text of an answer or a step. `message_id` is the id under which it will be stored."""
 
     type: ClassVar[EventType] = EventType.MESSAGE_DELTA
+    message_id: MessageId
     text: str
 
 
@@ -127,10 +129,11 @@ class MessageCompleted:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """The model's request for a tool call."""
+    """The model's request for a tool call, in the stored message `message_id`."""
 
     type: ClassVar[EventType] = EventType.TOOL_CALL
     call: ToolCall
+    message_id: MessageId
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,11 +82,15 @@ class MessageStore(Protocol):
         Only the positions from `first` to `last` are considered.
         """
 
+    def new_message_id(self) -> MessageId:
+        """Return an id for a message that readers are shown before it is stored."""
+
     async def append_message(
         self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
     ) -> Message:
         """Append `message` to the session of the lease's run, as the run's message `step`, and return it.
 
+        It is stored under `message.id`, or under a new id if that is None.
         If (run, step) is already stored, return that message and write nothing. `calls` are the model calls that the
         message cost; they are stored with it. Raises LeaseLost.
         """

@@ -1,6 +1,7 @@
 """Event writer of one run: numbers events, joins deltas, and stores them in batches while the turn runs."""
 
 import asyncio
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import structlog
 
 from throughline.domain.errors import LeaseLost, TemporaryError
 from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, NewEvent, ReasoningDelta
+from throughline.domain.ids import MessageId
 from throughline.domain.run import ClaimedRun
 from throughline.ports.storage import EventStore
 
@@ -28,19 +30,24 @@ class EventWriter:
 
     That task runs in the context in which the writer was created, so that a trace shows it below the turn and not below
     the node that happened to emit.
-    With `shows_reasoning` readers get the model's reasoning too.
+    With `shows_reasoning` readers get the model's reasoning too. `has_shown` says whether they were sent text or
+    reasoning since the last completed message or reset.
+    `message_id` is the id of the message that the model writes now, under which it has to be stored. It is a new one
+    after each completed message and after each reset, so that no id names two messages.
     """
 
-    def __init__(self, store: EventStore, claimed: ClaimedRun) -> None:
+    def __init__(self, store: EventStore, claimed: ClaimedRun, new_message_id: Callable[[], MessageId]) -> None:
         """Start numbering at the first sequence number that is free after the claim."""
         self._store = store
+        self._new_message_id = new_message_id
+        self.message_id = new_message_id()
         self._lease = claimed.lease
         self._next_seq = claimed.next_event
         self._pending: list[NewEvent] = []
         self._deltas: list[str] = []
         self._delta_type: type[MessageDelta | ReasoningDelta] = MessageDelta
         self._shown: list[str] = []
-        self._has_shown_reasoning = False
+        self.has_shown = False
         self.shows_reasoning = True
         self._flushing: asyncio.Task[None] | None = None
         self._storing = asyncio.Lock()
@@ -54,18 +61,14 @@ class EventWriter:
         """
         return "".join(self._shown)
 
-    @property
-    def has_shown(self) -> bool:
-        """Whether readers were sent text or reasoning since the last completed message or reset."""
-        return self._has_shown_reasoning or bool(self._shown)
-
     def emit(self, event: Event) -> None:
         """Queue one event after all events emitted before."""
         self._close_delta()
         self._queue(event)
         if isinstance(event, MessageCompleted | AnswerReset):
             self._shown.clear()
-            self._has_shown_reasoning = False
+            self.has_shown = False
+            self.message_id = self._new_message_id()
         self._schedule_flush()
 
     def emit_text(self, text: str) -> None:
@@ -76,7 +79,6 @@ class EventWriter:
     def emit_reasoning(self, text: str) -> None:
         """Queue a piece of the reasoning as `emit_text` does, if readers are to get it."""
         if self.shows_reasoning:
-            self._has_shown_reasoning = True
             self._add_delta(ReasoningDelta, text)
 
     async def drain(self) -> Unstored:
@@ -95,11 +97,12 @@ class EventWriter:
             self._close_delta()
             self._delta_type = kind
         self._deltas.append(text)
+        self.has_shown = True
         self._schedule_flush()
 
     def _close_delta(self) -> None:
         if self._deltas:
-            self._queue(self._delta_type("".join(self._deltas)))
+            self._queue(self._delta_type(self.message_id, "".join(self._deltas)))
             self._deltas.clear()
 
     def _schedule_flush(self) -> None:

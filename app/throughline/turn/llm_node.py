@@ -12,7 +12,7 @@ from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
-from throughline.domain.events import MessageCompleted, ToolCalled
+from throughline.domain.ids import MessageId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.prompt import AnswerComplete, ModelRequest
@@ -28,7 +28,7 @@ from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.response_format import misfit_of
 from throughline.turn.state import Turn, TurnState, present
-from throughline.turn.store_step import store_step
+from throughline.turn.store_step import store_model_step
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     agent, conversation = result.agent, result.context.conversation
     step = result.step if _may_use_tools(agent, conversation) else without_calls(result.step)
     step = with_new_ids(step, conversation)
-    message = await count_new(_as_message(step, state, agent), agent.counter)
+    message = await count_new(_as_message(step, state, agent, turn.events.message_id), agent.counter)
     found: dict[str, object] = {
         "agent": agent,
         "conversation": conversation,
@@ -69,10 +69,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     _note_prompt(turn, result, (*state.stages, *result.context.stages))
     if not step.tool_calls:
         return {**found, **await _ended(turn, state, replace(result, step=step), message)}
-    stored = await store_step(turn, f"assistant:{steps_stored(conversation)}", message)
-    turn.events.emit(MessageCompleted(stored))
-    for tool_call in step.tool_calls:
-        turn.events.emit(ToolCalled(tool_call))
+    stored = await store_model_step(turn, f"assistant:{steps_stored(conversation)}", message)
     return {**found, "conversation": conversation.with_own(replace(stored, reasoning=message.reasoning))}
 
 
@@ -150,6 +147,7 @@ async def _call_with_retries(
         return await _call(turn, agent, context)
     except ContextOverflow as overflow:
         turn.dependencies.metrics.overflow_met(model=agent.model.name)
+        reset_shown_text(turn)
         agent = await learn_from_overflow(turn.dependencies, agent, overflow, context.fitted)
         smaller = await _make_smaller(turn, agent, context, overflow)
     return await _call(turn, agent, smaller)
@@ -213,11 +211,12 @@ def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
     return rounds(agent, conversation) < agent.definition.max_tool_rounds
 
 
-def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent) -> NewMessage:
+def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent, message_id: MessageId) -> NewMessage:
     metadata: dict[str, JsonValue] = {"finish_reason": "length"} if step.finish_reason == "length" else {}
     if agent.definition.is_fallback:
         metadata["fallback_model"] = agent.model.name
     return NewMessage(
+        id=message_id,
         role=Role.ASSISTANT,
         content=clean_text(step.text),
         source=state.claimed.run.source,

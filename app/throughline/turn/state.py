@@ -129,6 +129,18 @@ class PaidCalls:
 
 
 @dataclass(slots=True)
+class StepInStorage:
+    """The step with tool calls whose storage has begun and has not ended; `message` is None if there is none.
+
+    `step` names it within the run. `calls` are the model calls that are stored with it.
+    """
+
+    message: NewMessage | None = None
+    step: str = ""
+    calls: tuple[ModelCall, ...] = ()
+
+
+@dataclass(slots=True)
 class LastPrompt:
     """The prompt of the turn's last answered model call, for the log: its size, and the stages of the whole turn.
 
@@ -155,3 +167,4 @@ class Turn:
     compaction_usage: CompactionUsage = field(default_factory=CompactionUsage)
     last_prompt: LastPrompt = field(default_factory=LastPrompt)
     calls: PaidCalls = field(default_factory=PaidCalls)
+    storing: StepInStorage = field(default_factory=StepInStorage)

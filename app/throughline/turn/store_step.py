@@ -4,14 +4,17 @@ A model's answer or a tool's result is kept and stored later, so that no finishe
 was unavailable.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import structlog
 
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable
+from throughline.domain.events import MessageCompleted, ToolCalled
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message, NewMessage
+from throughline.domain.model_call import ModelCall
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.state import Turn, TurnDependencies
 
 PAUSE_SECONDS = 1.0
@@ -34,14 +37,50 @@ async def store_step(turn: Turn, step: str, message: NewMessage) -> Message:
     """
     calls = turn.calls.take()
     try:
-        return await wait_for_database(
-            turn.dependencies,
-            turn.lease.run_id,
-            lambda: turn.dependencies.messages.append_message(turn.lease, step, message, calls),
-        )
+        return await _append(turn, step, message, calls)
     except Exception:
         turn.calls.unstored[:0] = calls
         raise
+
+
+async def store_model_step(turn: Turn, step: str, message: NewMessage) -> Message:
+    """Store a step with tool calls as `store_step` does, and show readers the message and its calls.
+
+    Raises LeaseLost, and everything that `wait_for_database` raises.
+    """
+    storing = turn.storing
+    storing.step, storing.message, storing.calls = step, message, tuple(turn.calls.unstored)
+    return _show_stored(turn, await store_step(turn, step, message))
+
+
+async def settle_step(turn: Turn) -> bool:
+    """Store and show the step whose storage a cancellation has interrupted, if there is one; it is stored only once.
+
+    Return False, and show nothing, if that failed: the step may be stored or not.
+    """
+    storing = turn.storing
+    if storing.message is None:
+        return True
+    with ErrorBoundary(log.warning, "interrupted step not stored", run_id=str(turn.lease.run_id)) as settling:
+        _show_stored(turn, await _append(turn, storing.step, storing.message, storing.calls))
+    return settling.error is None
+
+
+async def _append(turn: Turn, step: str, message: NewMessage, calls: Sequence[ModelCall]) -> Message:
+    dependencies = turn.dependencies
+    return await wait_for_database(
+        dependencies,
+        turn.lease.run_id,
+        lambda: dependencies.messages.append_message(turn.lease, step, message, calls),
+    )
+
+
+def _show_stored(turn: Turn, stored: Message) -> Message:
+    turn.storing.message = None
+    turn.events.emit(MessageCompleted(stored))
+    for call in stored.tool_calls:
+        turn.events.emit(ToolCalled(call, stored.id))
+    return stored
 
 
 async def wait_for_database(dependencies: TurnDependencies, run_id: RunId, write: Callable[[], Awaitable[T]]) -> T:

@@ -30,7 +30,7 @@ from throughline.turn.event_writer import EventWriter
 from throughline.turn.graph import TurnGraph, step_limit
 from throughline.turn.response_format import not_in_format
 from throughline.turn.state import Turn, TurnDependencies, TurnState, present
-from throughline.turn.store_step import PAUSE_SECONDS, wait_for_database
+from throughline.turn.store_step import PAUSE_SECONDS, settle_step, wait_for_database
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +121,7 @@ def _open(start: TurnStart) -> Turn:
     return Turn(
         dependencies=start.dependencies,
         lease=start.claimed.lease,
-        events=EventWriter(start.dependencies.events, start.claimed),
+        events=EventWriter(start.dependencies.events, start.claimed, start.dependencies.messages.new_message_id),
         deadline=start.dependencies.clock.monotonic() + start.dependencies.config.deadline_seconds,
         attempt=start.claimed.run.attempt,
         source=start.claimed.run.source,
@@ -206,11 +206,20 @@ async def _ended(
 
 
 async def _partial_answer(turn: Turn) -> NewMessage | None:
-    """Return the part of the answer that readers have already seen, marked as interrupted; None if they saw nothing."""
-    text = turn.events.shown_text
+    """Return the part of the answer that readers have already seen, marked as interrupted; None if they saw nothing.
+
+    A step whose storage the cancellation interrupted is complete: it is stored, and no part of it is left.
+    """
+    text = turn.events.shown_text if await settle_step(turn) else ""
     if is_blank(text):
         return None
-    message = NewMessage(role=Role.ASSISTANT, content=text, source=turn.source, metadata={"interrupted": True})
+    message = NewMessage(
+        id=turn.events.message_id,
+        role=Role.ASSISTANT,
+        content=text,
+        source=turn.source,
+        metadata={"interrupted": True},
+    )
     return await count_new(message, turn.dependencies.make_counter(turn.dependencies.config.token_counter))
 
 

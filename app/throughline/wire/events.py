@@ -14,6 +14,7 @@ from throughline.wire.json_shape import Id, JsonDict, Shape, one_of
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.runs import ErrorOut, RunOut, TurnOut
 
+MESSAGE_BEING_WRITTEN = "the id under which the message is stored once it is complete"
 UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept; send it again.")
 
 
@@ -46,13 +47,21 @@ class CompactionFinished(Shape):
 class ReasoningDelta(Shape):
     """The next piece of what the model writes before its answer, or before a step that calls tools."""
 
+    message_id: Id = Field(description=MESSAGE_BEING_WRITTEN)
     text: str
 
 
 class MessageDelta(Shape):
-    """The next piece of the answer."""
+    """The next piece of the answer, or of the text of a step that calls tools."""
 
+    message_id: Id = Field(description=MESSAGE_BEING_WRITTEN)
     text: str
+
+
+class ToolCalled(ToolCallOut):
+    """A call of a tool, in a stored message."""
+
+    message_id: Id = Field(description="the message with the call")
 
 
 class ToolResult(Shape):
@@ -106,7 +115,7 @@ EventData: TypeAlias = (
     | HistoryQuoted
     | ReasoningDelta
     | MessageDelta
-    | ToolCallOut
+    | ToolCalled
     | ToolResult
     | MessageCompleted
     | RunWaiting
@@ -120,7 +129,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.HISTORY_QUOTED: HistoryQuoted,
     EventType.REASONING_DELTA: ReasoningDelta,
     EventType.MESSAGE_DELTA: MessageDelta,
-    EventType.TOOL_CALL: ToolCallOut,
+    EventType.TOOL_CALL: ToolCalled,
     EventType.TOOL_RESULT: ToolResult,
     EventType.MESSAGE_COMPLETED: MessageCompleted,
     EventType.RUN_WAITING: RunWaiting,
@@ -136,10 +145,10 @@ def event_json(event: events.Event) -> JsonDict:
     """Return the data of a run event as JSON, in the shape that EVENTS has for its name."""
     match event:
         # About 5 µs faster than a shape, for each piece and reader.
-        case events.MessageDelta(text=text) | events.ReasoningDelta(text=text):
-            return {"text": text}
-        case events.ToolCalled(call=call):
-            return ToolCallOut.render(call)
+        case events.MessageDelta(message_id, text) | events.ReasoningDelta(message_id, text):
+            return {"message_id": str(message_id), "text": text}
+        case events.ToolCalled(call=call, message_id=message_id):
+            return {**ToolCallOut.render(call), "message_id": str(message_id)}
         case events.ToolAnswered(message=message):
             return _result_json(message)
         case events.RunEnded() | events.RunWaiting():

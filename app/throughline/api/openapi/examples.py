@@ -47,7 +47,7 @@ TEXTS = {
         EventType.RUN_STARTED,
         {"run": {**QUEUED, "status": "running", "attempt": 1}, "user_message_id": QUESTION["id"]},
     )
-    + _event(2, EventType.MESSAGE_DELTA, {"text": DECISION})
+    + _event(2, EventType.MESSAGE_DELTA, {"message_id": ANSWER["id"], "text": DECISION})
     + _event(3, EventType.MESSAGE_COMPLETED, {"message": ANSWER})
     + _event(4, EventType.RUN_COMPLETED, {"run": RUN, "message": ANSWER, "context": CONTEXT}),
     JSON_LINES: _line("session", SESSION) + _line("message", QUESTION) + _line("message", ANSWER),

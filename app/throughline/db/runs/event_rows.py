@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from throughline.db.connection.statement import Row
 from throughline.db.statements.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, prefixed, run_from, to_json
@@ -34,12 +35,10 @@ from throughline.domain.waiting import NewWait, Wait, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
-FieldByField = MessageDelta | ReasoningDelta | AnswerReset | CompactionStarted | HistoryQuoted
+FieldByField = AnswerReset | CompactionStarted | HistoryQuoted
 
 KNOWN_TYPES = frozenset(EventType)
 STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
-    EventType.REASONING_DELTA: ReasoningDelta,
-    EventType.MESSAGE_DELTA: MessageDelta,
     EventType.RESET: AnswerReset,
     EventType.COMPACTION_STARTED: CompactionStarted,
     EventType.HISTORY_QUOTED: HistoryQuoted,
@@ -109,7 +108,7 @@ def event_from(row: Row) -> Event | None:
     """Return the event in a row with `type`, `data` and SHOWN_COLUMNS.
 
     Return None if it is about one message that was erased, or if only a newer version knows its type or its compaction
-    outcome.
+    outcome. Return None also for a part of a message that an earlier version stored without the message's id.
     """
     if row["type"] not in KNOWN_TYPES:
         return None
@@ -119,8 +118,8 @@ def event_from(row: Row) -> Event | None:
     match kind:
         case EventType.COMPACTION_FINISHED:
             return _compaction_finished(data)
-        case EventType.TOOL_CALL:
-            return ToolCalled(ToolCall(**data))
+        case EventType.REASONING_DELTA | EventType.MESSAGE_DELTA | EventType.TOOL_CALL:
+            return _part_of_message(kind, data)
         case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT | EventType.RUN_WAITING:
             return _about_message(kind, data, row)
         case _:
@@ -138,10 +137,15 @@ def _stored(event: Event) -> JsonObject:
             return stored_wait(NewWait(wait.calls, message_id, wait.until)).data
         case RunEnded():
             return {}
-        case ToolCalled(call=call):
-            return asdict(call)
+        case MessageDelta() | ReasoningDelta() | ToolCalled():
+            return _stored_part(event)
         case _:
             return asdict(event)
+
+
+def _stored_part(part: MessageDelta | ReasoningDelta | ToolCalled) -> JsonObject:
+    fields = asdict(part.call) if isinstance(part, ToolCalled) else asdict(part)
+    return {**fields, **_pointing_at(part.message_id)}
 
 
 def _pointing_at(message_id: MessageId) -> JsonObject:
@@ -153,6 +157,19 @@ def _compaction_finished(data: Stored) -> Event | None:
         return None
     outcome, fired = CompactionOutcome(data["outcome"]), tuple(data["fired"])
     return CompactionFinished(**{**data, "outcome": outcome, "fired": fired})
+
+
+def _part_of_message(kind: EventType, data: Stored) -> Event | None:
+    if "message_id" not in data:
+        return None
+    message_id = MessageId(UUID(data["message_id"]))
+    match kind:
+        case EventType.REASONING_DELTA:
+            return ReasoningDelta(message_id, data["text"])
+        case EventType.TOOL_CALL:
+            return ToolCalled(ToolCall(data["id"], data["name"], data["arguments"]), message_id)
+        case _:
+            return MessageDelta(message_id, data["text"])
 
 
 def _about_message(kind: EventType, data: Stored, row: Row) -> Event | None:

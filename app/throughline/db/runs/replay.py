@@ -46,4 +46,4 @@ def _steps(messages: tuple[Message, ...]) -> Iterator[Event]:
             continue
         yield MessageCompleted(message)
         for call in message.tool_calls:
-            yield ToolCalled(call)
+            yield ToolCalled(call, message.id)

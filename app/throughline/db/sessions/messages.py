@@ -13,6 +13,7 @@ from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redaction, redact_message
 from throughline.db.sessions.returned_reasoning import with_returned_reasoning
+from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.conversation import Conversation
@@ -139,6 +140,10 @@ class MessageRepository:
         wanted = Wanted(session_id, run_id, max_tokens)
         loaded = await load_known_context(self._transactions, self._loaded, wanted)
         return await with_returned_reasoning(self._transactions, loaded, run_id)
+
+    def new_message_id(self) -> MessageId:
+        """Return an id for a message that readers are shown before it is stored."""
+        return MessageId(new_id())
 
     async def append_message(
         self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
