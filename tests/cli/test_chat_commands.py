@@ -15,7 +15,14 @@ from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
 from throughline.context.context_report import FiringGauge, NextAction
 from throughline.domain.compaction import CompactionOutcome, Spent
-from throughline.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
+from throughline.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    MessageDelta,
+    ToolCallDelta,
+    ToolCalled,
+)
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import RunError
 from throughline.wire.sessions import SummarizeOut
@@ -192,6 +199,7 @@ async def test_tools_and_compactions_are_told_beside_the_answer(service: Command
         CompactionStarted(cause="threshold", tokens=7000),
         adopted,
         replace(adopted, outcome=CompactionOutcome.PRUNED, fired=fired, tokens_before=900, tokens_after=700),
+        ToolCallDelta(MESSAGE_ID, 0, "1", "calculator", '{"x": 1}'),
         ToolCalled(ToolCall("1", "calculator", '{"x": 1}'), MESSAGE_ID),
         NewMessage(Role.TOOL, "2\n3", Source.CLI, tool_call_id="1", name="calculator"),
         MessageDelta(MESSAGE_ID, "It is 2."),
@@ -204,7 +212,7 @@ async def test_tools_and_compactions_are_told_beside_the_answer(service: Command
     assert "making the prompt smaller (7,000 tokens in the prompt)" in result.stderr
     assert "summary adopted: 7,000 → 900 tokens, messages up to #7 summarized" in result.stderr
     assert "prompt reduced (pruned, pruned aggressively): 900 → 700 tokens\n" in result.stderr
-    assert 'calculator {"x": 1}' in result.stderr
+    assert result.stderr.count('calculator {"x": 1}') == 1
     assert "calculator returned: 2 3" in result.stderr
 
 

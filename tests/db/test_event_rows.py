@@ -16,9 +16,11 @@ from throughline.domain.events import (
     MessageCompleted,
     MessageDelta,
     NewEvent,
+    ReasoningDelta,
     RunEnded,
     RunStarted,
     ToolAnswered,
+    ToolCallDelta,
     ToolCalled,
 )
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
@@ -75,8 +77,10 @@ async def test_every_kind_of_event_is_read_as_it_was_written(conversation: Conve
         CompactionStarted("threshold", 900),
         STAGE,
         MessageDelta(MESSAGE_ID, 'é\u2028\\"'),
+        ReasoningDelta(MESSAGE_ID, "hm"),
+        ToolCallDelta(MESSAGE_ID, 1, "c1", "calculator", '{"expr'),
         MessageCompleted(step),
-        ToolCalled(CALL, MESSAGE_ID),
+        ToolCalled(CALL, step.id),
         ToolAnswered(result),
     ]
     await store(conversation, claimed, told)
@@ -112,6 +116,17 @@ async def test_an_outcome_that_only_a_newer_version_knows_is_left_out(
     await run_sql(database_url, f"update run_events set data = {later} where type = '{STAGE.type}'")
 
     assert await read(conversation, claimed) == [MessageDelta(MESSAGE_ID, "and on")]
+
+
+async def test_parts_that_an_earlier_version_stored_without_an_id_are_left_out(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start()
+    parts: list[Event] = [MessageDelta(MESSAGE_ID, "a"), ReasoningDelta(MESSAGE_ID, "b"), ToolCalled(CALL, MESSAGE_ID)]
+    await store(conversation, claimed, [*parts, AnswerReset(2)])
+    await run_sql(database_url, "update run_events set data = cast(cast(data as jsonb) - 'message_id' as json)")
+
+    assert await read(conversation, claimed) == [AnswerReset(2)]
 
 
 async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversation: Conversation) -> None:

@@ -19,6 +19,7 @@ from throughline.domain.events import (
     RunStarted,
     RunWaiting,
     ToolAnswered,
+    ToolCallDelta,
     ToolCalled,
 )
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
@@ -71,6 +72,7 @@ EVENTS: tuple[Event, ...] = (
     HistoryQuoted((21, 7), (0.9, 0.5), 80),
     ReasoningDelta(ANSWER.id, "I add them."),
     MessageDelta(ANSWER.id, "5"),
+    ToolCallDelta(STEP_ID, 0, CALL.id, CALL.name, '{"expression"'),
     ToolCalled(CALL, STEP_ID),
     ToolAnswered(RESULT),
     MessageCompleted(ANSWER),

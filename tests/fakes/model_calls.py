@@ -1,5 +1,7 @@
 """Drives one model call through a real provider package against a scripted loopback server."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -8,7 +10,15 @@ from fakes.raw_http_server import Answer, RawServer, anthropic_start, anthropic_
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import Role
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ReasoningDelta, TextDelta
+from throughline.domain.prompt import (
+    AnswerComplete,
+    ModelRequest,
+    Prompt,
+    PromptMessage,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 CONFIG = ModelsConfig(idle_timeout_seconds=HANG_SECONDS, connect_timeout_seconds=HANG_SECONDS)
@@ -33,6 +43,7 @@ class Heard:
     answer: AnswerComplete
     sent: dict[str, object]
     reasoning: tuple[str, ...] = ()
+    call_pieces: tuple[ToolCallDelta, ...] = ()
 
 
 def simple_request(text: str = "hi") -> ModelRequest:
@@ -62,8 +73,25 @@ async def hear(
         assert isinstance(last, AnswerComplete)
         pieces = tuple(event.text for event in deltas if isinstance(event, TextDelta))
         reasoning = tuple(event.text for event in deltas if isinstance(event, ReasoningDelta))
-        assert len(pieces) + len(reasoning) == len(deltas)
-        return Heard(pieces, last, server.requests[0], reasoning)
+        call_pieces = tuple(event for event in deltas if isinstance(event, ToolCallDelta))
+        assert len(pieces) + len(reasoning) + len(call_pieces) == len(deltas)
+        check_call_pieces(call_pieces, last)
+        return Heard(pieces, last, server.requests[0], reasoning, call_pieces)
+
+
+def check_call_pieces(pieces: Sequence[ToolCallDelta], answer: AnswerComplete) -> None:
+    """Check that the pieces of each call are together its arguments, and have its id and its name."""
+    joined: dict[str, str] = defaultdict(str)
+    for piece in pieces:
+        assert piece.text
+        joined[piece.call_id] += piece.text
+    names = {(piece.call_id, piece.name) for piece in pieces}
+    for call in answer.tool_calls:
+        assert joined[call.id] == (call.arguments if call.name and (call.id, call.name) in names else "")
+    called = [call.id for call in answer.tool_calls]
+    if not answer.is_cut:
+        assert joined.keys() == set(called)
+        assert all(called[piece.index] == piece.call_id for piece in pieces)
 
 
 async def refusal_of(

@@ -10,7 +10,15 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ToolCall
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Usage
+from throughline.domain.prompt import (
+    AnswerComplete,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from throughline.domain.reasoning import Reasoning
 from throughline.ports.models import ChatModel, FormatSupport
 
@@ -28,22 +36,24 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Answer with tool calls after `thinks`, of which the model wants `parts` back."""
+    """Answer with tool calls after `thinks`, of which the model wants `parts` back; streamed calls come in pieces."""
 
     calls: tuple[ToolCall, ...]
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     thinks: str = ""
     parts: tuple[JsonObject, ...] = ()
+    is_streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Show some text after `thinks`, then raise."""
+    """Show some text after `thinks` and pieces of calls after it, then raise."""
 
     error: ThroughlineError
     shown: str = ""
     thinks: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +65,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Show some text after `thinks`, then say nothing for ever."""
+    """Show some text after `thinks` and pieces of calls after it, then say nothing for ever."""
 
     shown: str = ""
     thinks: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
 
 Step: TypeAlias = Say | Call | Fail | Hang | Break
@@ -106,6 +117,8 @@ class ScriptedModel:
             yield ReasoningDelta(piece)
         for piece in _shown(step):
             yield TextDelta(piece)
+        for call_piece in _call_pieces(step):
+            yield call_piece
         end = await _end_of(step)
         if isinstance(step, Say):
             yield TextDelta(_words(step.text)[-1])
@@ -137,6 +150,21 @@ def _shown(step: Step) -> Sequence[str]:
         case Call(text=shown) | Fail(shown=shown) | Hang(shown=shown):
             return [shown] if shown else []
         case Break():
+            return []
+
+
+def _call_pieces(step: Step) -> Sequence[ToolCallDelta]:
+    """Return the calls that are streamed in pieces of three characters, which take turns."""
+    match step:
+        case Call(calls=calls, is_streamed=True) | Fail(calls=calls) | Hang(calls=calls):
+            longest = max((len(call.arguments) for call in calls), default=0)
+            cut = [
+                ToolCallDelta(index, call.id, call.name, call.arguments[start : start + 3])
+                for start in range(0, longest, 3)
+                for index, call in enumerate(calls)
+            ]
+            return [piece for piece in cut if piece.text]
+        case _:
             return []
 
 

@@ -9,13 +9,14 @@ from throughline.domain.events import (
     MessageDelta,
     ReasoningDelta,
     RunEnded,
+    ToolCallDelta,
     ToolCalled,
 )
 from throughline.domain.ids import MessageId
-from throughline.domain.message import text_of
+from throughline.domain.message import Message, text_of
 from throughline.domain.run import RunStatus
 
-Part = MessageDelta | ReasoningDelta
+Part = MessageDelta | ReasoningDelta | ToolCallDelta
 
 
 def check_ids(events: Sequence[Event]) -> None:
@@ -25,14 +26,14 @@ def check_ids(events: Sequence[Event]) -> None:
     last: MessageId | None = None
     for event in events:
         match event:
-            case MessageDelta() | ReasoningDelta():
+            case MessageDelta() | ReasoningDelta() | ToolCallDelta():
                 assert event.message_id not in spent, "an id is shown for two messages"
                 open_parts.append(event)
             case AnswerReset():
                 spent |= {part.message_id for part in open_parts}
                 open_parts = []
             case MessageCompleted(message=message):
-                _check_parts(open_parts, message.id, text_of(message.content))
+                _check_parts(open_parts, message)
                 spent.add(message.id)
                 open_parts, last = [], message.id
             case ToolCalled(message_id=message_id):
@@ -44,7 +45,13 @@ def check_ids(events: Sequence[Event]) -> None:
     assert isinstance(events[-1], RunEnded)
 
 
-def _check_parts(parts: Sequence[Part], message_id: MessageId, text: str) -> None:
-    assert {part.message_id for part in parts} <= {message_id}
+def _check_parts(parts: Sequence[Part], message: Message) -> None:
+    assert {part.message_id for part in parts} <= {message.id}
     said = "".join(part.text for part in parts if isinstance(part, MessageDelta))
-    assert said in {"", text}
+    assert said in {"", text_of(message.content)}
+    pieces = [part for part in parts if isinstance(part, ToolCallDelta)]
+    for index, call in enumerate(message.tool_calls):
+        of_call = [piece for piece in pieces if piece.index == index]
+        assert {(piece.call_id, piece.name) for piece in of_call} <= {(call.id, call.name)}
+        assert "".join(piece.arguments_delta for piece in of_call) in {"", call.arguments}
+    assert all(piece.index < len(message.tool_calls) for piece in pieces)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fakes.data_dir_template import copy_data_dir
+from fakes.event_reader import Seen, following, sending, until
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases
 from fakes.service_process import ServiceProcess, free_port, run_service
@@ -91,6 +92,49 @@ async def test_a_service_killed_between_two_steps_sends_the_reasoning_of_the_fir
     assert [message["content"] for message in history] == ["what is 6*7?", "", "42", "It is 42."]
     resumed = [message for message in provider_double.requests[-1].prompt if message["role"] == "assistant"]
     assert [message["reasoning_content"] for message in resumed] == ["I multiply."]
+
+
+async def test_a_service_killed_while_a_call_is_written_shows_it_anew_under_other_ids(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, database_url: str
+) -> None:
+    calls = (ScriptedCall("c1", "calculator", '{"expression": "6*7"}'),)
+    provider_double.script(
+        ScriptStep(text="I compute.", calls=calls, failure=Failure.HANG_IN_ANSWER, pieces=1),
+        ScriptStep(text="I compute.", calls=calls),
+        ScriptStep(text="It is 42."),
+    )
+    async with run_service(folder, on_double) as service:
+        session = await service.new_session()
+        async with sending(service.client, session, "what is 6*7?") as events:
+            before = await until(events, "tool.call.delta")
+        await service.kill()
+    await end_leases(database_url)
+
+    async with run_service(folder, on_double) as service:
+        run = str(value(before[0], "run", "id"))
+        async with following(service.client, run) as events:
+            told = await until(events, "run.completed")
+        history = await service.history(session)
+
+    ids = [message["id"] for message in history]
+    resets = [number for number, event in enumerate(told) if event.type == "reset"]
+    shown = [event for event in told if event.type.endswith(".delta")]
+    kept = [event for event in told[resets[-1] :] if event.type.endswith(".delta")]
+    assert [event.data["user_message_id"] for event in told if event.type == "run.started"] == [ids[0]] * 2
+    assert {event.data["message_id"] for event in kept} == {ids[1], ids[3]}
+    assert not {event.data["message_id"] for event in shown if event not in kept} & set(ids)
+    arguments = "".join(str(event.data["arguments_delta"]) for event in kept if event.type == "tool.call.delta")
+    called = next(event.data for event in told if event.type == "tool.call")
+    assert called == {"id": "c1", "name": "calculator", "arguments": arguments, "message_id": ids[1]}
+
+
+def value(event: Seen, *path: str) -> object:
+    """Return what stands at this path in the event's data."""
+    found: object = event.data
+    for name in path:
+        assert isinstance(found, dict)
+        found = found[name]
+    return found
 
 
 async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(

@@ -6,8 +6,17 @@ from uuid import UUID
 
 from fakes.event_log import MESSAGE_ID, EventLog, claimed
 from fakes.waiting import HANG_SECONDS
+from throughline.domain import prompt
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.events import AnswerReset, MessageCompleted, MessageDelta, NewEvent, ReasoningDelta, ToolCalled
+from throughline.domain.events import (
+    AnswerReset,
+    MessageCompleted,
+    MessageDelta,
+    NewEvent,
+    ReasoningDelta,
+    ToolCallDelta,
+    ToolCalled,
+)
 from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun
@@ -119,3 +128,34 @@ async def test_parts_after_a_reset_or_a_completed_message_have_a_new_id() -> Non
         MessageDelta(id_number(7), "next"),
     ]
     assert writer.message_id == id_number(7)
+
+
+def piece_of(index: int, text: str) -> prompt.ToolCallDelta:
+    return prompt.ToolCallDelta(index, f"c{index}", "calculator", text)
+
+
+async def test_neighbouring_pieces_of_one_call_become_one_event() -> None:
+    writer = writer_of(EventLog(), claimed())
+
+    for index, text in ((0, "{"), (0, "}"), (1, "["), (1, "]"), (0, " ")):
+        writer.emit_arguments(piece_of(index, text))
+    writer.emit_text("so")
+    events = [new.event for new in (await writer.drain()).events]
+
+    assert events == [
+        ToolCallDelta(MESSAGE_ID, 0, "c0", "calculator", "{}"),
+        ToolCallDelta(MESSAGE_ID, 1, "c1", "calculator", "[]"),
+        ToolCallDelta(MESSAGE_ID, 0, "c0", "calculator", " "),
+        MessageDelta(MESSAGE_ID, "so"),
+    ]
+
+
+async def test_a_piece_of_a_call_is_taken_back_like_text() -> None:
+    writer = writer_of(EventLog(), claimed())
+
+    writer.emit_arguments(piece_of(0, "{"))
+    has_shown = writer.has_shown
+    writer.emit(AnswerReset(1))
+    await writer.drain()
+
+    assert (has_shown, writer.has_shown, writer.shown_text) == (True, False, "")

@@ -176,9 +176,13 @@ async def test_parts_have_the_id_of_their_message_however_calls_fail(stage: Stag
     steps: list[Step] = []
     for number in range(chance.randrange(4)):
         failed = Fail(chance.choice(PASSING), shown=chance.choice(["", "half an"]), thinks=chance.choice(["", "hm"]))
-        steps.extend([failed] * chance.randrange(3))
-        call = ToolCall(f"c{number}", "calculator", '{"expression": "1+1"}')
-        steps.append(Call((call,), text=chance.choice(["", "I look."]), thinks=chance.choice(["", "So."])))
+        calls = tuple(
+            ToolCall(chance.choice(["call_0", f"c{number}-{index}"]), "calculator", '{"expression": "1+1"}')
+            for index in range(chance.randrange(1, 3))
+        )
+        steps.extend([replace(failed, calls=chance.choice([(), calls[:1]]))] * chance.randrange(3))
+        asked = Call(calls, text=chance.choice(["", "I look."]), thinks=chance.choice(["", "So."]))
+        steps.append(replace(asked, is_streamed=len({call.id for call in calls}) == len(calls)))
     ending: Step = chance.choice((Say("the end", thinks="then"), Fail(ModelInvalidRequest("no"), shown="not this")))
     stage.model.script(*steps, ending)
 

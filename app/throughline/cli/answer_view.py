@@ -20,6 +20,7 @@ from throughline.wire.events import (
     RunFailed,
     RunStarted,
     RunWaiting,
+    ToolCallDelta,
     ToolResult,
 )
 from throughline.wire.messages import MessageOut, ToolCallOut
@@ -52,7 +53,7 @@ class AnswerView:
                 self._show_whole(message)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self._show_end(event)
-            case RunStarted() | RunWaiting():
+            case RunStarted() | RunWaiting() | ToolCallDelta():
                 pass
             case _:
                 self._has_text = self._has_text and not isinstance(event, Reset)

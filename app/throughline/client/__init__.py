@@ -40,6 +40,7 @@ from throughline.domain.events import (
     RunEvent,
     RunStarted,
     ToolAnswered,
+    ToolCallDelta,
     ToolCalled,
 )
 from throughline.domain.ids import RunId, SessionId
@@ -87,6 +88,7 @@ __all__ = [
     "ThroughlineError",
     "ToolAnswered",
     "ToolCall",
+    "ToolCallDelta",
     "ToolCalled",
     "connect",
 ]

@@ -29,6 +29,7 @@ class EventType(StrEnum):
     HISTORY_QUOTED = "context.history.quoted"
     REASONING_DELTA = "reasoning.delta"
     MESSAGE_DELTA = "message.delta"
+    TOOL_CALL_DELTA = "tool.call.delta"
     TOOL_CALL = "tool.call"
     TOOL_RESULT = "tool.result"
     MESSAGE_COMPLETED = "message.completed"
@@ -120,6 +121,22 @@ class MessageDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """The next piece of a tool call's arguments while the model writes them; the call is not stored yet.
+
+    `index` is the call's position in its step, counted from 0. ToolCalled has the whole call, and counts: a call that
+    is cut off is not made.
+    """
+
+    type: ClassVar[EventType] = EventType.TOOL_CALL_DELTA
+    message_id: MessageId
+    index: int
+    call_id: str
+    name: str
+    arguments_delta: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessageCompleted:
     """The notice that a model's message is complete and stored."""
 
@@ -189,6 +206,7 @@ Event: TypeAlias = (
     | HistoryQuoted
     | ReasoningDelta
     | MessageDelta
+    | ToolCallDelta
     | MessageCompleted
     | ToolCalled
     | ToolAnswered

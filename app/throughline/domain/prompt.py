@@ -75,6 +75,19 @@ class ReasoningDelta:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """The next piece of a tool call's arguments. `index` is the call's position among the calls of the answer.
+
+    `call_id` and `name` are those of the whole call.
+    """
+
+    index: int
+    call_id: str
+    name: str
+    text: str
+
+
 WINDOW_FULL = "model_context_window_exceeded"
 """Anthropic's finish reason when prompt and answer filled the window before the answer reached its own limit."""
 
@@ -109,7 +122,7 @@ class AnswerComplete:
         return self.finish_reason.lower() in CUT_REASONS
 
 
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | AnswerComplete
+ModelEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | AnswerComplete
 
 MAX_ANSWER_BYTES = 2_000_000
 """Default size limit of an answer: several times the longest possible answers, of 128,000 tokens."""
@@ -122,8 +135,11 @@ class ModelRequest:
     `response_format` is sent to providers that take a JSON schema.
 
     `max_answer_bytes` limits the accepted answer (UTF-8; reasoning, text, and names and arguments of calls), even if
-    the provider ignores `max_output_tokens`. `call_model` counts reasoning and text, and a ChatModel counts the tool
-    calls that it assembles.
+    the provider ignores `max_output_tokens`. `call_model` counts all of it, and a ChatModel counts the tool calls that
+    it assembles.
+
+    `taken_call_ids` are the ids of the run's calls, which the prompt may not show. `call_model` gives no call of the
+    answer one of them.
 
     `may_call_tools` is False for the last call of a turn that used up its tool rounds. Providers that can forbid tool
     calls (Anthropic, OpenAI) then get the tools but must not call them; others get no tools.
@@ -136,3 +152,4 @@ class ModelRequest:
     max_answer_bytes: int = MAX_ANSWER_BYTES
     parameters: ModelParameters = NO_PARAMETERS
     response_format: ResponseFormat | None = None
+    taken_call_ids: frozenset[str] = frozenset()

@@ -3,24 +3,34 @@
 An answer consists of reasoning, text, tool calls, usage and finish reason.
 """
 
-import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata
 
 from throughline.domain.arguments import is_json_object
-from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
+from throughline.domain.errors import AnswerIncomplete, ContextOverflow, ModelRefused
 from throughline.domain.message import ToolCall
-from throughline.domain.prompt import CUT_REASONS, WINDOW_FULL, AnswerComplete, ReasoningDelta, TextDelta, Usage
+from throughline.domain.prompt import (
+    CUT_REASONS,
+    WINDOW_FULL,
+    AnswerComplete,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.text import clean_text, is_blank
 from throughline.domain.think_blocks import SplitText, ThinkBlockSplitter
+from throughline.llm.assemble_calls import CallPiece, CallsAssembly
 from throughline.llm.read_reasoning import read_reasoning
 from throughline.llm.reasoning_parts import NO_PARTS, PartKind, PartsAssembly
 from throughline.llm.stream_text import StreamText
-from throughline.llm.translate_messages import CALL_ID
+
+Delta: TypeAlias = ReasoningDelta | TextDelta | ToolCallDelta
 
 COMPLETE = frozenset({
     "stop",
@@ -52,23 +62,6 @@ MOST_NAME_CHARACTERS = 200
 MOST_TOKENS = 100_000_000
 """Largest plausible token count in a report; larger ones are ignored so that they do not distort sums and calibration.
 """
-MOST_CALLS = 1_000
-"""Most tool calls of one answer; only the first TurnConfig.max_calls_per_step of them are run."""
-
-
-@dataclass(slots=True)
-class _Call:
-    """A tool call while its pieces arrive."""
-
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-
-    def take(self, name: str, arguments: str) -> None:
-        """Add a piece. A name that only repeats the known one is ignored: some servers send it with every piece."""
-        if name != self.name:
-            self.name += name
-        self.arguments.append(arguments)
 
 
 @dataclass(slots=True)
@@ -77,21 +70,20 @@ class AnswerAssembly:
 
     `adds_usage`: the provider reports usage in parts to be added up; otherwise its last report counts.
     `max_call_characters` limits the names and arguments of all tool calls together, and the signatures of reasoning.
+    `taken_ids` are the tool call ids in the prompt, which no call of the answer gets.
     `returned` are the parts of the reasoning that the provider wants back, from the model `model_key`.
     """
 
     adds_usage: bool
     max_call_characters: int
+    taken_ids: Collection[str] = ()
     returned: frozenset[PartKind] = NO_PARTS
     model_key: str = ""
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = ""
     model: str = ""
     refused: bool = False
-    _calls: list[_Call] = field(default_factory=list)
-    _newest: dict[int | str | None, _Call] = field(default_factory=dict)
-    _by_id: dict[tuple[int | str | None, str], _Call] = field(default_factory=dict)
-    _call_characters: int = 0
+    _calls: CallsAssembly = field(init=False)
     _said: StreamText = field(default_factory=StreamText)
     _thought: StreamText = field(default_factory=StreamText)
     _splitter: ThinkBlockSplitter = field(default_factory=ThinkBlockSplitter)
@@ -102,9 +94,10 @@ class AnswerAssembly:
 
     def __post_init__(self) -> None:
         self._parts = PartsAssembly(self.returned, self.max_call_characters)
+        self._calls = CallsAssembly(self.max_call_characters, set(self.taken_ids))
 
-    def add(self, chunk: AIMessageChunk) -> Iterator[ReasoningDelta | TextDelta]:
-        """Add a chunk; yield its reasoning and its text, with characters that cannot be stored replaced.
+    def add(self, chunk: AIMessageChunk) -> Iterator[Delta]:
+        """Add a chunk; yield its reasoning, text and tool calls, with characters that cannot be stored replaced.
 
         Raises AnswerTooLong if the tool calls exceed their limits.
         """
@@ -114,29 +107,30 @@ class AnswerAssembly:
         self.refused = self.refused or _is_refusal(chunk)
         if chunk.usage_metadata is not None:
             self._add_usage(chunk.usage_metadata)
-        for piece in chunk.tool_call_chunks:
-            self._take_call(piece["index"], piece["id"], piece["name"] or "", piece["args"] or "")
         self._parts.add(chunk, self._characters)
         if reasoning := read_reasoning(chunk):
             self._splitter.stop()
             yield from self._thinks(self._thought.feed(reasoning))
         yield from self._says(self._said.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text)))
+        for sent in chunk.tool_call_chunks:
+            piece = CallPiece(sent["index"], sent["id"] or "", sent["name"] or "", sent["args"] or "")
+            yield from self._calls.add(piece)
 
-    def flush(self) -> Iterator[ReasoningDelta | TextDelta]:
+    def flush(self) -> Iterator[Delta]:
         """Yield what was held back so far; call it after the last chunk."""
         yield from self._thinks(self._thought.flush())
         yield from self._says(self._said.flush())
         yield from self._split(self._splitter.flush())
+        yield from self._calls.flush()
 
-    def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
+    def finish(self, model: str) -> AnswerComplete:
         """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow if it is not a complete one.
 
-        `taken_ids` are the tool call ids in the prompt. A call with one of them gets a new id: some servers count from
-        0 in every answer. If the answer was cut off at its limit, calls with incomplete arguments are dropped.
+        If the answer was cut off at its limit, calls with incomplete arguments are dropped.
         """
         reason = self.finish_reason.lower()
         self._check_reason(model, reason)
-        calls, sent_ids = self._finished_calls(taken_ids), [call.id for call in self._calls]
+        calls, sent_ids = self._calls.finish(), self._calls.sent_ids
         if reason in CUT_REASONS:
             whole = [number for number, call in enumerate(calls) if _is_whole(call)]
             calls, sent_ids = tuple(calls[number] for number in whole), [sent_ids[number] for number in whole]
@@ -220,42 +214,6 @@ class AnswerAssembly:
             return known
         total = reported + (known or 0) if self.adds_usage else reported
         return total if reported >= 0 and total <= MOST_TOKENS else known
-
-    def _take_call(self, index: int | str | None, call_id: str | None, name: str, arguments: str) -> None:
-        self._call_characters += len(name) + len(arguments)
-        call = self._call_of(index, call_id or "")
-        if self._call_characters > self.max_call_characters or len(self._calls) > MOST_CALLS:
-            limit = f"{MOST_CALLS:,} calls or {self.max_call_characters:,} characters"
-            raise AnswerTooLong(f"The answer was stopped: its tool calls exceeded {limit}. Ask for less at a time.")
-        call.take(name, arguments)
-
-    def _call_of(self, index: int | str | None, call_id: str) -> _Call:
-        """Return the call to which a piece belongs: the newest with its index, unless the piece has another id.
-
-        Some servers repeat index 0 for every call.
-        """
-        call = self._newest.get(index)
-        if call is None or (call_id and call.id and call.id != call_id):
-            call = self._by_id.get((index, call_id)) or self._new_call(index)
-        call.id = call.id or call_id
-        self._by_id[index, call.id] = call
-        return call
-
-    def _new_call(self, index: int | str | None) -> _Call:
-        call = self._newest[index] = _Call()
-        self._calls.append(call)
-        return call
-
-    def _finished_calls(self, taken_ids: Collection[str]) -> tuple[ToolCall, ...]:
-        taken = set(taken_ids)
-        calls = []
-        for call in self._calls:
-            call_id = (
-                call.id if CALL_ID.fullmatch(call.id) and call.id not in taken else f"call_{secrets.token_hex(12)}"
-            )
-            taken.add(call_id)
-            calls.append(ToolCall(call_id, clean_text(call.name), clean_text("".join(call.arguments))))
-        return tuple(calls)
 
 
 def _finish_reason(metadata: Mapping[str, object]) -> str:

@@ -167,13 +167,14 @@ class LangChainChatModel:
                 raise SettingInvalid(f"model {self.name!r} takes no {name}: remove it. It takes: {taken}")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer: its reasoning and its text in pieces, then one AnswerComplete.
+        """Stream the answer: its reasoning, text and tool calls in pieces, then one AnswerComplete.
 
         Closing the stream closes the provider's connection.
         """
         assembly = AnswerAssembly(
             adds_usage=self._traits.adds_usage,
             max_call_characters=request.max_answer_bytes,  # a character has at least one byte; the caller counts bytes
+            taken_ids={call.id for message in request.prompt.messages for call in message.tool_calls},
             returned=self._returned_parts(request.parameters),
             model_key=self.calibration_key,
         )
@@ -183,10 +184,9 @@ class LangChainChatModel:
                     yield event
         for event in assembly.flush():
             yield event
-        taken_ids = {call.id for message in request.prompt.messages for call in message.tool_calls}
         paid = replace(assembly.usage, cost_usd=self._traits.cost(assembly.usage))
         try:
-            answer = assembly.finish(self.name, taken_ids)
+            answer = assembly.finish(self.name)
         except ThroughlineError as error:
             error.usage = None if paid == Usage() else paid
             raise

@@ -12,7 +12,15 @@ from throughline.domain.clock import Clock
 from throughline.domain.errors import ModelInvalidRequest, ThroughlineError
 from throughline.domain.message import Role
 from throughline.domain.model_check import CheckedCall, CheckedModel, ModelCheck, ToolUse
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ToolSpec, Usage
+from throughline.domain.prompt import (
+    AnswerComplete,
+    ModelRequest,
+    Prompt,
+    PromptMessage,
+    ToolCallDelta,
+    ToolSpec,
+    Usage,
+)
 from throughline.ports.models import ChatModel, TokenCounter
 from throughline.prompting.agent_windows import configured_window
 
@@ -84,6 +92,8 @@ async def _call(model: ChatModel, counter: TokenCounter, request: ModelRequest, 
     counted = count_prompt(request.prompt, count_tool_specs(request.tools, counter.count), counter.count)
     began, times, call = clock.monotonic(), list[float](), replace(NO_CALL, counted_tokens=counted)
     async for event in model.stream(request):
+        if isinstance(event, ToolCallDelta):
+            continue
         if not isinstance(event, AnswerComplete):
             times.append(clock.monotonic())
             continue

@@ -6,17 +6,19 @@ No other module retries a turn's model call.
 import asyncio
 import math
 import random
+from dataclasses import replace
 
 import structlog
 
 from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout, provider_words
 from throughline.domain.events import AnswerReset
 from throughline.domain.model_call import CallPurpose, ModelCall
-from throughline.domain.prompt import AnswerComplete, ModelRequest, ReasoningDelta, TextDelta, Usage
+from throughline.domain.prompt import AnswerComplete, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from throughline.execution.backoff import doubled_backoff
 from throughline.ports.metrics import count_cost
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced
+from throughline.turn.call_ids import CallIds
 from throughline.turn.state import Turn
 
 MAX_TRIES = 4
@@ -93,30 +95,40 @@ async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) 
 
 
 async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
-    stream, left = model.stream(request), request.max_answer_bytes
+    stream, call_ids = model.stream(request), CallIds(request.taken_call_ids)
+    said = called = 0
     try:
         async for event in stream:
-            match event:
-                case TextDelta(text=text):
-                    left -= len(text.encode())
-                    _check_size(model, request, left)
-                    turn.events.emit_text(text)
-                case ReasoningDelta(text=text):
-                    left -= len(text.encode())
-                    _check_size(model, request, left)
-                    turn.events.emit_reasoning(text)
-                case AnswerComplete():
-                    left -= sum(len((call.name + call.arguments).encode()) for call in event.tool_calls)
-                    _check_size(model, request, left)
-                    return event
+            if isinstance(event, AnswerComplete):
+                called = sum(len((call.name + call.arguments).encode()) for call in event.tool_calls)
+                _check_size(model, request, said + called)
+                return replace(event, tool_calls=call_ids.apply(event.tool_calls))
+            size = len(event.text.encode())
+            said, called = (said, called + size) if isinstance(event, ToolCallDelta) else (said + size, called)
+            _check_size(model, request, said + called)
+            _show(turn, request, event, call_ids)
     finally:
         await stream.aclose()
     raise AssertionError("a model stream ended without AnswerComplete and without an error")
 
 
-def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> None:
-    """Raise AnswerTooLong if answer and reasoning exceed the byte limit together. The caller then closes the stream."""
-    if left_bytes < 0:
+def _show(
+    turn: Turn, request: ModelRequest, piece: TextDelta | ReasoningDelta | ToolCallDelta, call_ids: CallIds
+) -> None:
+    """Show readers a piece of the answer, unless it belongs to a call that is forbidden and so will not be made."""
+    match piece:
+        case TextDelta(text=text):
+            turn.events.emit_text(text)
+        case ReasoningDelta(text=text):
+            turn.events.emit_reasoning(text)
+        case ToolCallDelta():
+            if request.may_call_tools:
+                turn.events.emit_arguments(replace(piece, call_id=call_ids.of(piece.call_id)))
+
+
+def _check_size(model: ChatModel, request: ModelRequest, used_bytes: int) -> None:
+    """Raise AnswerTooLong if text, reasoning and calls exceed the byte limit. The caller then closes the stream."""
+    if used_bytes > request.max_answer_bytes:
         raise AnswerTooLong(
             f"{model.name}: the answer was stopped, it was longer than the {request.max_answer_bytes} bytes "
             "an answer may have, its reasoning included. Ask for less at a time."

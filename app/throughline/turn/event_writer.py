@@ -3,17 +3,28 @@
 import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import structlog
 
+from throughline.domain import prompt
 from throughline.domain.errors import LeaseLost, TemporaryError
-from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, NewEvent, ReasoningDelta
+from throughline.domain.events import (
+    AnswerReset,
+    Event,
+    MessageCompleted,
+    MessageDelta,
+    NewEvent,
+    ReasoningDelta,
+    ToolCallDelta,
+)
 from throughline.domain.ids import MessageId
 from throughline.domain.run import ClaimedRun
 from throughline.ports.storage import EventStore
 
 FLUSH_SECONDS = 0.05
+Part: TypeAlias = MessageDelta | ReasoningDelta | ToolCallDelta
 log = structlog.get_logger(__name__)
 
 
@@ -30,8 +41,8 @@ class EventWriter:
 
     That task runs in the context in which the writer was created, so that a trace shows it below the turn and not below
     the node that happened to emit.
-    With `shows_reasoning` readers get the model's reasoning too. `has_shown` says whether they were sent text or
-    reasoning since the last completed message or reset.
+    With `shows_reasoning` readers get the model's reasoning too. `has_shown` says whether they were sent any part of a
+    message since the last completed message or reset.
     `message_id` is the id of the message that the model writes now, under which it has to be stored. It is a new one
     after each completed message and after each reset, so that no id names two messages.
     """
@@ -45,7 +56,7 @@ class EventWriter:
         self._next_seq = claimed.next_event
         self._pending: list[NewEvent] = []
         self._deltas: list[str] = []
-        self._delta_type: type[MessageDelta | ReasoningDelta] = MessageDelta
+        self._begun: Part | None = None
         self._shown: list[str] = []
         self.has_shown = False
         self.shows_reasoning = True
@@ -74,12 +85,17 @@ class EventWriter:
     def emit_text(self, text: str) -> None:
         """Queue a piece of the answer's text; pieces in the buffer are joined into one event."""
         self._shown.append(text)
-        self._add_delta(MessageDelta, text)
+        self._add_delta(MessageDelta(self.message_id, ""), text)
 
     def emit_reasoning(self, text: str) -> None:
         """Queue a piece of the reasoning as `emit_text` does, if readers are to get it."""
         if self.shows_reasoning:
-            self._add_delta(ReasoningDelta, text)
+            self._add_delta(ReasoningDelta(self.message_id, ""), text)
+
+    def emit_arguments(self, piece: prompt.ToolCallDelta) -> None:
+        """Queue a piece of a tool call's arguments; pieces of one call in the buffer are joined into one event."""
+        begun = ToolCallDelta(self.message_id, piece.index, piece.call_id, piece.name, "")
+        self._add_delta(begun, piece.text)
 
     async def drain(self) -> Unstored:
         """Stop flushing and return the events that are not stored yet, for the transaction that ends the run."""
@@ -92,18 +108,20 @@ class EventWriter:
         self._pending.append(NewEvent(self._next_seq, event))
         self._next_seq += 1
 
-    def _add_delta(self, kind: type[MessageDelta | ReasoningDelta], text: str) -> None:
-        if kind is not self._delta_type:
+    def _add_delta(self, begun: Part, text: str) -> None:
+        """Add a piece to the delta in the buffer; it is another delta, begun without text, if anything else differs."""
+        if begun != self._begun:
             self._close_delta()
-            self._delta_type = kind
+            self._begun = begun
         self._deltas.append(text)
         self.has_shown = True
         self._schedule_flush()
 
     def _close_delta(self) -> None:
-        if self._deltas:
-            self._queue(self._delta_type(self.message_id, "".join(self._deltas)))
+        if self._begun is not None:
+            self._queue(_with_text(self._begun, "".join(self._deltas)))
             self._deltas.clear()
+            self._begun = None
 
     def _schedule_flush(self) -> None:
         if self._flushing is None or self._flushing.done():
@@ -134,3 +152,9 @@ class EventWriter:
         async with self._storing:  # let a running batch finish: after a cancel nobody would know whether it was stored
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _with_text(begun: Part, text: str) -> Part:
+    if isinstance(begun, ToolCallDelta):
+        return replace(begun, arguments_delta=text)
+    return replace(begun, text=text)

@@ -1,6 +1,5 @@
 """Fourth node of the turn's graph: reduces the context, calls the model, and stores a step or returns the answer."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -59,7 +58,6 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     result = await call_first_available(turn, present(state.agent), conversation, call)
     agent, conversation = result.agent, result.context.conversation
     step = result.step if _may_use_tools(agent, conversation) else without_calls(result.step)
-    step = with_new_ids(step, conversation)
     message = await count_new(_as_message(step, state, agent, turn.events.message_id), agent.counter)
     found: dict[str, object] = {
         "agent": agent,
@@ -119,21 +117,6 @@ def without_calls(step: AnswerComplete) -> AnswerComplete:
     return replace(step, tool_calls=(), text=step.text if not is_blank(step.text) else OUT_OF_ROUNDS)
 
 
-def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComplete:
-    """Return the step with a new id for every call whose id an earlier call of this run already has.
-
-    Some servers number calls from 0 in every answer. A model knows only the ids in its prompt, which may no longer show
-    earlier calls.
-    """
-    taken = {call.id for message in conversation.own for call in message.tool_calls}
-    calls = []
-    for call in step.tool_calls:
-        new = call if call.id not in taken else replace(call, id=f"call_{secrets.token_hex(12)}")
-        taken.add(new.id)
-        calls.append(new)
-    return replace(step, tool_calls=tuple(calls))
-
-
 async def _call_with_retries(
     turn: Turn, agent: ReadyAgent, conversation: Conversation, quotations: Sequence[Quotation]
 ) -> ModelCallResult:
@@ -182,6 +165,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
         max_answer_bytes=turn.dependencies.config.max_answer_bytes,
         parameters=agent.definition.parameters,
         response_format=agent.definition.response_format,
+        taken_call_ids=frozenset(call.id for message in context.conversation.own for call in message.tool_calls),
     )
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens

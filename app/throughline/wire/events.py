@@ -58,6 +58,16 @@ class MessageDelta(Shape):
     text: str
 
 
+class ToolCallDelta(Shape):
+    """The next piece of a tool call's arguments, before the call is complete."""
+
+    message_id: Id = Field(description=MESSAGE_BEING_WRITTEN)
+    index: int = Field(description="position of the call in its step, from 0")
+    call_id: str
+    name: str
+    arguments_delta: str = Field(description="to append to the arguments of the call before")
+
+
 class ToolCalled(ToolCallOut):
     """A call of a tool, in a stored message."""
 
@@ -115,6 +125,7 @@ EventData: TypeAlias = (
     | HistoryQuoted
     | ReasoningDelta
     | MessageDelta
+    | ToolCallDelta
     | ToolCalled
     | ToolResult
     | MessageCompleted
@@ -129,6 +140,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.HISTORY_QUOTED: HistoryQuoted,
     EventType.REASONING_DELTA: ReasoningDelta,
     EventType.MESSAGE_DELTA: MessageDelta,
+    EventType.TOOL_CALL_DELTA: ToolCallDelta,
     EventType.TOOL_CALL: ToolCalled,
     EventType.TOOL_RESULT: ToolResult,
     EventType.MESSAGE_COMPLETED: MessageCompleted,

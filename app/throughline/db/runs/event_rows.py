@@ -23,6 +23,7 @@ from throughline.domain.events import (
     RunStarted,
     RunWaiting,
     ToolAnswered,
+    ToolCallDelta,
     ToolCalled,
     end_type,
 )
@@ -118,7 +119,7 @@ def event_from(row: Row) -> Event | None:
     match kind:
         case EventType.COMPACTION_FINISHED:
             return _compaction_finished(data)
-        case EventType.REASONING_DELTA | EventType.MESSAGE_DELTA | EventType.TOOL_CALL:
+        case EventType.REASONING_DELTA | EventType.MESSAGE_DELTA | EventType.TOOL_CALL_DELTA | EventType.TOOL_CALL:
             return _part_of_message(kind, data)
         case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT | EventType.RUN_WAITING:
             return _about_message(kind, data, row)
@@ -137,13 +138,13 @@ def _stored(event: Event) -> JsonObject:
             return stored_wait(NewWait(wait.calls, message_id, wait.until)).data
         case RunEnded():
             return {}
-        case MessageDelta() | ReasoningDelta() | ToolCalled():
+        case MessageDelta() | ReasoningDelta() | ToolCallDelta() | ToolCalled():
             return _stored_part(event)
         case _:
             return asdict(event)
 
 
-def _stored_part(part: MessageDelta | ReasoningDelta | ToolCalled) -> JsonObject:
+def _stored_part(part: MessageDelta | ReasoningDelta | ToolCallDelta | ToolCalled) -> JsonObject:
     fields = asdict(part.call) if isinstance(part, ToolCalled) else asdict(part)
     return {**fields, **_pointing_at(part.message_id)}
 
@@ -166,6 +167,8 @@ def _part_of_message(kind: EventType, data: Stored) -> Event | None:
     match kind:
         case EventType.REASONING_DELTA:
             return ReasoningDelta(message_id, data["text"])
+        case EventType.TOOL_CALL_DELTA:
+            return ToolCallDelta(message_id, data["index"], data["call_id"], data["name"], data["arguments_delta"])
         case EventType.TOOL_CALL:
             return ToolCalled(ToolCall(data["id"], data["name"], data["arguments"]), message_id)
         case _:
