@@ -23,6 +23,7 @@ OF_A_SESSION = {
     ("DELETE", SESSION),
     ("GET", f"{SESSION}/messages"),
     ("POST", f"{SESSION}/messages"),
+    ("GET", f"{SESSION}/runs"),
     ("GET", f"{SESSION}/search"),
     ("GET", f"{SESSION}/export"),
     ("GET", f"{SESSION}/context"),

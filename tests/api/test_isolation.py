@@ -39,6 +39,7 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("DELETE", "/v1/sessions/{session_id}"): None,
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("POST", "/v1/sessions/{session_id}/messages"): {"content": "hi"},
+    ("GET", "/v1/sessions/{session_id}/runs"): None,
     ("GET", "/v1/sessions/{session_id}/search?q=secret"): None,
     ("GET", "/v1/sessions/{session_id}/export"): None,
     ("GET", "/v1/sessions/{session_id}/context"): None,
@@ -71,6 +72,7 @@ async def everything_of(client: httpx.AsyncClient, owned: Owned) -> list[object]
     paths = (
         "/v1/sessions/{session_id}",
         "/v1/sessions/{session_id}/messages",
+        "/v1/sessions/{session_id}/runs",
         "/v1/runs/{run_id}",
         "/v1/memories/{memory_id}",
     )

@@ -233,3 +233,14 @@ def test_neither_models_nor_a_server_are_loaded() -> None:
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
 
     assert found.stdout.strip() == ""
+
+
+async def test_the_runs_of_a_session_are_listed_the_last_first(client: Client) -> None:
+    session = await client.new_session()
+    runs = [(await client.submit(session.id, text)).id for text in ("one", "two", "three")]
+    await client.cancel(runs[1])
+
+    assert [run.id async for run in client.runs(session.id)] == runs[::-1]
+    assert [run.id async for run in client.runs(str(session.id), status="cancelled")] == [runs[1]]
+    with pytest.raises(InvalidInput, match=r"status is 'asleep'; it must be one of 'queued', "):
+        [run async for run in client.runs(session.id, status="asleep")]

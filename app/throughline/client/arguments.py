@@ -5,6 +5,8 @@ A value of the wrong kind raises InvalidInput with the argument's name.
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -13,12 +15,14 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides
+from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.submission import OnBusy
 from throughline.domain.text import clean_text, is_blank
 from throughline.execution.json_schema import SchemaInvalid, check_schema
 from throughline.wire.overrides import OverridesIn
 
+Word = TypeVar("Word", bound=StrEnum)
 MOST_SHOWN = 80
 LARGEST_NUMBER = 2**31 - 2
 """Largest position or event number that the database stores."""
@@ -85,11 +89,12 @@ def read_on_busy(given: OnBusy | str) -> OnBusy:
 
     Other code compares the value by identity, which text would never match.
     """
-    try:
-        return OnBusy(given)
-    except ValueError:
-        allowed = ", ".join(repr(one.value) for one in OnBusy)
-        raise InvalidInput(f"on_busy is {_shown(given)}; it must be one of {allowed}.", field="on_busy") from None
+    return _one_of(OnBusy, given, field="on_busy")
+
+
+def read_status(given: RunStatus | str | None) -> RunStatus | None:
+    """Return `given`, a RunStatus or its text, as a RunStatus, None for None. Raises InvalidInput for another text."""
+    return None if given is None else _one_of(RunStatus, given, field="status")
 
 
 def read_overrides(given: Mapping[str, object] | None) -> Overrides:
@@ -119,6 +124,14 @@ def _check_text(given: Mapping[str, object] | None) -> None:
         return  # the shape refuses it
     if clean_text(written) != written or "\\u0000" in written:
         raise InvalidInput("overrides has NUL or a lone surrogate in a text. Remove it.", field="overrides")
+
+
+def _one_of(kind: type[Word], given: str, *, field: str) -> Word:
+    try:
+        return kind(given)
+    except ValueError:
+        allowed = ", ".join(repr(one.value) for one in kind)
+        raise InvalidInput(f"{field} is {_shown(given)}; it must be one of {allowed}.", field=field) from None
 
 
 def _uuid(given: UUID | str, *, field: str) -> UUID:

@@ -17,11 +17,13 @@ from throughline.client.arguments import (
     read_overrides,
     read_run_id,
     read_session_id,
+    read_status,
     read_text,
 )
 from throughline.client.limits import Limits
 from throughline.client.wait_for_database import Outage
 from throughline.db.database import Database
+from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.errors import InvalidInput
@@ -29,7 +31,7 @@ from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source
-from throughline.domain.run import Run, RunInput
+from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import OnBusy, Submission
 from throughline.domain.text import clean_text, is_blank
@@ -192,6 +194,22 @@ class Client:
     async def get_run(self, run_id: RunId | str) -> Run:
         """Return the present state of the run. Raises NotFound."""
         return await self._database.runs.get_run(self._owner_id, read_run_id(run_id))
+
+    async def runs(self, session_id: SessionId | str, *, status: RunStatus | str | None = None) -> AsyncGenerator[Run]:
+        """Yield the session's runs, the last submitted first; with `status`, which may be text, only those.
+
+        Raises NotFound, InvalidInput.
+        """
+        session_id, wanted = read_session_id(session_id), read_status(status)
+        cursor: RunId | None = None
+        while True:
+            query = RunQuery(limit=PAGE, cursor=cursor, status=wanted)
+            page = await self._database.runs.list_runs(self._owner_id, session_id, query)
+            for run in page.items:
+                yield run
+            if page.next_cursor is None:
+                return
+            cursor = page.items[-1].id
 
     async def cancel(self, run_id: RunId | str) -> Run:
         """Ask the run to stop. Text written so far is kept; an ended run stays unchanged. Raises NotFound."""

@@ -69,6 +69,13 @@ class RunForOperators(RunOut):
     error: ErrorForOperators | None
 
 
+class RunPage(Shape):
+    """A page of a session's runs, the last submitted first."""
+
+    data: list[RunForOperators | RunOut]
+    next_cursor: str | None = Field(description="send it as `cursor` for the next page; null on the last page")
+
+
 def run_json(run: Run, *, for_operator: bool) -> JsonDict:
     """Return the run as JSON. What the model's provider said about a failure is included only if `for_operator`."""
     return (RunForOperators if for_operator else RunOut).render(run)

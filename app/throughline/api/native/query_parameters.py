@@ -8,6 +8,7 @@ from throughline.api.http.body import parse_json, validate
 from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody
 from throughline.api.native.requests import MAX_POSITION, Metadata
 from throughline.domain.json_types import JsonObject
+from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 
 
@@ -50,6 +51,14 @@ class MetadataFilter(BaseModel):
     """The object in a filter for sessions, with the limits of metadata."""
 
     metadata: Metadata
+
+
+class ListRuns(QueryParameters):
+    """A page of a session's runs, the last submitted first, and a filter for it."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the previous page")
+    status: RunStatus | None = None
 
 
 class ListSummaries(QueryParameters):

@@ -5,19 +5,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.http.admitted_request import PathId, Reader, Writer, session_id_of, source_of
+from throughline.api.http.admitted_request import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.api.http.body import read_body
 from throughline.api.http.headers import KEY_HEADER, REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import codes
 from throughline.api.native.documented import X_CLIENT, described, response_headers
-from throughline.api.native.query_parameters import ListSessions
+from throughline.api.native.query_parameters import ListRuns, ListSessions
 from throughline.api.native.requests import ChangeSession, CreateSession
+from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.db.statements.paging import invalid_cursor
 from throughline.domain.errors import ExternalIdTaken, NotFound, SessionBusy
+from throughline.domain.ids import RunId
+from throughline.domain.json_types import JsonValue
 from throughline.domain.session import NewSession
 from throughline.domain.text import clean_text
+from throughline.wire.runs import RunPage, run_json
 from throughline.wire.sessions import SessionOut, SessionPage
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
@@ -88,6 +93,15 @@ async def get_session(session_id: PathId, call: Reader) -> Response:
     return JsonResponse(SessionOut.render(session))
 
 
+@router.get("/{session_id}/runs", responses={HTTPStatus.OK: {"model": RunPage}})
+async def list_runs(session_id: PathId, call: Reader, asked: Annotated[ListRuns, Query()]) -> Response:
+    """List the session's runs, the last submitted first."""
+    query = RunQuery(asked.limit, None if asked.cursor is None else _run_cursor(asked.cursor), asked.status)
+    page = await call.services.database.runs.list_runs(call.owner_id, session_id_of(session_id), query)
+    runs: list[JsonValue] = [run_json(run, for_operator=call.is_operator) for run in page.items]
+    return JsonResponse({"data": runs, "next_cursor": page.next_cursor})
+
+
 @router.patch(
     "/{session_id}",
     responses={HTTPStatus.OK: {"model": SessionOut}},
@@ -118,3 +132,11 @@ async def delete_session(session_id: PathId, call: Writer) -> Response:
     """
     await call.services.database.sessions.delete(call.owner_id, session_id_of(session_id))
     return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _run_cursor(text: str) -> RunId:
+    """Return the run that the cursor names. Raises InvalidInput if it is no id."""
+    try:
+        return run_id_of(text)
+    except NotFound:
+        raise invalid_cursor() from None

@@ -256,6 +256,7 @@ ANSWERS: Mapping[str, JsonDict] = {
     "MessageOut": QUESTION,
     "PinnedGroup": {"data": [{**QUESTION, "pinned": True}]},
     "RunForOperators": RUN,
+    "RunPage": {"data": [RUN], "next_cursor": None},
     "SearchOut": FOUND,
     "SessionContextOut": {**CONTEXT, "quoted": {"positions": [12], "scores": [0.8], "tokens": 64}},
     "PreviewOut": PREVIEW,

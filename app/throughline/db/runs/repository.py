@@ -12,14 +12,16 @@ from throughline.db.runs import finish as run_finish
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.finish import Ending
+from throughline.db.runs.list_runs import RunQuery, list_runs
 from throughline.db.runs.open_conversation import open_conversation
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
-from throughline.domain.ids import RunId, UserId
+from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.lease import RowLease
+from throughline.domain.page import Page
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunStatus
 from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
@@ -112,6 +114,10 @@ class RunRepository:
         if not rows:
             raise run_not_found(run_id)
         return run_from(rows[0])
+
+    async def list_runs(self, owner_id: UserId, session_id: SessionId, query: RunQuery) -> Page[Run]:
+        """Return one page of the session's runs, the last submitted first. Raises NotFound, InvalidInput (cursor)."""
+        return await list_runs(self._transactions, owner_id, session_id, query)
 
     async def resume(self, owner_id: UserId, run_id: RunId, given: Sequence[Resolution]) -> Resumed:
         """Store what calls of a waiting run were given, and queue it once it waits for nothing more.

@@ -1,4 +1,4 @@
-"""Opaque cursors for keyset paging: time and id of a page's last row, encoded as base64."""
+"""Cursors for keyset paging: mostly time and id of a page's last row, encoded as base64."""
 
 import base64
 import binascii
@@ -21,5 +21,10 @@ def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
         time, row_id = json.loads(text)
         parsed = datetime.fromisoformat(time).astimezone(UTC), UUID(row_id)
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, binascii.Error):
-        raise InvalidInput("The cursor is not valid. Use `next_cursor` of the previous page.", field="cursor") from None
+        raise invalid_cursor() from None
     return parsed
+
+
+def invalid_cursor() -> InvalidInput:
+    """Return the error for a cursor that no page has returned."""
+    return InvalidInput("The cursor is not valid. Use `next_cursor` of the previous page.", field="cursor")

@@ -1,0 +1,75 @@
+"""The runs of a session, newest first, page by page."""
+
+from dataclasses import dataclass
+
+from throughline.db.connection.transactions import Transactions
+from throughline.db.statements.paging import invalid_cursor
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.page import Page
+from throughline.domain.run import Run, RunStatus
+
+PAGE_BYTES = 8_000_000
+"""Size limit of a page of runs, with their inputs and reports; the page ends with the run that reaches it."""
+
+_PAGE = """
+    with asked as (
+        select r.* from runs r join sessions s on s.id = r.session_id
+        where r.session_id = :session_id and s.owner_id = :owner_id {and_has_status}
+            and r.seq < case when cast(:cursor as uuid) is null then 9223372036854775807 else (
+                select c.seq from runs c where c.id = :cursor and c.session_id = :session_id) end
+        order by r.seq desc limit :limit
+    ), measured as (
+        select a.*, count(*) over () as found, sum(
+            octet_length(cast(a.input as text)) + coalesce(octet_length(cast(a.context as text)), 0)
+        ) over (order by a.seq desc rows between unbounded preceding and 1 preceding) as bytes_before
+        from asked a
+    )
+    select {run_columns}, {message_ids}, r.found from measured r
+    where coalesce(r.bytes_before, 0) < :max_bytes order by r.seq desc
+"""
+_COLUMNS = {"run_columns": RUN_COLUMNS, "message_ids": MESSAGE_IDS}
+_ALL = sql(_PAGE, **_COLUMNS, and_has_status="")
+_WITH_STATUS = sql(_PAGE, **_COLUMNS, and_has_status="and r.status = :status")
+_SESSION = sql("""
+    select exists (select 1 from runs c where c.id = :cursor and c.session_id = s.id) as has_cursor
+    from sessions s where s.id = :session_id and s.owner_id = :owner_id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """The runs to list: those behind the run `cursor`, None for the newest, and only those with `status` if given."""
+
+    limit: int = 50
+    cursor: RunId | None = None
+    status: RunStatus | None = None
+
+
+async def list_runs(transactions: Transactions, owner_id: UserId, session_id: SessionId, query: RunQuery) -> Page[Run]:
+    """Return one page of the session's runs, the last submitted first. A page of large runs is shorter.
+
+    The page's cursor is the id of its last run. Raises NotFound if the session is missing or another user's, and
+    InvalidInput if the session has no run `cursor`.
+    """
+    asked = {"session_id": session_id, "owner_id": owner_id, "cursor": query.cursor}
+    limits = {"limit": query.limit + 1, "max_bytes": PAGE_BYTES}
+    if query.status is None:
+        rows = await transactions.fetch(_ALL, **asked, **limits)
+    else:
+        rows = await transactions.fetch(_WITH_STATUS, **asked, **limits, status=query.status.value)
+    if not rows:
+        await _check(transactions, owner_id, session_id, query)
+    runs = tuple(run_from(row) for row in rows[: query.limit])
+    has_more = bool(rows) and rows[0]["found"] > len(runs)
+    return Page(runs, str(runs[-1].id) if has_more else None)
+
+
+async def _check(transactions: Transactions, owner_id: UserId, session_id: SessionId, query: RunQuery) -> None:
+    """Raise NotFound or InvalidInput if the session or the cursor is the reason why nothing was found."""
+    found = await transactions.fetch(_SESSION, session_id=session_id, owner_id=owner_id, cursor=query.cursor)
+    if not found:
+        raise session_not_found(session_id)
+    if query.cursor is not None and not found[0]["has_cursor"]:
+        raise invalid_cursor()
