@@ -23,7 +23,9 @@ def test_an_agent_allows_nothing_unless_its_file_says_so(tmp_path: Path) -> None
     agent = load(tmp_path, "")
 
     assert (agent.overrides, agent.override_models) == (frozenset(), ())
-    assert all(not shipped.overrides for shipped in load_agents([], DEFAULTS).all())
+    shipped = {one.name: one.overrides for one in load_agents([], DEFAULTS).all()}
+    assert shipped.pop("assistant") == {OverrideField.INSTRUCTIONS, OverrideField.RESPONSE_FORMAT}
+    assert set(shipped.values()) == {frozenset()}
 
 
 def test_models_are_names_or_mappings_with_their_own_counters(tmp_path: Path) -> None:

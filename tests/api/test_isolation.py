@@ -1,6 +1,7 @@
 """Nobody reaches another user's data: one row per route, and a route without a row fails."""
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import httpx
 import pytest
@@ -32,6 +33,12 @@ LISTS = {
     ("POST", "/v1/tokens"),
     ("POST", "/v1/memories"),
     ("POST", "/v1/memories/search"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model}"),
+    ("POST", "/v1/responses"),
+    ("POST", "/v1/responses/compact"),
+    ("POST", "/v1/responses/input_tokens"),
+    ("POST", "/v1/conversations"),
 }
 BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/sessions/{session_id}"): None,
@@ -59,6 +66,17 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/runs/{run_id}/events"): None,
     ("POST", "/v1/runs/{run_id}/cancel"): None,
     ("POST", "/v1/runs/{run_id}/resume"): {"calls": [{"call_id": "call_1", "output": "sun"}]},
+    ("GET", "/v1/responses/{response_id}"): None,
+    ("DELETE", "/v1/responses/{response_id}"): None,
+    ("POST", "/v1/responses/{response_id}/cancel"): None,
+    ("GET", "/v1/responses/{response_id}/input_items"): None,
+    ("GET", "/v1/conversations/{conversation}"): None,
+    ("POST", "/v1/conversations/{conversation}"): {"metadata": {"taken": "yes"}},
+    ("DELETE", "/v1/conversations/{conversation}"): None,
+    ("GET", "/v1/conversations/{conversation}/items"): None,
+    ("POST", "/v1/conversations/{conversation}/items"): {"items": [{"role": "user", "content": "hi"}]},
+    ("GET", "/v1/conversations/{conversation}/items/{item}"): None,
+    ("DELETE", "/v1/conversations/{conversation}/items/{item}"): None,
 }
 
 
@@ -82,7 +100,7 @@ async def everything_of(client: httpx.AsyncClient, owned: Owned) -> list[object]
 def without_ids(response: httpx.Response, named: Owned) -> str:
     text = response.text
     for name in (named.session_id, named.run_id, named.message_id, named.memory_id):
-        text = text.replace(name, "<id>")
+        text = text.replace(name, "<id>").replace(UUID(name).hex, "<hex>")
     return text
 
 

@@ -53,8 +53,9 @@ async def test_no_other_route_takes_a_token_in_its_address(page: TokenPage, subt
                 path = f"{page.first.path(template)}?access_token={token}"
                 response = await client.request(method, path, json=BODIES.get((method, template)))
 
-            assert response.status_code == 422
-            assert response.json()["errors"][0]["field"] == "access_token"
+            refused = response.json()
+            assert response.status_code == (400 if "error" in refused else 422)
+            assert (refused.get("error", {}).get("param") or refused["errors"][0]["field"]) == "access_token"
             assert token not in response.text
 
 

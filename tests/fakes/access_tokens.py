@@ -34,7 +34,10 @@ class Owned:
     def path(self, template: str) -> str:
         ids = {"session_id": self.session_id, "run_id": self.run_id, "message_id": self.message_id}
         ids["memory_id"] = self.memory_id
-        return template.format(**ids, summary_id=UNKNOWN)
+        ids["response_id"] = f"resp_{UUID(self.run_id).hex}"
+        ids["conversation"] = f"conv_{UUID(self.session_id).hex}"
+        ids["item"] = f"msg_{UUID(self.message_id).hex}"
+        return template.format(**ids, summary_id=UNKNOWN, model="assistant")
 
 
 async def owned_by(client: httpx.AsyncClient) -> Owned:

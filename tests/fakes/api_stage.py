@@ -206,8 +206,11 @@ class SentInput:
     async def check(self, owner_id: UserId, session_id: SessionId, given: RunInput) -> None:
         if given.overrides != NO_OVERRIDES or given.client_tools:
             session = await self.database.sessions.get(owner_id, session_id)
-            tools = make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000)
-            await RequestChecker(self.agents, ModelRegistry(), tools).check(session.agent, given)
+            await self.check_for(session.agent, given)
+
+    async def check_for(self, agent: str, given: RunInput) -> None:
+        tools = make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000)
+        await RequestChecker(self.agents, ModelRegistry(), tools).check(agent, given)
 
 
 def set_stage(
@@ -222,9 +225,6 @@ def set_stage(
     """
     turns, pins, summaries = ScriptedTurns(database), FakePins(database), FakeSummaries(database)
 
-    async def count_message(_agent: str, message: NewMessage) -> NewMessage:
-        return replace(message, token_count=7, counter="fake")
-
     async def check_ready() -> Readiness:
         await database.check_ready()
         return Readiness({"database": True})
@@ -237,6 +237,7 @@ def set_stage(
         submit=turns.submit,
         report_context=pins.tell,
         check_input=SentInput(database, agents).check,
+        check_input_for=SentInput(database, agents).check_for,
         summarize_now=summaries.summarize,
         estimate_summary=summaries.estimate,
         preview_context=pins.preview,
@@ -244,12 +245,16 @@ def set_stage(
         unpin_message=pins.unpin,
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
         check_ready=check_ready,
-        count_message=count_message,
+        count_message=_count_message,
         agent_window=_agent_window,
         clock=WallClock(),
     )
     services = replace(services, **(dependencies or {}))  # type: ignore[arg-type]  # fields by name
     return ApiStage(database, turns, pins, services, create_app(services, config))
+
+
+async def _count_message(_agent: str, message: NewMessage) -> NewMessage:
+    return replace(message, token_count=7, counter="fake")
 
 
 async def _agent_window(agent: AgentDefinition) -> ModelWindow:

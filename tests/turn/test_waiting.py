@@ -63,18 +63,18 @@ async def test_tools_of_the_service_run_before_the_wait(database: Database) -> N
 @pytest.mark.parametrize(
     ("given", "calls", "result", "metadata"),
     [
-        (APPROVED, 1, "deleted", {"given_by": "anna", "decision": "approve"}),
+        (APPROVED, 1, "deleted", {"outside": "approval", "given_by": "anna", "decision": "approve"}),
         (
             Resolution("call_2", "Keep it.", decision=Decision.REJECT),
             0,
             "A person rejected this call, so it was not run. Reason: Keep it.",
-            {"decision": "reject", "is_error": True},
+            {"outside": "approval", "decision": "reject", "is_error": True},
         ),
         (
             Resolution("call_2", decision=Decision.EDIT, arguments='{"file": "b.txt"}'),
             1,
             'A person changed the arguments to {"file": "b.txt"} before the call was run.\n\ndeleted',
-            {"decision": "edit", "arguments": {"file": "b.txt"}},
+            {"outside": "approval", "decision": "edit", "arguments": {"file": "b.txt"}},
         ),
     ],
 )

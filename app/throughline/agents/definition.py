@@ -69,7 +69,8 @@ class AgentDefinition:
     - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
       default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
     - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
-    - `instructions`, `response_format`, `request_tools`: those of a turn's request. An agent file has none of them.
+    - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`: those of a turn's request.
+      An agent file has none of them.
     - `needs_approval`: those of its tools that run only once a person has approved the call.
     - `client_tools`: whether a request may bring tools that its client runs itself.
     - `wait_seconds`: how long a turn waits for an approval, an answer, or the result of a client's tool.
@@ -97,6 +98,8 @@ class AgentDefinition:
     instructions: str = ""
     response_format: ResponseFormat | None = None
     request_tools: tuple[ToolSpec, ...] = ()
+    max_output_tokens: int | None = None
+    tool_choice: str | None = None
     needs_approval: frozenset[str] = frozenset()
     client_tools: bool = True
     wait_seconds: Annotated[float, Range(ge=1, le=30 * 86_400)] = 86_400.0

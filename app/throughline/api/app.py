@@ -38,6 +38,7 @@ from throughline.api.native import (
     tokens,
     usage,
 )
+from throughline.api.openai import compact, conversations, models, responses
 from throughline.api.openapi.document import document, operation_id
 
 ROOMS = (
@@ -54,6 +55,10 @@ ROOMS = (
     usage,
     tokens,
     agents,
+    models,
+    compact,
+    responses,
+    conversations,
     health,
     reference_page,
     start_page,
@@ -87,7 +92,8 @@ FastAPI would otherwise export its requests if the environment names an OTLP end
 
 DESCRIPTION = (
     "Conversations that can run for ever: every message is stored, and every prompt fits the model's window. "
-    "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams."
+    "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams. "
+    "OpenAI's interface, which is served at `/v1/responses` and `/v1/conversations` too, is described by OpenAI."
 )
 
 

@@ -28,6 +28,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         pin_message=context.pin,
         unpin_message=context.unpin,
         check_input=context.check_input,
+        check_input_for=context.check_input_for,
         summarize_now=context.summarize,
         estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,

@@ -1,6 +1,7 @@
 """Storage of model calls, and reports of what they used."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 
 from throughline.db.connection.statement import Row, Statement
@@ -9,8 +10,9 @@ from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.rows import USAGE_COLUMNS, usage_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import UserId
+from throughline.domain.ids import SessionId, UserId
 from throughline.domain.model_call import ModelCall
+from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import Payer, Spending, UsageGroup, UsageKey, UsageQuery
 
 MOST_GROUPS = 10_000
@@ -47,6 +49,14 @@ _REPORT = """
 """
 
 
+_OF_SESSION = sql(
+    """
+    select {sums} from model_calls c where c.session_id = :session_id and c.created_at >= :since
+""",
+    sums=_SUMS,
+)
+
+
 class UsageRepository:
     """Implements the interface UsageStore, and reports what calls used."""
 
@@ -70,6 +80,11 @@ class UsageRepository:
         """Return what the user's calls of the agent, summaries included, have used since midnight UTC."""
         (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent)
         return Spending(int(row["tokens"]), row["cost_usd"])
+
+    async def of_session(self, session_id: SessionId, since: datetime) -> Usage:
+        """Return what the calls made for the session since `since` have used together; all None without calls."""
+        rows = await self._transactions.fetch(_OF_SESSION, session_id=session_id, since=since)
+        return usage_from(rows[0])
 
     async def report(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
         """Return the groups, by day and then by cost. Raises InvalidInput for a report of more than MOST_GROUPS."""

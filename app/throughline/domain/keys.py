@@ -7,6 +7,9 @@ from typing import TypeAlias
 from throughline.domain.ids import KeyId, UserId
 from throughline.domain.principal import Scope
 
+KEY_START = "tl_"
+"""Beginning of every API key. A local service takes anything else for no key: OpenAI's clients must send one."""
+
 PREFIX_LENGTH = 8
 """Length of a generated key's prefix, the characters after `tl_`. It is displayed to tell keys apart."""
 

@@ -16,6 +16,10 @@ class OverrideField(StrEnum):
     RESPONSE_FORMAT = "response_format"
 
 
+NO_TOOLS, ANY_TOOL = "none", "required"
+"""Tool choices that forbid tools, and that demand any of them, as OpenAI's API names them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
     """The JSON schema that an answer must fit.
@@ -33,16 +37,20 @@ class ResponseFormat:
 class Overrides:
     """The overrides of one request; what is not given stays the agent's.
 
-    `instructions` are appended to the system prompt.
+    `instructions` are appended to the system prompt. `max_output_tokens` limits each answer further than the reserve.
+    `tool_choice` says for the first model call whether tools may or must be called: NO_TOOLS, ANY_TOOL or a tool's
+    name. Every agent allows these two.
     """
 
     model: str | None = None
     temperature: float | None = None
     instructions: str | None = None
     response_format: ResponseFormat | None = None
+    max_output_tokens: int | None = None
+    tool_choice: str | None = None
 
     def given(self) -> Iterator[OverrideField]:
-        """Yield the names of all fields that are not None."""
+        """Yield the names of the fields that are not None and that the agent has to allow."""
         for name in OverrideField:
             if getattr(self, name) is not None:
                 yield name

@@ -37,11 +37,15 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """The description of a tool for the model. `parameters` is a JSON schema of type object."""
+    """The description of a tool for the model. `parameters` is a JSON schema of type object.
+
+    `strict` is sent to providers that can guarantee arguments of that schema; None: the provider's default.
+    """
 
     name: str
     description: str
     parameters: JsonObject
+    strict: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,8 @@ MAX_ANSWER_BYTES = 2_000_000
 class ModelRequest:
     """The request for one model call. `max_output_tokens` is the reserve; with empty `tools` none are sent.
 
-    `response_format` is sent to providers that take a JSON schema.
+    `response_format` is sent to providers that take a JSON schema. `tool_choice` is ANY_TOOL or the name of the tool to
+    be called; None leaves the choice to the model.
 
     `max_answer_bytes` limits the accepted answer (UTF-8; reasoning, text, and names and arguments of calls), even if
     the provider ignores `max_output_tokens`. `call_model` counts all of it, and a ChatModel counts the tool calls that
@@ -152,4 +157,5 @@ class ModelRequest:
     max_answer_bytes: int = MAX_ANSWER_BYTES
     parameters: ModelParameters = NO_PARAMETERS
     response_format: ResponseFormat | None = None
+    tool_choice: str | None = None
     taken_call_ids: frozenset[str] = frozenset()

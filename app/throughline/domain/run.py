@@ -39,12 +39,18 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """The user's message of a run, what its request overrides of the agent, and the tools that the client runs."""
+    """The user's message of a run, what its request overrides of the agent, and the tools that the client runs.
+
+    `steps_brought` is how many steps with tool calls the request brought with it. `echo` is what the interface shows of
+    the request again, as it wrote it; no other part of the service reads it.
+    """
 
     content: Content
     metadata: JsonObject = field(default_factory=dict)
     overrides: Overrides = NO_OVERRIDES
     client_tools: tuple[ToolSpec, ...] = ()
+    steps_brought: int = 0
+    echo: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

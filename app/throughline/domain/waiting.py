@@ -12,6 +12,9 @@ from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.domain.ids import MessageId
 from throughline.domain.message import ToolCall
 
+OUTSIDE = "outside"
+"""Key in the metadata of a tool's result whose call waited: its WaitKind, or `expired`."""
+
 
 class WaitKind(StrEnum):
     """What a tool call waits for.

@@ -26,6 +26,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ImageBlock, text_of
 from throughline.domain.model_parameters import ModelParameters, strings_in
 from throughline.domain.model_window import ModelWindow
+from throughline.domain.overrides import ANY_TOOL
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, Usage
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
@@ -245,6 +246,8 @@ class LangChainChatModel:
         if tools and request.may_call_tools:
             parallel = request.parameters.parallel_tool_calls
             options: dict[str, Any] = {} if parallel is None else {TOOLS_PARAMETER: parallel}
+            if request.tool_choice is not None:
+                options["tool_choice"] = "any" if request.tool_choice == ANY_TOOL else request.tool_choice
             return self._model.bind_tools(tools, **options)
         forbidden = self._traits.forbidden_tools
         if tools and forbidden:

@@ -51,13 +51,12 @@ def returned_parts(message: BaseMessage) -> tuple[JsonObject, ...]:
 
 def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
     """Return tool specs in OpenAI's form, which every LangChain model's `bind_tools` accepts."""
-    return [
-        {
-            "type": "function",
-            "function": {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)},
-        }
-        for spec in specs
-    ]
+    return [{"type": "function", "function": _function(spec)} for spec in specs]
+
+
+def _function(spec: ToolSpec) -> dict[str, object]:
+    strict = {} if spec.strict is None else {"strict": spec.strict}
+    return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters), **strict}
 
 
 def _message(message: PromptMessage) -> BaseMessage:

@@ -64,7 +64,13 @@ def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: M
     agent = definition if overrides.model is None else _with_model(definition, overrides.model)
     if overrides.temperature is not None:
         agent = _with_temperature(agent, overrides.temperature)
-    agent = replace(agent, instructions=overrides.instructions or "", response_format=overrides.response_format)
+    agent = replace(
+        agent,
+        instructions=overrides.instructions or "",
+        response_format=overrides.response_format,
+        max_output_tokens=overrides.max_output_tokens,
+        tool_choice=overrides.tool_choice,
+    )
     if agent.response_format is not None:
         _check_format(agent, models)
     return agent

@@ -102,11 +102,14 @@ class ContextRequests:
 
         Raises NotFound.
         """
-        if given.overrides == NO_OVERRIDES and not given.client_tools:
-            return
-        session = await self.sessions.get(owner_id, session_id)
+        if given.overrides != NO_OVERRIDES or given.client_tools:
+            session = await self.sessions.get(owner_id, session_id)
+            await self.check_input_for(session.agent, given)
+
+    async def check_input_for(self, agent: str, given: RunInput) -> None:
+        """Raise InvalidInput if the agent does not allow what the request overrides or brings."""
         checker = RequestChecker(self.dependencies.agents, self.dependencies.models, self.dependencies.tools)
-        await checker.check(session.agent, given)
+        await checker.check(agent, given)
 
     async def count(self, agent: str, message: NewMessage) -> NewMessage:
         """Return the message with its token count, made by the token counter of the named agent."""

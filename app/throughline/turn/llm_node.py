@@ -14,7 +14,8 @@ from throughline.domain.errors import ContextOverflow, PromptCannotFit, Temporar
 from throughline.domain.ids import MessageId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.prompt import AnswerComplete, ModelRequest
+from throughline.domain.overrides import NO_TOOLS
+from throughline.domain.prompt import MAX_ANSWER_BYTES, AnswerComplete, ModelRequest
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.text import clean_text, is_blank
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
@@ -52,7 +53,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     turn, conversation = runtime.context, present(state.conversation)
 
     async def call(agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
-        corrected = replace(agent, correction=state.correction)
+        corrected = replace(_with_tool_choice(agent, state), correction=state.correction)
         return await _call_with_retries(turn, corrected, conversation, state.quotations)
 
     result = await call_first_available(turn, present(state.agent), conversation, call)
@@ -160,11 +161,12 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
     request = ModelRequest(
         prompt=fitted.prompt,
         tools=agent.tools,
-        max_output_tokens=agent.budget.reserve_tokens,
+        max_output_tokens=min(agent.budget.reserve_tokens, agent.definition.max_output_tokens or MAX_ANSWER_BYTES),
         may_call_tools=_may_use_tools(agent, context.conversation),
         max_answer_bytes=turn.dependencies.config.max_answer_bytes,
         parameters=agent.definition.parameters,
         response_format=agent.definition.response_format,
+        tool_choice=None if agent.definition.tool_choice == NO_TOOLS else agent.definition.tool_choice,
         taken_call_ids=frozenset(call.id for message in context.conversation.own for call in message.tool_calls),
     )
     turn.dependencies.metrics.prompt_sent(
@@ -191,7 +193,21 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
         return agent
 
 
+def _with_tool_choice(agent: ReadyAgent, state: TurnState) -> ReadyAgent:
+    """Return the agent without the request's choice of a tool once the run has taken a step of its own.
+
+    Otherwise a model that must call a tool would never answer. A request that forbids tools does so for the whole turn.
+    """
+    run, taken = state.claimed.run, steps_stored(present(state.conversation))
+    is_first = not run.wait_count and taken == run.input.steps_brought
+    if is_first or agent.definition.tool_choice in {None, NO_TOOLS}:
+        return agent
+    return replace(agent, definition=replace(agent.definition, tool_choice=None))
+
+
 def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
+    if agent.definition.tool_choice == NO_TOOLS:
+        return False
     return rounds(agent, conversation) < agent.definition.max_tool_rounds
 
 

@@ -10,7 +10,7 @@ from throughline.domain.arguments import is_json_object
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ASK_USER, ToolOutcome
-from throughline.domain.waiting import Decision, Resolution, WaitKind
+from throughline.domain.waiting import OUTSIDE, Decision, Resolution, WaitKind
 from throughline.turn.state import TurnState, present
 
 EXPIRED = "Nothing came from outside in time, so this call was given up. Do not call it again unless you are asked to."
@@ -66,14 +66,14 @@ def given_call(state: TurnState, call: ToolCall) -> GivenCall:
         return GivenCall(call, ToolOutcome(INVALID, is_error=True) if is_invalid else None)
     given = wait.given_for(call.id)
     if given is None:
-        return GivenCall(call, ToolOutcome(EXPIRED, is_error=True), metadata={"expired": True})
+        return GivenCall(call, ToolOutcome(EXPIRED, is_error=True), metadata={OUTSIDE: "expired"})
     if kind is WaitKind.APPROVAL:
         return _decided(call, given)
-    return GivenCall(call, ToolOutcome(given.text, given.is_error), metadata=_origin(given))
+    return GivenCall(call, ToolOutcome(given.text, given.is_error), metadata=_origin(given, kind))
 
 
 def _decided(call: ToolCall, given: Resolution) -> GivenCall:
-    metadata = {**_origin(given), "decision": str(given.decision)}
+    metadata = {**_origin(given, WaitKind.APPROVAL), "decision": str(given.decision)}
     if given.decision is Decision.REJECT:
         reason = f"Reason: {given.text}" if given.text else "No reason was given."
         refusal = f"A person rejected this call, so it was not run. {reason}"
@@ -89,5 +89,5 @@ def _decided(call: ToolCall, given: Resolution) -> GivenCall:
     return GivenCall(call, None, metadata=metadata)
 
 
-def _origin(given: Resolution) -> dict[str, str]:
-    return {} if given.author is None else {"given_by": given.author}
+def _origin(given: Resolution, kind: WaitKind) -> dict[str, str]:
+    return {OUTSIDE: kind.value, **({} if given.author is None else {"given_by": given.author})}

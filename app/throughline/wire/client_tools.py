@@ -33,7 +33,8 @@ class ClientToolIn(BaseModel):
         return ToolSpec(self.name, self.description, self.parameters)
 
 
-def _check_tools(tools: list[ClientToolIn]) -> list[ClientToolIn]:
+def check_client_tools(tools: list[ClientToolIn]) -> list[ClientToolIn]:
+    """Return the tools. Raises ValueError for a repeated name, parameters of no object, or too many bytes together."""
     names = [tool.name for tool in tools]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -47,7 +48,7 @@ def _check_tools(tools: list[ClientToolIn]) -> list[ClientToolIn]:
     return tools
 
 
-ClientTools: TypeAlias = Annotated[list[ClientToolIn], Field(max_length=MOST_TOOLS), AfterValidator(_check_tools)]
+ClientTools: TypeAlias = Annotated[list[ClientToolIn], Field(max_length=MOST_TOOLS), AfterValidator(check_client_tools)]
 
 
 def read_client_tools(tools: Sequence[ClientToolIn]) -> tuple[ToolSpec, ...]:

@@ -60,8 +60,11 @@ class OverridesIn(BaseModel):
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     instructions: Instructions | None = Field(None, description="appended to the system prompt")
     response_format: ResponseFormatIn | None = None
+    max_output_tokens: int | None = Field(
+        None, ge=1, le=10**9, description="limits each answer; allowed by every agent"
+    )
 
     def read(self) -> Overrides:
         """Return the overrides as a domain value."""
         wanted = None if self.response_format is None else self.response_format.read()
-        return Overrides(self.model, self.temperature, self.instructions, wanted)
+        return Overrides(self.model, self.temperature, self.instructions, wanted, self.max_output_tokens)

@@ -36,8 +36,16 @@ async def read_body(request: Request, model: type[Body]) -> Body:
 
     Raises UnsupportedMediaType, MalformedBody, InvalidRequest, and the errors of the body cap (`body_cap.py`).
     """
+    return validate(await read_json(request), model)
+
+
+async def read_json(request: Request) -> JsonValue:
+    """Return the request's body as parsed JSON, not validated.
+
+    Raises UnsupportedMediaType, MalformedBody, InvalidRequest (nested too deeply), and the errors of the body cap.
+    """
     _check_type(request)
-    return validate(parse_json(await read_bytes(request)), model)
+    return parse_json(await read_bytes(request))
 
 
 async def read_optional_body(request: Request, model: type[Body]) -> Body:

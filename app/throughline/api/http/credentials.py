@@ -10,6 +10,7 @@ from fastapi import Request
 
 from throughline.domain.access_tokens import TOKEN_PREFIX
 from throughline.domain.errors import InvalidInput, NotAuthenticated
+from throughline.domain.keys import KEY_START
 
 IN_ADDRESS = "access_token"
 STREAM = ("GET", "/v1/runs/{run_id}/events")
@@ -26,6 +27,11 @@ class Credentials:
     def is_token(self) -> bool:
         """Whether the secret is an access token, and no API key."""
         return self.secret is not None and self.secret.startswith(TOKEN_PREFIX)
+
+    @property
+    def is_from_here(self) -> bool:
+        """Whether the secret looks like a key or a token of this service, and not like that of another one."""
+        return self.secret is not None and self.secret.startswith((KEY_START, TOKEN_PREFIX))
 
 
 def route_of(request: Request) -> tuple[str, str]:

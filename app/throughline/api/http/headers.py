@@ -37,6 +37,9 @@ class Idempotency:
     fingerprint: str
 
 
+NO_KEY = Idempotency(None, "")
+
+
 def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
     """Return the request's idempotency key and fingerprint, None and '' if it has no key.
 
@@ -44,7 +47,7 @@ def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
     """
     given = request.headers.getlist(KEY_HEADER)
     if not given:
-        return Idempotency(None, "")
+        return NO_KEY
     key = given[0]
     if len(given) > 1 or not 1 <= len(key) <= MAX_KEY_LENGTH or not (key.isascii() and key.isprintable()):
         raise InvalidInput(

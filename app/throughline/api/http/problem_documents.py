@@ -86,6 +86,8 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "not_allowed": ProblemKind(403, "The key lacks the required scope"),
     "origin_refused": ProblemKind(403, "Requests of this origin are not served"),
     "not_found": ProblemKind(404, "Not found"),
+    "model_not_found": ProblemKind(404, "No such model"),
+    "previous_response_not_found": ProblemKind(404, "No such response to continue"),
     "route_not_found": ProblemKind(404, "No such route"),
     "method_not_allowed": ProblemKind(405, "Method not allowed"),
     "body_too_slow": ProblemKind(408, "The body did not arrive in time"),
@@ -161,7 +163,7 @@ def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "")
     if PROBLEM_KINDS.get(error.code, PROBLEM_KINDS["internal_error"]).status == HTTPStatus.SERVICE_UNAVAILABLE:
         _log_refusal(error, run_id, route)
     more = {**_members(error), **({"run_id": run_id} if run_id else {})}
-    return problem(error.code, error.detail, more=more, headers=_headers(error))
+    return problem(error.code, error.detail, more=more, headers=headers_of(error))
 
 
 def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
@@ -206,7 +208,8 @@ def _members(error: ThroughlineError) -> dict[str, JsonValue]:
             return {}
 
 
-def _headers(error: ThroughlineError) -> dict[str, str]:
+def headers_of(error: ThroughlineError) -> dict[str, str]:
+    """Return the headers that tell a client when to try again, or how to authenticate."""
     if isinstance(error, TemporaryError):
         seconds = RETRY_SECONDS if error.delay_seconds is None else error.delay_seconds
         return {"Retry-After": str(max(1, math.ceil(seconds)))}

@@ -51,7 +51,8 @@ class Services:
     - `submit` stores a message as a run.
     - `preview_context` returns the plan for the model call that a message would cause; None: an empty message.
     - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
-    - `check_input` raises InvalidInput for overrides and tools of a request that the session's agent does not allow.
+    - `check_input` raises InvalidInput for overrides and tools of a request that the session's agent does not allow;
+      `check_input_for` does so for the agent of that name.
     - `count_message` returns a message with its token count, as the named agent counts it.
     - `agent_window` returns the window of an agent's next turn.
     - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
@@ -68,6 +69,7 @@ class Services:
     pin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
     unpin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
     check_input: Callable[[UserId, SessionId, RunInput], Awaitable[None]]
+    check_input_for: Callable[[str, RunInput], Awaitable[None]]
     summarize_now: Callable[[UserId, SessionId, SummaryRequest], Awaitable[CompactionResult]]
     estimate_summary: Callable[[UserId, SessionId, SummaryRequest], Awaitable[SummaryCost]]
     render_metrics: Callable[[], tuple[bytes, str]]

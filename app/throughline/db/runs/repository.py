@@ -22,12 +22,30 @@ from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.page import Page
-from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunStatus
+from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunInput, RunStatus
 from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
 
 _GET = sql(
     "select {run_columns}, {message_ids} from runs r where r.id = :run_id and r.owner_id = :owner_id",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
+)
+
+
+_NEWEST = sql(
+    """
+    select {run_columns}, {message_ids} from runs r
+    where r.session_id = :session_id and r.owner_id = :owner_id order by r.seq desc limit 1
+""",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
+)
+_WAITING = sql(
+    """
+    select {run_columns}, {message_ids} from runs r
+    where r.session_id = :session_id and r.owner_id = :owner_id and r.status = 'waiting'
+""",
     run_columns=RUN_COLUMNS,
     message_ids=MESSAGE_IDS,
 )
@@ -119,12 +137,26 @@ class RunRepository:
         """Return one page of the session's runs, the last submitted first. Raises NotFound, InvalidInput (cursor)."""
         return await list_runs(self._transactions, owner_id, session_id, query)
 
-    async def resume(self, owner_id: UserId, run_id: RunId, given: Sequence[Resolution]) -> Resumed:
+    async def newest_of(self, owner_id: UserId, session_id: SessionId) -> Run | None:
+        """Return the session's run that was submitted last; None without one, or if the session is another user's."""
+        rows = await self._transactions.fetch(_NEWEST, session_id=session_id, owner_id=owner_id)
+        return run_from(rows[0]) if rows else None
+
+    async def waiting_of(self, owner_id: UserId, session_id: SessionId) -> Run | None:
+        """Return the session's waiting run; None without one, or if the session is another user's."""
+        rows = await self._transactions.fetch(_WAITING, session_id=session_id, owner_id=owner_id)
+        return run_from(rows[0]) if rows else None
+
+    async def resume(
+        self, owner_id: UserId, run_id: RunId, given: Sequence[Resolution], changed: RunInput | None = None
+    ) -> Resumed:
         """Store what calls of a waiting run were given, and queue it once it waits for nothing more.
+
+        `changed` replaces the run's input; its message is the same.
 
         A repetition of what is stored changes nothing. Raises NotFound, InvalidInput, RunNotWaiting.
         """
-        resumed = await self._transactions.run(lambda tx: run_resume.resume(tx, owner_id, run_id, given))
+        resumed = await self._transactions.run(lambda tx: run_resume.resume(tx, owner_id, run_id, given, changed))
         if resumed.run.status is RunStatus.QUEUED:
             self._notifier.announce_work()
         return resumed

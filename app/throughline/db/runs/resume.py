@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found, to_json
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, input_json, run_from, run_not_found, to_json
 from throughline.db.statements.sql import sql
 from throughline.db.statements.wait_rows import wait_data
 from throughline.domain.errors import RunNotWaiting
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.run import Run, RunStatus
+from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.domain.waiting import Resolution, resolve
 
 MOST_EXPIRED = 1_000
@@ -31,7 +31,7 @@ _LOCK = sql(
 )
 _STORE = sql(
     """
-    update runs r set wait = cast(:wait as json),
+    update runs r set wait = cast(:wait as json), input = coalesce(cast(:input as json), r.input),
         status = case when :is_complete then 'queued' else r.status end
     where r.id = :run_id
     returning {run_columns}, {message_ids},
@@ -59,8 +59,12 @@ class Resumed:
     last_seq: int
 
 
-async def resume(tx: Statements, owner_id: UserId, run_id: RunId, given: Sequence[Resolution]) -> Resumed:
+async def resume(
+    tx: Statements, owner_id: UserId, run_id: RunId, given: Sequence[Resolution], changed: RunInput | None = None
+) -> Resumed:
     """Store what waiting calls were given, and queue the run once no call of its wait is open.
+
+    `changed` replaces the run's input, for requests that name overrides and tools again; its message is the same.
 
     A repetition of what is stored changes nothing. Raises NotFound, InvalidInput (a call does not wait, or for
     something else), RunNotWaiting (the run does not wait, or the call was given something else).
@@ -74,7 +78,13 @@ async def resume(tx: Statements, owner_id: UserId, run_id: RunId, given: Sequenc
     if run.status is not RunStatus.WAITING:
         return Resumed(run, rows[0]["last_seq"])
     wait = resolve(run.wait, given)
-    stored = await tx.fetch(_STORE, run_id=run_id, wait=to_json(wait_data(wait)), is_complete=not wait.open_calls)
+    stored = await tx.fetch(
+        _STORE,
+        run_id=run_id,
+        wait=to_json(wait_data(wait)),
+        is_complete=not wait.open_calls,
+        input=None if changed is None else input_json(changed),
+    )
     return Resumed(run_from(stored[0]), stored[0]["last_seq"])
 
 

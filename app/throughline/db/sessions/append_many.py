@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.append import INSERT_COLUMNS
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import message_parameters
+from throughline.db.statements.rows import (
+    MESSAGE_COLUMNS,
+    PINNED,
+    message_from,
+    message_parameters,
+    session_not_found,
+)
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, SessionId
-from throughline.domain.message import NewMessage
+from throughline.domain.errors import SessionBusy
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.message import Message, NewMessage
 
 _APPEND = sql(
     """
@@ -37,6 +44,19 @@ _APPEND = sql(
 )
 
 
+_LOCK = sql("""
+    select (select r.id from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting')
+            order by r.seq limit 1) as busy_with,
+        exists (select 1 from messages m where m.id = any(cast(:ids as uuid[]))) as is_stored
+    from sessions s where s.id = :session_id and s.owner_id = :owner_id for no key update of s
+""")
+_ADDED = sql(
+    "select {columns}, {pinned} from messages m where m.id = any(cast(:ids as uuid[])) order by m.position",
+    columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RunMessage:
     """A message to append; `run_id` and `step` name its run and its place there, None if it belongs to no run."""
@@ -51,6 +71,27 @@ async def append_messages(tx: Statements, session_id: SessionId, messages: Seque
     if messages:
         written = json.dumps([_parameters(one) for one in messages], ensure_ascii=False)
         await tx.fetch(_APPEND, session_id=session_id, messages=written)
+
+
+async def append_history(
+    tx: Statements, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]
+) -> tuple[Message, ...]:
+    """Append messages with ids of their own that belong to no turn, and return them; a repeated call adds nothing.
+
+    Raises NotFound, and SessionBusy while a turn of the session is unfinished.
+    """
+    ids = [message.id for message in messages]
+    locked = await tx.fetch(_LOCK, session_id=session_id, owner_id=owner_id, ids=ids)
+    if not locked:
+        raise session_not_found(session_id)
+    if locked[0]["busy_with"] is not None:
+        raise SessionBusy(
+            "The session has an unfinished turn, so nothing can be added to it. Wait for it or cancel it.",
+            run_id=str(locked[0]["busy_with"]),
+        )
+    if not locked[0]["is_stored"]:
+        await append_messages(tx, session_id, [RunMessage(message) for message in messages])
+    return tuple(message_from(row) for row in await tx.fetch(_ADDED, session_id=session_id, ids=ids))
 
 
 def _parameters(one: RunMessage) -> dict[str, object]:

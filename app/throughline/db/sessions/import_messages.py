@@ -20,8 +20,9 @@ from throughline.domain.session import Session
 
 _EXISTS = sql("select 1 as found from sessions where id = :id")
 _OPEN = sql("""
-    insert into sessions (id, owner_id, agent, title, source, metadata, external_id)
-    values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :external_id)
+    insert into sessions (id, owner_id, agent, title, source, metadata, external_id, expires_at)
+    values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :external_id,
+        now() + make_interval(secs => cast(:expires_in as float8)))
 """)
 _APPEND = sql(
     """
@@ -67,7 +68,10 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The session to create for an imported conversation."""
+    """The session to create for an imported conversation.
+
+    With `expires_in_seconds` it expires, as a new session does.
+    """
 
     owner_id: UserId
     agent: str
@@ -75,6 +79,7 @@ class Imported:
     source: Source
     metadata: JsonObject
     external_id: str | None = None
+    expires_in_seconds: float | None = None
 
 
 async def import_session(
@@ -82,8 +87,8 @@ async def import_session(
 ) -> Session:
     """Store the session under `session_id` with its messages; a repeated call finds them stored and adds nothing.
 
-    Queues jobs that prepare the session's summary and index it, so that no turn or search has to wait for that. Raises
-    ExternalIdTaken.
+    Queues jobs that prepare the session's summary and index it, so that no turn or search has to wait for that; none
+    for a session that expires. Raises ExternalIdTaken.
     """
     if not await tx.fetch(_EXISTS, id=session_id):
         if new.external_id is not None:
@@ -97,6 +102,7 @@ async def import_session(
             source=new.source.value,
             metadata=to_json(new.metadata),
             external_id=new.external_id,
+            expires_in=new.expires_in_seconds,
         )
         for dated in messages:
             parameters = {"session_id": session_id, "message_id": new_id(), "run_id": None, "step": None}
@@ -104,6 +110,7 @@ async def import_session(
             written |= reasoning_parameters(dated.message)
             await tx.fetch(_APPEND, **parameters, **written)
     session = session_from((await tx.fetch(_GET, id=session_id))[0])
-    await enqueue_job(tx, summary_job(session_id, new.owner_id))
-    await enqueue_job(tx, index_job(new.owner_id))
+    if new.expires_in_seconds is None:
+        await enqueue_job(tx, summary_job(session_id, new.owner_id))
+        await enqueue_job(tx, index_job(new.owner_id))
     return session

@@ -23,7 +23,7 @@ from throughline.domain.message import Message, NewMessage
 from throughline.domain.model_call import ModelCall
 from throughline.domain.page import Page
 from throughline.domain.reasoning import Reasoning
-from throughline.domain.run import Lease
+from throughline.domain.run import Lease, Run
 from throughline.domain.summary import MeasuredMessages, ReadLimits
 
 _OWNER = sql("select s.owner_id from sessions s where s.id = :id")
@@ -56,6 +56,14 @@ _GET = sql(
     """
     select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
     where m.id = :id and s.id = :session_id and s.owner_id = :owner_id
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_OF_RUN = sql(
+    """
+    select {message_columns}, {pinned} from messages m
+    where m.session_id = :session_id and m.run_id = :run_id order by m.position
 """,
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
@@ -167,6 +175,11 @@ class MessageRepository:
         With None, or an id that the session does not have, they are the first messages.
         """
         rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
+        return tuple(message_from(row) for row in rows)
+
+    async def of_run(self, run: Run) -> tuple[Message, ...]:
+        """Return all messages of the run, oldest first; empty if it has stored none yet."""
+        rows = await self._transactions.fetch(_OF_RUN, session_id=run.session_id, run_id=run.id)
         return tuple(message_from(row) for row in rows)
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.sessions.append_many import append_history
 from throughline.db.sessions.create import CreateOutcome, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
@@ -17,8 +18,9 @@ from throughline.db.statements.paging import decode_cursor, encode_cursor
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
 from throughline.db.statements.sql import sql
 from throughline.db.summaries.adopt import discard_prepared
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
+from throughline.domain.message import Message, NewMessage
 from throughline.domain.page import Page
 from throughline.domain.session import NewSession, Session
 
@@ -122,6 +124,17 @@ class SessionRepository:
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
         """Return the session. Raises NotFound."""
         return _one(await self._transactions.fetch(_GET, id=session_id, owner_id=owner_id), session_id)
+
+    async def append(
+        self, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]
+    ) -> tuple[Message, ...]:
+        """Append messages that belong to no turn, and return them; their tokens are counted already.
+
+        Raises NotFound, and SessionBusy while a turn of the session is unfinished.
+        """
+        ids = [MessageId(new_id()) for _ in messages]
+        named = [replace(message, id=message_id) for message, message_id in zip(messages, ids, strict=True)]
+        return await self._transactions.run(lambda tx: append_history(tx, owner_id, session_id, named))
 
     async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
         """Return the owner's sessions, most recently used first. Raises InvalidInput for an invalid cursor."""

@@ -210,12 +210,20 @@ def _error_from(row: Row, prefix: str) -> RunError | None:
 def input_json(run_input: RunInput) -> str:
     """Return the JSON text for the column `runs.input`."""
     message = {"content": content_data(run_input.content), "metadata": dict(run_input.metadata)}
-    return to_json(message | overrides_data(run_input.overrides) | client_tools_data(run_input.client_tools))
+    brought = {"steps_brought": run_input.steps_brought} if run_input.steps_brought else {}
+    echo = {"echo": dict(run_input.echo)} if run_input.echo else {}
+    tools = client_tools_data(run_input.client_tools)
+    return to_json(message | overrides_data(run_input.overrides) | tools | brought | echo)
 
 
 def _input_from(stored: Mapping[str, Any]) -> RunInput:  # Any: as `input_json` writes it
     return RunInput(
-        content_from(stored["content"]), stored["metadata"], overrides_from(stored), client_tools_from(stored)
+        content_from(stored["content"]),
+        stored["metadata"],
+        overrides_from(stored),
+        client_tools_from(stored),
+        stored.get("steps_brought", 0),
+        stored.get("echo", {}),
     )
 
 

@@ -1,0 +1,140 @@
+"""Submission of a turn for a request in OpenAI's form: to a new session, an existing one, or a copy of one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.headers import Idempotency
+from throughline.api.openai.brought_conversation import BroughtConversation
+from throughline.db.sessions.repository import SessionChange
+from throughline.db.statements.new_ids import new_id
+from throughline.domain.errors import InvalidInput
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Message, NewMessage, Source
+from throughline.domain.run import RunInput
+from throughline.domain.session import NewSession, Session
+from throughline.domain.submission import OnBusy, Opening, Submission, Submitted
+from throughline.domain.text import is_blank
+
+KEPT_SECONDS = 900.0
+"""Seconds for which the session of a request that keeps nothing can be read by the turn that it began."""
+
+MOST_COPIED = 10_000
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """A request for an answer: the agent's name, the brought conversation, and the turn's input without its message.
+
+    `param` is the request's field with the messages, for errors. `session` is the session to continue, None for a new
+    one: one that is kept unless `is_kept` is False, with `external_id` as the caller's own id.
+    """
+
+    agent: str
+    brought: BroughtConversation
+    given: RunInput
+    param: str
+    session: Session | None = None
+    is_kept: bool = True
+    external_id: str | None = None
+    on_busy: OnBusy = OnBusy.ENQUEUE
+
+
+async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> Submitted:
+    """Store the request's turn, and start it if a worker of this process is free.
+
+    Raises InvalidInput if nothing is asked, or if the agent does not allow what the request overrides or brings, and
+    the errors of `submit`.
+    """
+    message = asked.brought.asked
+    if message is None or (isinstance(message.content, str) and is_blank(message.content)):
+        raise InvalidInput(f"{asked.param} has no message of a user that says anything. Add one.", field=asked.param)
+    given = replace(asked.given, content=message.content, steps_brought=asked.brought.steps_with_calls)
+    await call.services.check_input_for(asked.agent, given)
+    session = asked.session
+    if session is not None and session.agent != asked.agent:
+        change = SessionChange(agent=asked.agent)
+        session = await call.services.database.sessions.update(call.owner_id, session.id, change)
+    counted = [await _counted(call, asked.agent, messages) for messages in (asked.brought.history, asked.brought.steps)]
+    new = None if session is not None else _new_session(call, asked, source, idempotency)
+    opening = Opening(new, *counted) if new is not None or any(counted) else None
+    return await call.services.submit(
+        Submission(
+            owner_id=call.owner_id,
+            session_id=_session_id(session, new),
+            input=given,
+            source=source,
+            author=call.principal.user_name,
+            actor=call.principal.actor,
+            idempotency_key=idempotency.key,
+            fingerprint=idempotency.fingerprint,
+            on_busy=asked.on_busy,
+            opening=opening,
+        )
+    )
+
+
+async def copied_messages(call: Call, session: Session, through_position: int) -> tuple[NewMessage, ...]:
+    """Return the session's messages up to a position as new ones, for a session that goes on from there.
+
+    Raises InvalidInput if they are more than MOST_COPIED.
+    """
+    if through_position > MOST_COPIED:
+        raise InvalidInput(
+            f"A conversation can be continued from an earlier response within its first {MOST_COPIED} messages. "
+            "Continue from its newest response.",
+            field="previous_response_id",
+        )
+    copied: list[Message] = []
+    after = None
+    while page := await call.services.database.messages.get_messages_after(session.id, after, PAGE):
+        copied += [message for message in page if message.position <= through_position]
+        if page[-1].position >= through_position:
+            break
+        after = page[-1].id
+    return tuple(_as_new(message) for message in copied)
+
+
+def _as_new(message: Message) -> NewMessage:
+    return NewMessage(
+        role=message.role,
+        content=message.content,
+        source=message.source,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+        name=message.name,
+        author=message.author,
+        token_count=message.token_count,
+        counter=message.counter,
+        metadata=message.metadata,
+    )
+
+
+async def _counted(call: Call, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
+    """Return the messages with their tokens counted; those that have a count keep it."""
+    return tuple([
+        message if message.counter else await call.services.count_message(agent, message) for message in messages
+    ])
+
+
+def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> NewSession:
+    return NewSession(
+        owner_id=call.owner_id,
+        agent=asked.agent,
+        title="",
+        source=source,
+        metadata={},
+        idempotency_key=idempotency.key,
+        fingerprint=idempotency.fingerprint,
+        external_id=asked.external_id,
+        id=SessionId(new_id()),
+        expires_in_seconds=None if asked.is_kept else KEPT_SECONDS,
+    )
+
+
+def _session_id(session: Session | None, new: NewSession | None) -> SessionId:
+    found = session.id if session is not None else None if new is None else new.id
+    if found is None:
+        raise AssertionError("a turn needs a session, and none was found or made")
+    return found

@@ -1,0 +1,188 @@
+"""The turn behind a request for a response: a new one, or a waiting one that is given what it waits for."""
+
+from dataclasses import dataclass, replace
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.headers import NO_KEY, Idempotency
+from throughline.api.openai.ask_agent import AgentRequest, ask_agent, copied_messages
+from throughline.api.openai.brought_conversation import split_messages
+from throughline.api.openai.follow_part import FollowedPart
+from throughline.api.openai.ids import read_conversation_id, read_response_id
+from throughline.api.openai.input_items import ApprovalItem, read_items
+from throughline.api.openai.models import find_agent
+from throughline.api.openai.read_response import read_response
+from throughline.api.openai.response_object import RunResponse, new_echo
+from throughline.api.openai.response_request import CreateResponse
+from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
+from throughline.domain.message import NewMessage, Role, Source, text_of
+from throughline.domain.run import Run, RunInput
+from throughline.domain.session import Session
+from throughline.domain.waiting import Decision, Resolution
+
+
+@dataclass(frozen=True, slots=True)
+class BegunResponse:
+    """A response that was begun: the run's part that it is, and where the part's events are found."""
+
+    part: int
+    followed: FollowedPart
+
+
+class PreviousResponseNotFound(NotFound):
+    """The response that the request continues is missing, another user's, deleted, or was not stored."""
+
+    code = "previous_response_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOrigin:
+    """Where a request for a response came from: its interface, and its idempotency key.
+
+    `kept` are the ids of responses that were not stored and that the request's connection may continue all the same.
+    """
+
+    source: Source
+    idempotency: Idempotency = NO_KEY
+    kept: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a request continues: a session, a waiting run, or a copy of earlier messages; nothing for a new one."""
+
+    session: Session | None = None
+    waiting: Run | None = None
+    part: int = 0
+    history: tuple[NewMessage, ...] = ()
+
+
+async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin) -> BegunResponse:
+    """Store what the request asks, as a new turn or for a waiting one, and return the response that it begins.
+
+    Raises ModelNotFound, NotFound (conversation), PreviousResponseNotFound, InvalidInput, SessionBusy and the errors of
+    `submit`.
+    """
+    agent = find_agent(call.services.agents.all(), body.model)
+    target = await _find_target(call, body, origin.kept)
+    instructed, messages = read_items(body.input, origin.source)
+    given = RunInput("", body.metadata or {}, body.read_overrides(instructed), body.read_tools())
+    created_at = int(call.services.clock.now().timestamp())
+    if target.waiting is not None:
+        changed = replace(given, echo=new_echo(target.waiting, body.echo(), created_at))
+        return await _resume(call, target, _resolutions(call, target.waiting, body, messages), changed)
+    brought = split_messages(messages, instructions=instructed, param="input")
+    asked = AgentRequest(
+        agent=agent.name,
+        brought=replace(brought, history=(*target.history, *brought.history)),
+        given=replace(given, echo=new_echo(None, body.echo(), created_at)),
+        param="input",
+        session=target.session,
+        is_kept=body.is_kept,
+    )
+    submitted = await ask_agent(call, asked, origin.source, origin.idempotency)
+    is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
+    return BegunResponse(0, FollowedPart(submitted.run, is_fresh=is_fresh))
+
+
+async def _find_target(call: Call, body: CreateResponse, kept: frozenset[str]) -> _Target:
+    if body.conversation_name is not None and body.previous_response_id is not None:
+        raise InvalidInput(
+            "A request names `conversation` or `previous_response_id`, not both.", field="previous_response_id"
+        )
+    if body.conversation_name is not None:
+        return await _conversation(call, body.conversation_name)
+    if body.previous_response_id is not None:
+        return await _previous(call, body.previous_response_id, kept)
+    return _Target()
+
+
+async def _conversation(call: Call, name: str) -> _Target:
+    session_id = read_conversation_id(name)
+    try:
+        session = await call.services.database.sessions.get(call.owner_id, session_id)
+    except NotFound:
+        raise NotFound(f"There is no conversation {name!r}.") from None
+    waiting = await call.services.database.runs.waiting_of(call.owner_id, session_id)
+    return _Target(session, waiting, 0 if waiting is None else waiting.wait_count - 1)
+
+
+async def _previous(call: Call, name: str, kept: frozenset[str]) -> _Target:
+    """Return what follows a response: its session, its waiting run, or a copy of the messages up to it.
+
+    Raises PreviousResponseNotFound, and SessionBusy for a response that is not over.
+    """
+    try:
+        ref = read_response_id(name)
+        previous = await read_response(call, ref)
+    except NotFound as error:
+        raise PreviousResponseNotFound(error.detail) from None
+    if previous.echo.get("store") is False and name not in kept:
+        raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
+    run = previous.run
+    if previous.part.is_last and run.waiting_for is not None:
+        return _Target(waiting=run, part=ref.part)
+    if previous.part.is_last and not run.status.is_final:
+        raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
+    session = await call.services.database.sessions.get(call.owner_id, run.session_id)
+    newest = await call.services.database.runs.newest_of(call.owner_id, run.session_id)
+    if previous.part.is_last and newest is not None and newest.id == run.id:
+        return _Target(session)
+    through = await last_position(call, previous)
+    return _Target(history=await copied_messages(call, session, through))
+
+
+async def last_position(call: Call, response: RunResponse) -> int:
+    """Return the position of the response's last message: that of its question if it made none."""
+    made = (*response.part.given, *response.part.made)
+    messages = made or await call.services.database.messages.of_run(response.run)
+    return messages[-1].position if messages else 0
+
+
+def _resolutions(
+    call: Call, run: Run, body: CreateResponse, messages: tuple[NewMessage, ...]
+) -> tuple[Resolution, ...]:
+    """Return what the request gives to the calls of the waiting run.
+
+    Raises InvalidInput if it lacks what a call waits for, or says anything else, or names another agent.
+    """
+    if body.model != run.agent:
+        raise InvalidInput(f"The turn that waits is one of the model {run.agent!r}. Name it.", field="model")
+    approvals = [] if isinstance(body.input, str) else [item for item in body.input if isinstance(item, ApprovalItem)]
+    author = call.principal.user_name
+    given = [_decided(item, author) for item in approvals]
+    given += [
+        Resolution(message.tool_call_id or "", text_of(message.content), author=author)
+        for message in messages
+        if message.role is Role.TOOL
+    ]
+    known = {resolution.call_id for resolution in given}
+    missing = [awaited for awaited in (run.wait.open_calls if run.wait is not None else ()) if awaited.id not in known]
+    if missing:
+        raise InvalidInput(f"No tool output found for function call {missing[0].id}.", field="input")
+    if any(message.role is not Role.TOOL for message in messages):
+        raise InvalidInput(
+            "The conversation waits for outputs of function calls. Send them alone, and messages with a later request.",
+            field="input",
+        )
+    return tuple(given)
+
+
+def _decided(item: ApprovalItem, author: str) -> Resolution:
+    decision = Decision.APPROVE if item.approve else Decision.REJECT
+    reason = "" if item.approve else item.reason or ""
+    return Resolution(item.approval_request_id, reason, decision=decision, author=author)
+
+
+async def _resume(call: Call, target: _Target, given: tuple[Resolution, ...], changed: RunInput) -> BegunResponse:
+    """Give the waiting run what it waits for. Its overrides and tools become those of this request.
+
+    Without tools in the request the run keeps those that it has, because the model has called them.
+    """
+    run = target.waiting
+    assert run is not None
+    kept = run.input
+    tools = changed.client_tools or kept.client_tools
+    new = replace(kept, overrides=changed.overrides, client_tools=tools, echo=changed.echo)
+    await call.services.check_input_for(run.agent, new)
+    resumed = await call.services.database.runs.resume(call.owner_id, run.id, given, new)
+    return BegunResponse(target.part + 1, FollowedPart(resumed.run, after=resumed.last_seq))

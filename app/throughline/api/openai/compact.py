@@ -1,0 +1,134 @@
+"""Routes that compact a conversation, and that count its tokens, with the service's own engine.
+
+See https://platform.openai.com/docs/api-reference/responses/compact and `…/responses/input-tokens`.
+"""
+
+from dataclasses import replace
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from throughline.api.http.admitted_request import Call, Writer, source_of
+from throughline.api.http.responses import JsonResponse
+from throughline.api.native.requests import STRICT
+from throughline.api.openai.ask_agent import KEPT_SECONDS, copied_messages
+from throughline.api.openai.begin_response import last_position
+from throughline.api.openai.compaction_item import make_compaction_item
+from throughline.api.openai.errors import OpenAIRoute
+from throughline.api.openai.ids import read_conversation_id, read_response_id
+from throughline.api.openai.input_items import Input, read_items
+from throughline.api.openai.models import find_agent
+from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
+from throughline.api.openai.read_request import read_request
+from throughline.api.openai.read_response import all_messages, read_response
+from throughline.api.openai.response_object import awaited_kinds, usage_json
+from throughline.api.openai.response_request import UNSUPPORTED, ConversationName, NamedTool, TextOptions, Tools
+from throughline.context.policy import MAX_INSTRUCTIONS
+from throughline.db.sessions.import_messages import DatedMessage, Imported
+from throughline.db.statements.new_ids import new_id
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import Message, NewMessage, Role
+from throughline.domain.session import Session
+from throughline.summary.reread import SummaryRequest
+
+router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
+
+
+class CompactConversation(BaseModel):
+    """A conversation to compact, in OpenAI's form. `instructions` are for the summary."""
+
+    model_config = STRICT
+
+    model: str = Field(min_length=1, max_length=100)
+    input: Input | None = None
+    instructions: str | None = Field(None, max_length=MAX_INSTRUCTIONS)
+    previous_response_id: str | None = Field(None, max_length=200)
+    prompt_cache_key: str | None = Field(None, max_length=512, description="a hint that changes nothing here")
+
+
+class CountTokens(BaseModel):
+    """A request whose prompt is to be counted, in OpenAI's form."""
+
+    model_config = STRICT
+
+    model: str = Field(min_length=1, max_length=100)
+    input: Input | None = None
+    instructions: str | None = Field(None, max_length=100_000)
+    previous_response_id: str | None = Field(None, max_length=200)
+    conversation: str | ConversationName | None = None
+    tools: Tools | None = None
+    tool_choice: str | NamedTool | None = None
+    text: TextOptions | None = None
+
+
+@router.post("/compact")
+async def compact_conversation(request: Request, call: Writer) -> Response:
+    """Summarise all but the newest messages, and return summary and messages as one compaction item."""
+    body = await read_request(request, CompactConversation, UNSUPPORTED)
+    agent, since = find_agent(call.services.agents.all(), body.model), call.services.clock.now()
+    _, messages = await _brought(request, call, body.input, body.previous_response_id)
+    if not messages:
+        raise InvalidInput("There is nothing to compact. Send `input` or `previous_response_id`.", field="input")
+    new = Imported(call.owner_id, agent.name, "", source_of(request, call), {}, expires_in_seconds=KEPT_SECONDS)
+    counted = [DatedMessage(await call.services.count_message(agent.name, message)) for message in messages]
+    session = await call.services.database.sessions.import_conversation(new, counted)
+    wanted = SummaryRequest(instructions=body.instructions or "")
+    done = await call.services.summarize_now(call.owner_id, session.id, wanted)
+    item = make_compaction_item(done.session.conversation_summary, await _uncovered(call, done.session))
+    usage = await call.services.database.usage.of_session(session.id, since)
+    return JsonResponse({
+        "id": f"resp_{new_id().hex}",
+        "object": "response.compaction",
+        "created_at": int(since.timestamp()),
+        "output": [item],
+        "usage": usage_json(usage),
+    })
+
+
+@router.post("/input_tokens")
+async def count_input_tokens(request: Request, call: Writer) -> Response:
+    """Count the tokens of a request's whole conversation, as the agent's token counter counts them.
+
+    A prompt that is sent may be smaller, because it is made to fit the model's window.
+    """
+    body = await read_request(request, CountTokens, UNSUPPORTED)
+    agent = find_agent(call.services.agents.all(), body.model)
+    instructed, messages = await _brought(request, call, body.input, body.previous_response_id)
+    if body.conversation is not None:
+        name = body.conversation if isinstance(body.conversation, str) else body.conversation.id
+        earlier = await all_messages(call, read_conversation_id(name))
+        messages = (*(_as_new(message) for message in earlier), *messages)
+    system = "\n\n".join(text for text in (agent.system_prompt, body.instructions or "", instructed) if text)
+    tools = "".join(tool.model_dump_json() for tool in body.tools or ())
+    texts = [
+        NewMessage(role=Role.USER, content=text, source=source_of(request, call)) for text in (system, tools) if text
+    ]
+    counted = [await call.services.count_message(agent.name, message) for message in (*texts, *messages)]
+    total = sum(message.token_count for message in counted)
+    return JsonResponse({"object": "response.input_tokens", "input_tokens": total})
+
+
+async def _brought(
+    request: Request, call: Call, given: Input | None, previous: str | None
+) -> tuple[str, tuple[NewMessage, ...]]:
+    """Return the instructions among the request's items, and all messages: the previous response's first."""
+    instructed, messages = read_items(given or [], source_of(request, call))
+    if previous is None:
+        return instructed, messages
+    response = await read_response(call, read_response_id(previous))
+    session = await call.services.database.sessions.get(call.owner_id, response.run.session_id)
+    copied = await copied_messages(call, session, await last_position(call, response))
+    return instructed, (*copied, *messages)
+
+
+async def _uncovered(call: Call, session: Session) -> list[JsonDict]:
+    """Return the items of the session's messages that its summary does not cover."""
+    messages = await all_messages(call, session.id)
+    newest = [message for message in messages if message.position > session.summary_through_position]
+    brought = (made.name for message in newest for made in message.tool_calls)
+    return items_of(newest, CallKinds(frozenset(brought), awaited_kinds(newest)))
+
+
+def _as_new(message: Message) -> NewMessage:
+    new = NewMessage(role=message.role, content=message.content, source=message.source)
+    return replace(new, tool_calls=message.tool_calls, tool_call_id=message.tool_call_id, name=message.name)

@@ -1,0 +1,88 @@
+"""Errors in OpenAI's form: what its clients read, and whether they should try again.
+
+Form: https://platform.openai.com/docs/guides/error-codes . The clients repeat a request after 408, 409, 429 and 5xx,
+unless the header `x-should-retry` says otherwise.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from throughline.api.http.problem_documents import PROBLEM_KINDS, field_errors, headers_of
+from throughline.api.http.request_errors import InvalidRequest
+from throughline.api.http.responses import JsonResponse
+from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
+from throughline.domain.json_types import JsonValue
+from throughline.domain.run import Run, RunError
+
+INVALID = "invalid_request_error"
+TYPES: Mapping[int, str] = {
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
+    HTTPStatus.BAD_GATEWAY: "server_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "server_error",
+    HTTPStatus.GATEWAY_TIMEOUT: "server_error",
+}
+"""Error types by status; every other status has the type INVALID."""
+
+CODES: Mapping[str, str] = {"not_authenticated": "invalid_api_key", "daily_budget_spent": "insufficient_quota"}
+"""OpenAI's codes for errors of this service; all others keep their own code."""
+
+
+class OpenAIRoute(APIRoute):
+    """Route whose errors are answered in OpenAI's form instead of as problem documents."""
+
+    def get_route_handler(
+        self,
+    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as the framework declares it
+        """Return the handler of the route, with its errors converted."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                response: Response = await handler(request)
+            except RequestValidationError as error:
+                return error_response(InvalidRequest(field_errors(error.errors())))
+            except ThroughlineError as error:
+                return error_response(error)
+            return response
+
+        return handle
+
+
+def error_response(error: ThroughlineError) -> Response:
+    """Return the error as OpenAI's clients read it."""
+    status = status_of(error.code)
+    headers = {**headers_of(error), "x-should-retry": "true" if isinstance(error, TemporaryError) else "false"}
+    return JsonResponse({"error": error_json(error.code, error.detail, param=_param(error))}, status, headers)
+
+
+def failure_response(run: Run) -> Response:
+    """Return the error with which a run failed, as OpenAI's clients read it."""
+    error = run.error or RunError("internal_error", "The run failed. The message is kept; send it again.")
+    headers = {"x-should-retry": "false"}
+    return JsonResponse({"error": error_json(error.type, error.detail)}, status_of(error.type), headers)
+
+
+def error_json(code: str, detail: str, *, param: str | None = None) -> dict[str, JsonValue]:
+    """Return the member `error` for an error code of this service."""
+    kind = TYPES.get(status_of(code), INVALID)
+    return {"message": detail, "type": kind, "param": param, "code": CODES.get(code, code)}
+
+
+def status_of(code: str) -> int:
+    """Return the HTTP status of an error code; OpenAI uses 400 where this service uses 422."""
+    status = PROBLEM_KINDS.get(code, PROBLEM_KINDS["internal_error"]).status
+    return HTTPStatus.BAD_REQUEST if status == HTTPStatus.UNPROCESSABLE_ENTITY else status
+
+
+def _param(error: ThroughlineError) -> str | None:
+    """Return the name of the wrong field, None if the error is about no field."""
+    field = error.field if isinstance(error, InvalidInput) else ""
+    if isinstance(error, InvalidRequest):
+        field = error.errors[0].field
+    return field.removeprefix("overrides.") or None

@@ -1,0 +1,71 @@
+"""Following one part of a run: its events, up to the one with which the run ends or waits."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.follow import follow_run, stopping
+from throughline.api.http.request_errors import StreamAborted
+from throughline.domain.events import Event, RunEnded, RunWaiting
+from throughline.domain.run import Run
+from throughline.turn.follow_run import Followed, Idle
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedPart:
+    """A part of a run to follow.
+
+    Its events come after number `after`, and after `skipped_waits` further waits of the run. `is_fresh`: this process
+    has just started the run, so that none of its events can be stored yet.
+    """
+
+    run: Run
+    after: int = 0
+    skipped_waits: int = 0
+    is_fresh: bool = False
+
+
+async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | None]:
+    """Yield the part's events, and None while nothing happens. The last one is RunEnded or RunWaiting.
+
+    Raises what `follow_run` raises.
+    """
+    waits_left = part.skipped_waits
+    followed = follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)
+    async with aclosing(_events(followed)) as events:
+        async for event in events:
+            if waits_left and event is not None:
+                waits_left -= isinstance(event, RunWaiting)
+                continue
+            yield event
+            if isinstance(event, RunEnded | RunWaiting):
+                return
+
+
+async def wait_for_end(request: Request, call: Call, part: FollowedPart) -> RunEnded | RunWaiting:
+    """Return the event with which the part ends. Raises ServiceStopping, also if the client has disconnected."""
+    with suppress(StreamAborted):
+        async with aclosing(follow_part(call, part)) as followed:
+            last = await _last(request, followed)
+            if last is not None:
+                return last
+    raise stopping(part.run)
+
+
+async def _last(request: Request, followed: AsyncGenerator[Event | None]) -> RunEnded | RunWaiting | None:
+    async for event in followed:
+        if event is None and await request.is_disconnected():
+            return None
+        if isinstance(event, RunEnded | RunWaiting):
+            return event
+    return None
+
+
+async def _events(followed: AsyncGenerator[Followed]) -> AsyncGenerator[Event | None]:
+    async with aclosing(followed):
+        async for item in followed:
+            for event in (None,) if isinstance(item, Idle) else item:
+                yield None if event is None else event.event

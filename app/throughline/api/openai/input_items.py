@@ -1,0 +1,279 @@
+"""Input items of OpenAI's Responses interface, as messages of this service.
+
+See https://platform.openai.com/docs/api-reference/responses/create . Items that this service has returned as output may
+be sent back as input.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+from throughline.api.native.requests import IMAGE_URL, MAX_BLOCKS, content_kind
+from throughline.api.openai.compaction_item import CompactionItem, read_compaction_item
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import (
+    Block,
+    Content,
+    ImageBlock,
+    NewMessage,
+    Role,
+    Source,
+    TextBlock,
+    ToolCall,
+    text_of,
+)
+
+LOOSE = ConfigDict(extra="ignore", strict=True, frozen=True)
+"""Configuration of items. Fields that only describe an item, such as its status, are ignored."""
+
+MAX_ITEMS = 10_000
+INSTRUCTING = frozenset({"system", "developer"})
+
+
+class InputText(BaseModel):
+    """A piece of text, of a user or of an earlier answer."""
+
+    model_config = LOOSE
+
+    type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
+    text: str
+
+
+class InputRefusal(BaseModel):
+    """A piece of an earlier answer that declines; stored as text."""
+
+    model_config = LOOSE
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class InputImage(BaseModel):
+    """An image: an https address or a `data:` URL."""
+
+    model_config = LOOSE
+
+    type: Literal["input_image"]
+    image_url: str = Field(pattern=IMAGE_URL)
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+Part: TypeAlias = Annotated[InputText | InputRefusal | InputImage, Field(discriminator="type")]
+Parts: TypeAlias = Annotated[list[Part], Field(max_length=MAX_BLOCKS)]
+
+
+class MessageItem(BaseModel):
+    """A message of anybody; `type` may be missing."""
+
+    model_config = LOOSE
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Annotated[Annotated[str, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")], Discriminator(content_kind)]
+
+
+class CallItem(BaseModel):
+    """A tool call of the model: of a client's tool, of a tool of this service, or one that needs approval."""
+
+    model_config = LOOSE
+
+    type: Literal["function_call", "mcp_call", "mcp_approval_request"]
+    id: str = Field("", max_length=200)
+    call_id: str = Field("", max_length=200)
+    name: str = Field(min_length=1, max_length=200)
+    arguments: str = ""
+    output: str | None = None
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id of the call: that of a function call, or of the item itself."""
+        return self.call_id or self.id
+
+
+class OutputItem(BaseModel):
+    """The result of a client's tool."""
+
+    model_config = LOOSE
+
+    type: Literal["function_call_output"]
+    call_id: str = Field(min_length=1, max_length=200)
+    output: Annotated[
+        Annotated[str, Tag("(text)")] | Annotated[list[InputText], Tag("(blocks)")], Discriminator(content_kind)
+    ]
+
+    @property
+    def text(self) -> str:
+        """The result as one text."""
+        return self.output if isinstance(self.output, str) else "\n".join(part.text for part in self.output)
+
+
+class ApprovalItem(BaseModel):
+    """A person's decision on a call that needs approval."""
+
+    model_config = LOOSE
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: str = Field(min_length=1, max_length=200)
+    approve: bool
+    reason: str | None = Field(None, max_length=4_000)
+
+
+class ReasoningItem(BaseModel):
+    """Reasoning that was returned before; models do not get it again."""
+
+    model_config = LOOSE
+
+    type: Literal["reasoning"]
+
+
+def _item_kind(value: object) -> str:
+    """Return the union tag of an item, for validation and its errors; a missing type is that of a message."""
+    kind = value.get("type", "message") if isinstance(value, dict) else "message"
+    return f"({KINDS.get(str(kind), 'unknown')})"
+
+
+KINDS = {
+    "message": "message",
+    "function_call": "call",
+    "mcp_call": "call",
+    "mcp_approval_request": "call",
+    "function_call_output": "output",
+    "mcp_approval_response": "approval",
+    "reasoning": "reasoning",
+    "compaction": "compaction",
+}
+
+
+class UnknownItem(BaseModel):
+    """An item of a type that this service does not have; its validation always fails, and says so."""
+
+    model_config = LOOSE
+
+    type: Literal[
+        "message",
+        "function_call",
+        "function_call_output",
+        "mcp_call",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "reasoning",
+        "compaction",
+    ]
+
+
+Item: TypeAlias = Annotated[
+    Annotated[MessageItem, Tag("(message)")]
+    | Annotated[CallItem, Tag("(call)")]
+    | Annotated[OutputItem, Tag("(output)")]
+    | Annotated[ApprovalItem, Tag("(approval)")]
+    | Annotated[ReasoningItem, Tag("(reasoning)")]
+    | Annotated[CompactionItem, Tag("(compaction)")]
+    | Annotated[UnknownItem, Tag("(unknown)")],
+    Discriminator(_item_kind),
+]
+Items: TypeAlias = Annotated[list[Item], Field(max_length=MAX_ITEMS)]
+
+
+Input: TypeAlias = Annotated[
+    Annotated[str, Tag("(text)")] | Annotated[Items, Tag("(blocks)")], Discriminator(content_kind)
+]
+
+
+_ITEMS: TypeAdapter[list[Item]] = TypeAdapter(Items)
+SUMMARY_HEAD = "Summary of the conversation until now:"
+"""First line of the message that stands for what a compaction item has summarised."""
+
+UNREADABLE = "A `compaction` item that this service has not made cannot be read. Send one that it returned, unchanged."
+
+
+def read_items(items: str | Sequence[Item], source: Source) -> tuple[str, tuple[NewMessage, ...]]:
+    """Return the instructions in the items, and their messages. Calls of one step become one message.
+
+    Reasoning and approvals are left out. A text stands for one message of the user. Raises InvalidInput for a
+    compaction item that this service has not made.
+    """
+    if isinstance(items, str):
+        return "", (NewMessage(role=Role.USER, content=items, source=source),)
+    reader = _Reader(source)
+    for item in items:
+        reader.add(item)
+    return "\n\n".join(reader.instructions), tuple(reader.messages)
+
+
+class _Reader:
+    """Reader of items one after the other."""
+
+    def __init__(self, source: Source) -> None:
+        self.instructions: list[str] = []
+        self.messages: list[NewMessage] = []
+        self._source = source
+        self._names: dict[str, str] = {}
+
+    def add(self, item: Item) -> None:
+        """Add one item to the messages or to the instructions."""
+        match item:
+            case MessageItem(role=role) if role in INSTRUCTING:
+                self.instructions.append(text_of(content_of(item.content)))
+            case MessageItem(role=role):
+                said = content_of(item.content)
+                self.messages.append(NewMessage(role=Role(role), content=said, source=self._source))
+            case CallItem():
+                self._add_call(item)
+            case OutputItem():
+                self._add_result(item.call_id, item.text)
+            case CompactionItem():
+                self._add_compacted(item)
+            case _:
+                pass
+
+    def _add_compacted(self, item: CompactionItem) -> None:
+        content = read_compaction_item(item)
+        if content is None:
+            raise InvalidInput(UNREADABLE, field="input")
+        if content.summary:
+            said = f"{SUMMARY_HEAD}\n\n{content.summary}"
+            self.messages.append(NewMessage(role=Role.USER, content=said, source=self._source))
+        try:
+            kept = _ITEMS.validate_python(content.items)
+        except ValidationError:
+            raise InvalidInput(UNREADABLE, field="input") from None
+        for inner in kept:
+            self.add(inner)
+
+    def _add_call(self, item: CallItem) -> None:
+        call = ToolCall(item.tool_call_id, item.name, item.arguments)
+        self._names[call.id] = call.name
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role is Role.ASSISTANT:
+            self.messages[-1] = NewMessage(
+                role=Role.ASSISTANT, content=last.content, source=self._source, tool_calls=(*last.tool_calls, call)
+            )
+        else:
+            self.messages.append(NewMessage(role=Role.ASSISTANT, content="", source=self._source, tool_calls=(call,)))
+        if item.output is not None:
+            self._add_result(call.id, item.output)
+
+    def _add_result(self, call_id: str, text: str) -> None:
+        name = self._names.get(call_id)
+        self.messages.append(
+            NewMessage(role=Role.TOOL, content=text, source=self._source, tool_call_id=call_id, name=name)
+        )
+
+
+def content_of(given: str | Sequence[InputText | InputRefusal | InputImage]) -> Content:
+    """Return the content of a message. Parts without an image among them become one text."""
+    if isinstance(given, str):
+        return given
+    blocks = tuple(_block(part) for part in given)
+    return blocks if any(isinstance(block, ImageBlock) for block in blocks) else text_of(blocks)
+
+
+def _block(part: InputText | InputRefusal | InputImage) -> Block:
+    match part:
+        case InputText():
+            return TextBlock(part.text)
+        case InputRefusal():
+            return TextBlock(part.refusal)
+        case InputImage():
+            return ImageBlock(part.image_url, part.detail)

@@ -1,0 +1,168 @@
+"""Messages of this service as items of OpenAI's Responses interface.
+
+Tools that the service runs itself are shown as `mcp_call`, because clients run every `function_call`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from throughline.api.openai.ids import call_item_id, message_item_id, result_item_id
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall, text_of
+from throughline.domain.waiting import OUTSIDE, WaitKind
+
+SERVER_LABEL = "throughline"
+COMPLETED = "completed"
+JsonDict = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class CallKinds:
+    """What the calls of a run wait for: `client_tools` are the names of the client's tools, `awaited` kinds by call id.
+
+    A call of neither is run by the service.
+    """
+
+    client_tools: frozenset[str]
+    awaited: Mapping[str, WaitKind]
+
+    def is_for_client(self, call: ToolCall) -> bool:
+        """Return whether the client has to bring the call's result: that of its own tool, or a person's answer."""
+        kind = self.awaited.get(call.id)
+        return call.name in self.client_tools if kind is None else kind is not WaitKind.APPROVAL
+
+    def needs_approval(self, call: ToolCall) -> bool:
+        """Return whether the call waits for a person's approval."""
+        return self.awaited.get(call.id) is WaitKind.APPROVAL
+
+
+def items_of(messages: Sequence[Message], kinds: CallKinds) -> list[JsonDict]:
+    """Return the items of messages in their order: texts, calls, and results.
+
+    The result of a tool that the service ran is part of its call's item. Without the call among `messages`, it is an
+    item with the call's name.
+    """
+    results = {message.tool_call_id: message for message in messages if message.role is Role.TOOL}
+    items: list[JsonDict] = []
+    for message in messages:
+        match message.role:
+            case Role.USER:
+                items.append(user_item(message))
+            case Role.ASSISTANT:
+                items += _of_step(message, results, kinds)
+            case Role.TOOL if message.tool_call_id in results:
+                items.append(_of_result(message))
+            case _:
+                pass
+    return items
+
+
+def _of_result(message: Message) -> JsonDict:
+    if message.metadata.get(OUTSIDE) == WaitKind.APPROVAL:
+        return mcp_item(f"mcp_{message.id.hex}", ToolCall("", message.name or "", "{}"), message)
+    return result_item(message)
+
+
+def _of_step(message: Message, results: dict[str | None, Message], kinds: CallKinds) -> Iterator[JsonDict]:
+    if text_of(message.content) or not message.tool_calls:
+        yield message_item(message)
+    for index, call in enumerate(message.tool_calls):
+        item_id = call_item_id(message.id, index)
+        if kinds.is_for_client(call):
+            yield function_item(item_id, call)
+        elif kinds.needs_approval(call):
+            yield approval_item(call)
+        else:
+            yield mcp_item(item_id, call, results.pop(call.id, None))
+
+
+def message_item(message: Message, status: str = COMPLETED) -> JsonDict:
+    """Return the item of an assistant's text."""
+    is_cut = message.metadata.get("finish_reason") == "length" or message.metadata.get("interrupted") is True
+    return {
+        "type": "message",
+        "id": message_item_id(message.id),
+        "status": "incomplete" if is_cut else status,
+        "role": "assistant",
+        "content": [text_part(text_of(message.content))],
+    }
+
+
+def text_part(text: str) -> JsonDict:
+    """Return the content part of an answer's text."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def function_item(item_id: str, call: ToolCall, status: str = COMPLETED) -> JsonDict:
+    """Return the item of a call whose result the client brings."""
+    return {
+        "type": "function_call",
+        "id": item_id,
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "status": status,
+    }
+
+
+def approval_item(call: ToolCall) -> JsonDict:
+    """Return the item of a call that waits for approval; its id is that of the call."""
+    return {
+        "type": "mcp_approval_request",
+        "id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "server_label": SERVER_LABEL,
+    }
+
+
+def mcp_item(item_id: str, call: ToolCall, result: Message | None, status: str = COMPLETED) -> JsonDict:
+    """Return the item of a call that the service runs itself, with its result if there is one yet."""
+    is_error = result is not None and result.metadata.get("is_error") is True
+    text = None if result is None else text_of(result.content)
+    return {
+        "type": "mcp_call",
+        "id": item_id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "server_label": SERVER_LABEL,
+        "output": None if is_error else text,
+        "error": {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
+        if is_error
+        else None,
+        "approval_request_id": None,
+        "status": status,
+    }
+
+
+def user_item(message: Message) -> JsonDict:
+    """Return the item of a user's message."""
+    return {
+        "type": "message",
+        "id": message_item_id(message.id),
+        "status": COMPLETED,
+        "role": "user",
+        "content": _input_parts(message.content),
+    }
+
+
+def result_item(message: Message) -> JsonDict:
+    """Return the item of a tool's result."""
+    return {
+        "type": "function_call_output",
+        "id": result_item_id(message.id),
+        "call_id": message.tool_call_id,
+        "output": text_of(message.content),
+        "status": COMPLETED,
+    }
+
+
+def _input_parts(content: Content) -> list[JsonValue]:
+    if isinstance(content, str):
+        return [{"type": "input_text", "text": content}]
+    return [
+        {"type": "input_image", "image_url": block.url, "detail": block.detail, "file_id": None}
+        if isinstance(block, ImageBlock)
+        else {"type": "input_text", "text": block.text}
+        for block in content
+    ]

@@ -1,0 +1,50 @@
+"""Reading a response: its run, the run's messages, and the part that it is."""
+
+from throughline.agents.definition import AgentDefinition
+from throughline.api.http.admitted_request import Call
+from throughline.api.openai.ids import ResponseRef, response_not_found
+from throughline.api.openai.response_object import RunResponse, responses_of
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.errors import NotFound
+from throughline.domain.ids import SessionId
+from throughline.domain.message import REDACTED_TEXT, Message
+from throughline.domain.run import Run
+
+
+async def read_response(call: Call, ref: ResponseRef) -> RunResponse:
+    """Return the response as it is stored now.
+
+    Raises NotFound if it is missing, another user's, or deleted.
+    """
+    try:
+        run = await call.services.database.runs.get_run(call.owner_id, ref.run_id)
+    except NotFound:
+        raise response_not_found(str(ref)) from None
+    return await response_of(call, run, ref.part)
+
+
+async def response_of(call: Call, run: Run, part: int) -> RunResponse:
+    """Return one part of the run as a response. Raises NotFound if the run has no such part, or is deleted."""
+    messages = await call.services.database.messages.of_run(run)
+    is_deleted = bool(messages) and all(message.content == REDACTED_TEXT for message in messages)
+    found = responses_of(run, messages, _agent_of(call, run))
+    if is_deleted or part >= len(found):
+        raise response_not_found(str(ResponseRef(run.id, part)))
+    return found[part]
+
+
+async def all_messages(call: Call, session_id: SessionId, before: int | None = None) -> list[Message]:
+    """Return all messages of the session, oldest first; with `before`, those with smaller positions."""
+    messages: list[Message] = []
+    after: int | None = None
+    while True:
+        query = MessageQuery(after=after, before=before, limit=200, order="asc")
+        page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
+        messages += page.items
+        if page.next_cursor is None:
+            return messages
+        after = page.items[-1].position
+
+
+def _agent_of(call: Call, run: Run) -> AgentDefinition | None:
+    return next((agent for agent in call.services.agents.all() if agent.name == run.agent), None)

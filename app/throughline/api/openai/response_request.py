@@ -1,0 +1,204 @@
+"""The body of `POST /v1/responses`, in OpenAI's form, and what of it this service does not have."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, JsonValue
+
+from throughline.api.native.requests import STRICT
+from throughline.api.openai.input_items import Input
+from throughline.api.openai.read_request import Unsupported
+from throughline.domain.json_types import JsonObject
+from throughline.domain.overrides import Overrides, ResponseFormat
+from throughline.domain.prompt import ToolSpec
+from throughline.domain.text import is_blank
+from throughline.wire.client_tools import ClientToolIn, check_client_tools
+
+AGENT_FILE = "the agent's file sets the parameters of its model"
+UNSUPPORTED: Mapping[str, Unsupported] = {
+    "top_p": Unsupported(AGENT_FILE, (None, 1, 1.0)),
+    "presence_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
+    "frequency_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
+    "reasoning": Unsupported(AGENT_FILE, (None, {}, {"effort": None}, {"effort": None, "summary": None})),
+    "truncation": Unsupported("every prompt is made to fit the model's window", (None, "auto")),
+    "context_management": Unsupported("every prompt is made to fit the model's window"),
+    "parallel_tool_calls": Unsupported(AGENT_FILE, (None, True)),
+    "max_tool_calls": Unsupported("`max_tool_rounds` in the agent's file limits tool calls"),
+    "include": Unsupported("a response has all that is stored of it", (None, [])),
+    "top_logprobs": Unsupported("probabilities of tokens are not read", (None, 0)),
+    "service_tier": Unsupported("there are no tiers", (None, "auto", "default")),
+    "prompt": Unsupported("there are no stored prompts; an agent has one of its own"),
+    "moderation": Unsupported("nothing is moderated"),
+    "prompt_cache_retention": Unsupported("the provider of the model decides about its cache"),
+    "prompt_cache_options": Unsupported("the provider of the model decides about its cache"),
+}
+"""Fields of OpenAI's that have no meaning here. All others that are not fields of CreateResponse are unknown."""
+
+MAX_PAIRS, MAX_NAME, MAX_VALUE = 16, 64, 512
+
+
+def _check_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    if len(metadata) > MAX_PAIRS:
+        raise ValueError(f"has {len(metadata)} pairs; at most {MAX_PAIRS} are allowed")
+    if any(len(name) > MAX_NAME or len(value) > MAX_VALUE for name, value in metadata.items()):
+        raise ValueError(f"has a name of more than {MAX_NAME}, or a value of more than {MAX_VALUE} characters")
+    return metadata
+
+
+Metadata = Annotated[dict[str, str], AfterValidator(_check_metadata)]
+
+
+class ConversationName(BaseModel):
+    """A conversation, named by an object."""
+
+    model_config = STRICT
+
+    id: str = Field(max_length=200)
+
+
+class FunctionTool(BaseModel):
+    """A tool that the client runs."""
+
+    model_config = STRICT
+
+    type: Literal["function"]
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: str | None = Field(None, max_length=4_000)
+    parameters: dict[str, JsonValue] | None = None
+    strict: bool | None = None
+
+    def read(self) -> ToolSpec:
+        """Return the tool as a domain value."""
+        parameters: JsonObject = {"type": "object", "properties": {}} if self.parameters is None else self.parameters
+        return ToolSpec(self.name, self.description or "", parameters, self.strict)
+
+
+def _check_tools(tools: list[FunctionTool]) -> list[FunctionTool]:
+    check_client_tools([
+        ClientToolIn(name=tool.name, description=tool.description or "", parameters=dict(tool.read().parameters))
+        for tool in tools
+    ])
+    return tools
+
+
+Tools = Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_check_tools)]
+
+
+class NamedTool(BaseModel):
+    """The choice of one tool."""
+
+    model_config = STRICT
+
+    type: Literal["function"]
+    name: str = Field(max_length=64)
+
+
+class PlainFormat(BaseModel):
+    """Answers as text, or as any JSON object."""
+
+    model_config = STRICT
+
+    type: Literal["text", "json_object"]
+
+
+class SchemaFormat(BaseModel):
+    """Answers as JSON that fits a schema."""
+
+    model_config = STRICT
+
+    type: Literal["json_schema"]
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    schema_: dict[str, JsonValue] = Field(alias="schema")
+    description: str | None = Field(None, max_length=1_000)
+    strict: bool | None = None
+
+
+class TextOptions(BaseModel):
+    """The form of an answer."""
+
+    model_config = STRICT
+
+    format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    verbosity: Literal["medium"] | None = None
+
+    def read(self) -> ResponseFormat | None:
+        """Return the format that the answer has to fit, None for plain text."""
+        match self.format:
+            case SchemaFormat() as wanted:
+                return ResponseFormat(wanted.schema_, wanted.name, wanted.description or "", wanted.strict)
+            case PlainFormat(type="json_object"):
+                return ResponseFormat({"type": "object"}, "object")
+            case _:
+                return None
+
+
+class StreamOptions(BaseModel):
+    """Options of a stream. Nothing is obfuscated, whatever they say."""
+
+    model_config = STRICT
+
+    include_obfuscation: bool | None = None
+
+
+class CreateResponse(BaseModel):
+    """A request for a response of an agent, in OpenAI's form."""
+
+    model_config = STRICT
+
+    model: str = Field(min_length=1, max_length=100, examples=["assistant"])
+    input: Input = Field(examples=["Hello!"])
+    instructions: str | None = Field(None, max_length=100_000)
+    previous_response_id: str | None = Field(None, max_length=200)
+    conversation: str | ConversationName | None = None
+    store: bool | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    metadata: Metadata | None = None
+    tools: Tools | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    text: TextOptions | None = None
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    max_output_tokens: int | None = Field(None, ge=1, le=10**9)
+    user: str | None = Field(None, max_length=512)
+    safety_identifier: str | None = Field(None, max_length=512)
+    prompt_cache_key: str | None = Field(None, max_length=512)
+
+    @property
+    def conversation_name(self) -> str | None:
+        """The id of the conversation, None if the request names none."""
+        return self.conversation.id if isinstance(self.conversation, ConversationName) else self.conversation
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the response can be read later."""
+        return self.store is not False
+
+    def read_tools(self) -> tuple[ToolSpec, ...]:
+        """Return the client's tools as domain values."""
+        return tuple(tool.read() for tool in self.tools or ())
+
+    def read_overrides(self, instructed: str) -> Overrides:
+        """Return what the request changes of the agent. `instructed` are the instructions among its input items."""
+        instructions = "\n\n".join(text for text in (self.instructions or "", instructed) if not is_blank(text))
+        choice = self.tool_choice.name if isinstance(self.tool_choice, NamedTool) else self.tool_choice
+        return Overrides(
+            temperature=self.temperature,
+            instructions=instructions or None,
+            response_format=None if self.text is None else self.text.read(),
+            max_output_tokens=self.max_output_tokens,
+            tool_choice=None if choice == "auto" else choice,
+        )
+
+    def echo(self) -> JsonObject:
+        """Return what the service only shows again with the response."""
+        return {
+            "previous_response_id": self.previous_response_id,
+            "has_conversation": self.conversation is not None,
+            "background": self.background is True,
+            "store": self.is_kept,
+            "metadata": dict(self.metadata or {}),
+            "user": self.user,
+            "safety_identifier": self.safety_identifier,
+            "prompt_cache_key": self.prompt_cache_key,
+        }

@@ -1,0 +1,119 @@
+"""Routes of OpenAI's Responses interface. A response is one part of a run.
+
+See https://platform.openai.com/docs/api-reference/responses .
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from throughline.api.http.admitted_request import Call, Reader, Writer, source_of
+from throughline.api.http.headers import read_idempotency
+from throughline.api.http.responses import JsonResponse
+from throughline.api.native.query_parameters import QueryParameters
+from throughline.api.openai.begin_response import BegunResponse, RequestOrigin, begin_response
+from throughline.api.openai.errors import OpenAIRoute, failure_response
+from throughline.api.openai.follow_part import FollowedPart, wait_for_end
+from throughline.api.openai.ids import read_response_id
+from throughline.api.openai.item_list import ListItems, page_of
+from throughline.api.openai.output_items import items_of
+from throughline.api.openai.read_request import read_request
+from throughline.api.openai.read_response import all_messages, read_response, response_of
+from throughline.api.openai.response_object import response_json
+from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
+from throughline.api.openai.stream_response import ResponseStream, stream_response, stream_whole
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.errors import InvalidInput
+from throughline.domain.events import RunEnded
+from throughline.domain.run import RunStatus
+
+MAX_NUMBER = 2**31 - 1
+router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
+
+
+class ReadResponse(QueryParameters):
+    """How a response is read: as an object, or streamed after an event."""
+
+    stream: bool = False
+    starting_after: int | None = Field(None, ge=0, le=MAX_NUMBER)
+    include: list[str] | None = Field(None, max_length=0, description="nothing can be included further")
+
+
+@router.post("")
+async def create_response(request: Request, call: Writer) -> Response:
+    """Ask an agent, in OpenAI's form: waited for, streamed, or in the background."""
+    body = await read_request(request, CreateResponse, UNSUPPORTED)
+    if body.background and not body.is_kept:
+        raise InvalidInput("A response in the background has to be stored. Set `store` to true.", field="store")
+    origin = RequestOrigin(source_of(request, call), read_idempotency(request, body))
+    begun = await begin_response(call, body, origin)
+    if body.stream:
+        response = await response_of(call, begun.followed.run, begun.part)
+        return stream_response(call, ResponseStream(response, begun.followed))
+    if not body.background:
+        return await _answer(request, call, begun)
+    return JsonResponse(response_json(await response_of(call, begun.followed.run, begun.part)))
+
+
+@router.get("/{response_id}")
+async def get_response(response_id: str, call: Reader, asked: Annotated[ReadResponse, Query()]) -> Response:
+    """Return a response; with `stream`, its events after number `starting_after`."""
+    response = await read_response(call, read_response_id(response_id))
+    if not asked.stream:
+        return JsonResponse(response_json(response))
+    after = -1 if asked.starting_after is None else asked.starting_after
+    run = response.run
+    is_over = not response.part.is_last or not run.status.needs_worker
+    if is_over and not await call.services.database.followed_runs.read_events(run.id, 0, 1):
+        return stream_whole(call, response, after)
+    followed = FollowedPart(run, skipped_waits=response.part.number)
+    return stream_response(call, ResponseStream(response, followed, after))
+
+
+@router.post("/{response_id}/cancel")
+async def cancel_response(response_id: str, call: Writer) -> Response:
+    """Ask the response's turn to stop. A response that is over is returned unchanged."""
+    response = await read_response(call, read_response_id(response_id))
+    run = response.run
+    if response.part.is_last and run.status.needs_worker:
+        run = await call.services.database.runs.request_cancel(call.owner_id, run.id)
+    return JsonResponse(response_json(await response_of(call, run, response.part.number)))
+
+
+@router.delete("/{response_id}")
+async def delete_response(response_id: str, call: Writer) -> Response:
+    """Delete a response: the texts of its turn are redacted, or its session is erased if it has no other message.
+
+    Refused (409) while a turn of the session is not finished.
+    """
+    ref = read_response_id(response_id)
+    response = await read_response(call, ref)
+    database, run = call.services.database, response.run
+    messages = await database.messages.of_run(run)
+    session = await database.sessions.get(call.owner_id, run.session_id)
+    if len(messages) == session.message_count:
+        await database.sessions.delete(call.owner_id, run.session_id)
+    else:
+        for message in messages:
+            await database.messages.redact(Redaction(call.owner_id, run.session_id, message.id, call.principal.actor))
+    return JsonResponse({"id": str(ref), "object": "response", "deleted": True})
+
+
+@router.get("/{response_id}/input_items")
+async def list_input_items(response_id: str, call: Reader, asked: Annotated[ListItems, Query()]) -> Response:
+    """List the items that a response was asked with: all messages of the conversation before its output."""
+    response = await read_response(call, read_response_id(response_id))
+    made = response.part.made
+    before = made[0].position if made else None
+    messages = await all_messages(call, response.run.session_id, before)
+    return JsonResponse(page_of(items_of(messages, response.kinds), asked))
+
+
+async def _answer(request: Request, call: Call, begun: BegunResponse) -> Response:
+    """Wait until the response is over, and return it, or the error with which its turn failed."""
+    ended = await wait_for_end(request, call, begun.followed)
+    run = await call.services.database.followed_runs.reload(ended.run)
+    if run.status is RunStatus.FAILED and isinstance(ended, RunEnded):
+        return failure_response(run)
+    return JsonResponse(response_json(await response_of(call, run, begun.part)))

@@ -1,0 +1,50 @@
+"""The parts of a run: what lies before, between and after its waits. OpenAI's interface shows each as a response.
+
+A part ends with a step whose calls wait for something from outside. What they are given is the input of the next part.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from throughline.domain.message import Message, Role
+from throughline.domain.run import Run, RunStatus
+from throughline.domain.waiting import OUTSIDE, WaitKind
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """One part of a run: `given` are results from outside with which it began, `made` are the messages that followed.
+
+    `is_last`: the run has no later part. Approved calls have their results in `made`, because the service ran them.
+    """
+
+    number: int = 0
+    given: tuple[Message, ...] = ()
+    made: tuple[Message, ...] = ()
+    is_last: bool = True
+
+
+def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
+    """Return the parts of the run, at least one. `messages` are all messages of the run, oldest first.
+
+    A run that was resumed and has stored nothing since has a last part without messages.
+    """
+    parts = [RunPart()]
+    step_has_ended_part = True
+    for message in messages:
+        if message.role is Role.USER:
+            continue
+        if message.role is Role.ASSISTANT:
+            step_has_ended_part = False
+        kind = message.metadata.get(OUTSIDE)
+        if kind is not None and not step_has_ended_part:
+            parts.append(RunPart(number=len(parts)))
+            step_has_ended_part = True
+        last = parts[-1]
+        if kind is None or kind == WaitKind.APPROVAL:
+            parts[-1] = replace(last, made=(*last.made, message))
+        else:
+            parts[-1] = replace(last, given=(*last.given, message))
+    if run.status is not RunStatus.WAITING and not run.status.is_final and len(parts) == run.wait_count:
+        parts.append(RunPart(number=len(parts)))
+    return tuple(replace(part, is_last=part.number == len(parts) - 1) for part in parts)

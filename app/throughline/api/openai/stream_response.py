@@ -1,0 +1,144 @@
+"""Streaming of a response as server-sent events in OpenAI's form."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import structlog
+from fastapi import Response
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.request_errors import StreamAborted
+from throughline.api.http.responses import json_bytes
+from throughline.api.http.sse import STREAM_HEADERS, EventStream
+from throughline.api.openai.follow_part import FollowedPart, follow_part
+from throughline.api.openai.output_items import JsonDict, approval_item
+from throughline.api.openai.read_response import response_of
+from throughline.api.openai.response_events import ResponseEvents
+from throughline.api.openai.response_object import RunResponse, response_json
+from throughline.api.openai.run_parts import RunPart
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.events import Event, RunEnded, RunWaiting
+from throughline.domain.run import RunStatus
+from throughline.domain.tool import ASK_USER
+from throughline.domain.waiting import AwaitedCall, WaitKind
+
+HEARTBEAT = b": heartbeat\n"
+"""Comment that keeps a connection open. It ends without a blank line, because some readers take that for an event."""
+
+END = b"data: [DONE]\n\n"
+LAST_EVENTS = {"completed": "response.completed", "failed": "response.failed"}
+"""Name of a stream's last event by the response's status; `response.incomplete` for all others."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStream:
+    """A response to stream, and where its events are found. Events up to number `starting_after` are not sent."""
+
+    response: RunResponse
+    followed: FollowedPart
+    starting_after: int = -1
+
+
+def stream_response(call: Call, stream: ResponseStream) -> Response:
+    """Return the HTTP response that streams the response's events, up to its last one."""
+    timeout = call.config.send_timeout_seconds
+    return EventStream(_chunks(call, stream), STREAM_HEADERS, send_timeout_seconds=timeout)
+
+
+def stream_whole(call: Call, response: RunResponse, starting_after: int) -> Response:
+    """Return the HTTP response that streams a response whose run's events are deleted: each item comes as a whole."""
+
+    async def chunks() -> AsyncGenerator[bytes]:
+        for number, event in enumerate(_whole_events(response)):
+            if number > starting_after:
+                yield _encoded(event, number)
+        yield END
+
+    return EventStream(chunks(), STREAM_HEADERS, send_timeout_seconds=call.config.send_timeout_seconds)
+
+
+async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
+    try:
+        async with aclosing(_numbered(call, stream)) as pieces:
+            async for piece in pieces:
+                yield piece
+    except ThroughlineError as error:
+        log.warning("response stream cut after an error", run_id=str(stream.response.run.id), error=error.code)
+        raise StreamAborted from error
+    yield END
+
+
+async def _numbered(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
+    number = 0
+    async with aclosing(_events(call, stream)) as events:
+        async for event in events:
+            if event is None or number > stream.starting_after:
+                yield HEARTBEAT if event is None else _encoded(event, number)
+            number += event is not None
+
+
+def _encoded(event: JsonDict, number: int) -> bytes:
+    data = json_bytes({**event, "sequence_number": number})
+    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), data)
+
+
+async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict | None]:
+    """Yield the response's events without their numbers, and None while nothing happens."""
+    for event in _first_events(stream.response):
+        yield event
+    made = _events_of(stream.response)
+    async with aclosing(follow_part(call, stream.followed)) as followed:
+        async for happened in followed:
+            for shown in await _shown(call, happened, made, stream.response.part.number):
+                yield shown
+
+
+async def _shown(call: Call, happened: Event | None, made: ResponseEvents, part: int) -> tuple[JsonDict | None, ...]:
+    """Return the response's events that follow from one event of the run; one None if nothing happened."""
+    if happened is None:
+        return (None,)
+    if isinstance(happened, RunEnded | RunWaiting):
+        return await _ending(call, happened, made, part)
+    return tuple(made.feed(happened))
+
+
+async def _ending(call: Call, ended: RunEnded | RunWaiting, made: ResponseEvents, part: int) -> tuple[JsonDict, ...]:
+    """Return the events with which the response ends. Calls that wait for approval are shown now."""
+    run = await call.services.database.followed_runs.reload(ended.run)
+    shown = response_json(await response_of(call, run, part))
+    waiting: tuple[AwaitedCall, ...] = ()
+    if isinstance(ended, RunWaiting) and ended.run.wait is not None:
+        waiting = ended.run.wait.calls
+    asked = [approval_item(awaited.call) for awaited in waiting if awaited.kind is WaitKind.APPROVAL]
+    return (*(event for item in asked for event in made.add_item(item)), _last_event(shown))
+
+
+def _first_events(response: RunResponse) -> Iterator[JsonDict]:
+    """Yield the two events with which every stream begins, with the response object as it was then."""
+    run = replace(response.run, status=RunStatus.RUNNING, finished_at=None)
+    begun = response_json(replace(response, run=run, part=RunPart(number=response.part.number)))
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+
+
+def _last_event(shown: JsonDict) -> JsonDict:
+    return {"type": LAST_EVENTS.get(str(shown["status"]), "response.incomplete"), "response": shown}
+
+
+def _events_of(response: RunResponse) -> ResponseEvents:
+    tools = response.kinds.client_tools | {ASK_USER}
+    approvals = frozenset[str]() if response.agent is None else response.agent.needs_approval
+    return ResponseEvents(tools, approvals)
+
+
+def _whole_events(response: RunResponse) -> Iterator[JsonDict]:
+    yield from _first_events(response)
+    shown, made = response_json(response), _events_of(response)
+    output = shown["output"]
+    for item in output if isinstance(output, list) else ():
+        if isinstance(item, dict):
+            yield from made.add_item(item)
+    yield _last_event(shown)

@@ -1,0 +1,164 @@
+"""Streamed responses through OpenAI's own client: their events, resuming, and what a reset or a failure shows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+
+from fakes.one_tool import OneTool
+from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Call, Fail, Say
+from throughline.db.database import Database
+from throughline.domain.errors import ModelRejected, ModelUnavailable
+from throughline.domain.message import ToolCall
+
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+ASKS_WEATHER = ToolCall("call_1", "weather", "{}")
+
+
+@pytest.fixture
+async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
+    async with open_openai_stage(database) as stage:
+        yield stage
+
+
+async def stream(stage: OpenAIStage, **body: Any) -> list[ResponseStreamEvent]:  # noqa: ANN401  # as the client's overloads take them
+    return [event async for event in await stage.client.responses.create(model="assistant", stream=True, **body)]
+
+
+def ended(events: list[ResponseStreamEvent]) -> Response:
+    assert events[-1].type in {"response.completed", "response.failed", "response.incomplete"}
+    return events[-1].response
+
+
+def types(events: list[ResponseStreamEvent]) -> list[str]:
+    return [event.type.removeprefix("response.") for event in events]
+
+
+async def test_a_text_is_streamed_with_all_its_events(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one two"))
+
+    events = await stream(stage, input="hi")
+
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    names = types(events)
+    deltas = names.count("output_text.delta")
+    assert names == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        *["output_text.delta"] * deltas,
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "completed",
+    ]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "one two"
+    ids = {event.item_id for event in events if event.type == "response.output_text.delta"}
+    assert ids == {item.id for item in ended(events).output}
+    assert ended(events) == await stage.client.responses.retrieve(ended(events).id)
+
+
+async def test_the_clients_helper_follows_text_and_tools(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,), text="I look."), Say("It rains."))
+    async with stage.client.responses.stream(model="assistant", input="Rain?", tools=[WEATHER]) as streamed:  # type: ignore[list-item]  # a dict
+        names = [event.type async for event in streamed]
+        asked = await streamed.get_final_response()
+    output = [{"type": "function_call_output", "call_id": "call_1", "output": "rain"}]
+    answered = await stream(stage, input=output, previous_response_id=asked.id)
+
+    assert asked.output_text == "I look."
+    for name in ("output_item.added", "function_call_arguments.delta", "function_call_arguments.done"):
+        assert f"response.{name}" in names
+    assert [item.type for item in asked.output] == ["message", "function_call"]
+    assert ended(answered).output_text == "It rains."
+    assert "function_call_arguments.done" not in types(answered)
+
+
+async def test_a_stream_is_resumed_after_any_of_its_events(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("It rains in all of Graz."))
+    asked = ended(await stream(stage, input="Rain?", tools=[WEATHER]))
+    output = [{"type": "function_call_output", "call_id": "call_1", "output": "rain"}]
+    events = await stream(stage, input=output, previous_response_id=asked.id)
+
+    for last_seen in range(len(events)):
+        resumed = await stage.client.responses.retrieve(ended(events).id, stream=True, starting_after=last_seen)
+        assert [event async for event in resumed] == events[last_seen + 1 :]
+
+
+async def test_a_stream_can_be_read_after_the_events_of_its_run_are_deleted(
+    stage: OpenAIStage, database_url: str
+) -> None:
+    stage.model.script(Say("one"))
+    events = await stream(stage, input="hi")
+    await run_sql(database_url, "delete from run_events")
+
+    again = [event async for event in await stage.client.responses.retrieve(ended(events).id, stream=True)]
+
+    assert types(again) == ["created", "in_progress", "output_item.added", "output_item.done", "completed"]
+    assert ended(again) == ended(events)
+
+
+async def test_a_tool_of_the_service_is_shown_while_it_runs(database: Database) -> None:
+    async with open_openai_stage(database) as stage:
+        stage.model.script(Call((ToolCall("c", "calculator", '{"expression": "6*7"}'),)), Say("42"))
+        events = await stream(stage, input="6*7?")
+
+    names = types(events)
+    order = ["mcp_call_arguments.done", "mcp_call.in_progress", "mcp_call.completed", "output_text.delta", "completed"]
+    assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
+
+
+async def test_an_approval_is_shown_once_the_run_waits(database: Database) -> None:
+    careful = replace(OPEN_AGENT, tools=("delete",), needs_approval=frozenset({"delete"}))
+    tool = OneTool("delete", "deleted", repeatable=False)
+    async with open_openai_stage(database, agent=careful, tools=tool) as stage:
+        stage.model.script(Call((ToolCall("call_2", "delete", "{}"),)))
+        events = await stream(stage, input="Delete it.")
+
+    assert types(events)[2:] == ["output_item.added", "output_item.done", "completed"]
+    assert [item.type for item in ended(events).output] == ["mcp_approval_request"]
+
+
+async def test_a_text_that_was_taken_back_ends_as_incomplete(stage: OpenAIStage) -> None:
+    stage.model.script(Fail(ModelUnavailable("down"), shown="Never mi"), Say("The answer."))
+
+    events = await stream(stage, input="hi")
+
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [getattr(item, "status", None) for item in done] == ["incomplete", "completed"]
+    assert ended(events).output_text == "The answer."
+
+
+async def test_a_failed_turn_ends_its_stream_with_the_reason(stage: OpenAIStage) -> None:
+    stage.model.script(Fail(ModelRejected("The provider refused.")))
+
+    response = ended(await stream(stage, input="hi"))
+
+    assert response.status == "failed"
+    assert response.error is not None
+    assert response.error.message == "The provider refused."
+
+
+async def test_a_reader_that_goes_away_stops_nothing(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("The whole answer.", gate=gate))
+    response_id = ""
+    async with await stage.client.responses.create(model="assistant", input="hi", stream=True) as events:
+        async for event in events:
+            if event.type == "response.created":
+                response_id = event.response.id
+                break
+    gate.set()
+
+    rest = [event async for event in await stage.client.responses.retrieve(response_id, stream=True)]
+
+    assert ended(rest).output_text == "The whole answer."
+    with pytest.raises(openai.NotFoundError):
+        await stage.client.responses.retrieve(response_id + "_1", stream=True)
