@@ -14,7 +14,7 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-pooled durations quick check ci format bench chaos hostile fuzz fuzz-api \
+.PHONY: help setup run test test-slow test-pooled durations quick check ci format open-responses bench chaos hostile fuzz fuzz-api \
 	migrate lock setup-dev static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
@@ -56,6 +56,9 @@ ci: setup-dev static ## run everything a change must pass: `make check`, `make t
 format: setup-dev ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+open-responses: setup-dev ## run the compliance tests of Open Responses, cloned and installed into FOLDER; needs bun
+	@OPEN_RESPONSES=$(abspath $(FOLDER)) $(PYTEST) tests/openai_interface/test_open_responses.py $(ARGS)
 
 bench: setup-dev ## replay recorded conversations through the running service and print the table (ARGS)
 	@$(BIN)/python -m benchmarks.replay $(ARGS)

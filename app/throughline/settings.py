@@ -89,6 +89,9 @@ class Settings(BaseSettings):
         le=100_000_000_000,
         description="bytes of bodies over 64 kB in memory at once; one user may use half, further bodies wait",
     )
+    max_websockets: int = Field(
+        100, ge=1, le=100_000, description="most open WebSockets, each with a message in memory; one user may have half"
+    )
 
     default_llm: str = Field("offline", description="model of agents that name no model")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")

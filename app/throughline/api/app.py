@@ -38,8 +38,9 @@ from throughline.api.native import (
     tokens,
     usage,
 )
-from throughline.api.openai import compact, conversations, models, responses
+from throughline.api.openai import compact, conversations, models, responses, websocket
 from throughline.api.openapi.document import document, operation_id
+from throughline.execution.owner_limits import OwnerLimits
 
 ROOMS = (
     messages,
@@ -58,6 +59,7 @@ ROOMS = (
     models,
     compact,
     responses,
+    websocket,
     conversations,
     health,
     reference_page,
@@ -145,7 +147,8 @@ def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
 
 def _dependencies(services: Services, config: ApiConfig) -> ApiDependencies:
     shared = SharedSessions(services.database.participants, services.clock)
-    return ApiDependencies(services, config, Authenticator(services, config), shared)
+    websockets = OwnerLimits(config.max_websockets, max(1, config.max_websockets // 2))
+    return ApiDependencies(services, config, Authenticator(services, config), shared, websockets)
 
 
 def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:

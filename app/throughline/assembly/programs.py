@@ -128,6 +128,7 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
         max_body_bytes=settings.max_body_bytes,
         max_import_bytes=settings.max_import_bytes,
         max_held_body_bytes=settings.max_held_body_bytes,
+        max_websockets=settings.max_websockets,
         trusted_socket=True,
     )
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
@@ -173,6 +174,7 @@ async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
         max_body_bytes=settings.max_body_bytes,
         max_import_bytes=settings.max_import_bytes,
         max_held_body_bytes=settings.max_held_body_bytes,
+        max_websockets=settings.max_websockets,
         is_local_mode=not has_keys,
         no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
     )

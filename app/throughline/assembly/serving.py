@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from throughline.api.app import add_interface, create_app
 from throughline.api.http.config import ApiConfig
@@ -68,7 +68,9 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
     if mode.slack is not None:
         add_interface(app, mode.slack.path, mode.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
-    limits = limit_connections(runtime.settings.max_connections)
+    limits = replace(
+        limit_connections(runtime.settings.max_connections), max_message_bytes=runtime.settings.max_body_bytes
+    )
     server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
     tune_collector()
     working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Annotated, TypeAlias
 from uuid import UUID
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Request, WebSocket
+from starlette.requests import HTTPConnection
 
 from throughline.api.http.auth import CREATE_KEY_HINT, Authenticator
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.credentials import read_credentials, route_of
+from throughline.api.http.credentials import method_of, read_credentials, route_of
 from throughline.api.http.services import Services
 from throughline.api.http.shared_sessions import SharedSessions
 from throughline.api.http.token_rights import check_route, check_run, check_session
@@ -25,6 +26,7 @@ from throughline.domain.message import Source
 from throughline.domain.principal import Principal, Scope, TokenLimits
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import work_for
+from throughline.execution.owner_limits import OwnerLimits
 
 UUID_LENGTH = 36
 OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")
@@ -42,6 +44,7 @@ class ApiDependencies:
     config: ApiConfig
     authenticator: Authenticator
     shared: SharedSessions
+    websockets: OwnerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Call:
         return self.principal.limits is not None and self.principal.limits.session_ids is not None
 
 
-def dependencies_of(request: Request) -> ApiDependencies:
+def dependencies_of(request: HTTPConnection) -> ApiDependencies:
     """Return the objects that `create_app` stored for the routes."""
     dependencies: ApiDependencies = request.app.state.dependencies
     return dependencies
@@ -88,6 +91,11 @@ async def as_reader(request: Request) -> Call:
 async def as_writer(request: Request) -> Call:
     """Return a request that changes data as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `write`."""
     return await _admit(request, Scope.WRITE)
+
+
+async def admit_websocket(websocket: WebSocket) -> Call:
+    """Return the request that opens a WebSocket as a `Call`. Raises as `as_writer` does."""
+    return await _admit(websocket, Scope.WRITE)
 
 
 async def as_key_holder(request: Request) -> Call:
@@ -105,7 +113,7 @@ PathId: TypeAlias = Annotated[str, Path(json_schema_extra={"format": "uuid"})]
 """The id of an object in a path, for the functions below. Any text is accepted: what is no id is not found."""
 
 
-async def _admit(request: Request, scope: Scope | None) -> Call:
+async def _admit(request: HTTPConnection, scope: Scope | None) -> Call:
     dependencies = dependencies_of(request)
     credentials = read_credentials(request)
     principal = await dependencies.authenticator.admit(request.headers, credentials, scope)
@@ -119,7 +127,7 @@ async def _admit(request: Request, scope: Scope | None) -> Call:
     return Call(dependencies.services, dependencies.config, principal, recheck, shared_by)
 
 
-async def _check_session(request: Request, services: Services, limits: TokenLimits, owner_id: UserId) -> None:
+async def _check_session(request: HTTPConnection, services: Services, limits: TokenLimits, owner_id: UserId) -> None:
     """Raise NotFound unless the token may reach the session, or the session of the run, that the path names."""
     path = request.path_params
     if "session_id" in path:
@@ -128,12 +136,12 @@ async def _check_session(request: Request, services: Services, limits: TokenLimi
         await check_run(services, limits, owner_id, run_id_of(path["run_id"]))
 
 
-async def _sharing_owner(request: Request, shared: SharedSessions, principal: Principal) -> UserId | None:
+async def _sharing_owner(request: HTTPConnection, shared: SharedSessions, principal: Principal) -> UserId | None:
     """Return the owner of the requested session if the principal takes part in it without owning it, else None.
 
     Returns None for requests that participants may not make.
     """
-    if request.method != "GET" and not request.url.path.endswith(OPEN_TO_PARTICIPANTS):
+    if method_of(request) != "GET" and not request.url.path.endswith(OPEN_TO_PARTICIPANTS):
         return None
     path = request.path_params
     with suppress(NotFound):  # the route itself raises it again
@@ -144,7 +152,7 @@ async def _sharing_owner(request: Request, shared: SharedSessions, principal: Pr
     return None
 
 
-def source_of(request: Request, call: Call) -> Source:
+def source_of(request: HTTPConnection, call: Call) -> Source:
     """Return the interface that the client names in `X-Client` (`web` or `cli`), else the API.
 
     Without the header, requests over a trusted socket come from the CLI.

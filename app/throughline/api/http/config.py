@@ -27,6 +27,7 @@ class ApiConfig:
     max_body_bytes: int = 2_000_000
     max_import_bytes: int = 32_000_000
     max_held_body_bytes: int = 128_000_000
+    max_websockets: int = 100
     cors_origins: tuple[str, ...] = ()
     is_local_mode: bool = False
     trusted_socket: bool = False

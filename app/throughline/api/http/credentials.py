@@ -6,13 +6,14 @@ expire soon, may stand in them.
 
 from dataclasses import dataclass, field
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from throughline.domain.access_tokens import TOKEN_PREFIX
 from throughline.domain.errors import InvalidInput, NotAuthenticated
 from throughline.domain.keys import KEY_START
 
 IN_ADDRESS = "access_token"
+WEBSOCKET = "WEBSOCKET"
 STREAM = ("GET", "/v1/runs/{run_id}/events")
 """The route of event streams, the only one that takes a token in its address."""
 
@@ -34,12 +35,17 @@ class Credentials:
         return self.secret is not None and self.secret.startswith((KEY_START, TOKEN_PREFIX))
 
 
-def route_of(request: Request) -> tuple[str, str]:
+def method_of(request: HTTPConnection) -> str:
+    """Return the method of the request, WEBSOCKET for one that opens a WebSocket."""
+    return str(request.scope.get("method", WEBSOCKET))
+
+
+def route_of(request: HTTPConnection) -> tuple[str, str]:
     """Return the method of the request and the path of its route, with parameters in braces."""
-    return request.method, getattr(request.scope.get("route"), "path", "")
+    return method_of(request), getattr(request.scope.get("route"), "path", "")
 
 
-def read_credentials(request: Request) -> Credentials:
+def read_credentials(request: HTTPConnection) -> Credentials:
     """Return the credentials of the request.
 
     Raises NotAuthenticated if `Authorization` does not read `Bearer <key>`, or an API key stands in the address. Raises
@@ -65,7 +71,7 @@ def read_credentials(request: Request) -> Credentials:
     return found
 
 
-def _from_headers(request: Request) -> str | None:
+def _from_headers(request: HTTPConnection) -> str | None:
     authorization = request.headers.get("authorization")
     if authorization is None:
         return request.headers.get("x-api-key")

@@ -13,13 +13,13 @@ from typing import Any
 
 import httptools
 from fastapi import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from throughline.api.http.problem_documents import error_problem
-from throughline.api.http.request_errors import HeadTooLarge, HeadTooSlow, MalformedRequest, TooManyConnections
+from throughline.api.http.request_errors import HeadTooLarge, HeadTooSlow, MalformedRequest
+from throughline.api.http.websocket_protocol import is_websocket_request
 from throughline.domain.errors import ThroughlineError
 
 BEYOND_LIMIT = "is_beyond_limit"
@@ -28,9 +28,6 @@ PIECE_BYTES = 16_384
 
 uvloop delivers up to 256 kB at once.
 """
-
-STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
-RETRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,7 @@ class ConnectionLimits:
     - A client that reads nothing of a response for `write_seconds` is disconnected.
     - Connections beyond `max_connections` get a refusal, or the health and metrics routes. Connections beyond
       `reserve` more are closed at once.
+    - A message of a WebSocket has at most `max_message_bytes`.
     """
 
     max_connections: int = 5_000
@@ -56,6 +54,7 @@ class ConnectionLimits:
     max_headers: int = 256
     max_rest_bytes: int = 64_000_000
     max_requests_in_line: int = 32
+    max_message_bytes: int = 2_000_000
 
 
 class _ParsingStopped(Exception):
@@ -116,6 +115,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         self._data = data
         super().data_received(data)
+        if self._is_done_reading:
+            return
         self._framing_bytes += len(data)
         if self._deadline is None and not self._is_answering() and not self._is_in_head:
             self._set_deadline(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own timer
@@ -153,7 +154,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._count_from_here()
         self._clear_deadline()
-        if not self._asks_for_another_protocol():
+        if self._should_upgrade() or not self._asks_for_another_protocol():
             self._cycle_before = self.cycle
             super().on_headers_complete()
 
@@ -196,6 +197,20 @@ class LimitedProtocol(HttpToolsProtocol):
         if left and left == left_before:
             self.transport.abort()
         self._writing = self.loop.call_later(self._limits.write_seconds, self._watch_writing, left) if left else None
+
+    def _should_upgrade(self) -> bool:
+        """Return whether the request becomes a WebSocket. It does not while an earlier one is being answered."""
+        return (
+            super()._should_upgrade()
+            and is_websocket_request(self.parser.get_method(), self.url, self.headers)
+            and not (self._is_answering() or self.app_state.get(BEYOND_LIMIT))
+        )
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the WebSocket's own protocol. Called by uvicorn."""
+        self._clear_deadline()
+        self._is_done_reading = True
+        super().handle_websocket_upgrade()
 
     def _asks_for_another_protocol(self) -> bool:
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
@@ -282,25 +297,3 @@ def _on_the_wire(response: Response) -> bytes:
     headers = [(name, value) for name, value in response.raw_headers if name != b"connection"]
     lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, (b"connection", b"close")))
     return STATUS_LINE[response.status_code] + lines + b"\r\n" + bytes(response.body)
-
-
-def refusing_beyond_limit(app: ASGIApp) -> ASGIApp:
-    """Wrap `app` so that connections beyond the limit get only the health and metrics routes.
-
-    Their other requests are answered with TooManyConnections (503).
-    """
-
-    async def refuse_or_serve(scope: Scope, receive: Receive, send: Send) -> None:
-        is_refused = scope.get("state", {}).get(BEYOND_LIMIT) and scope["path"] not in STILL_SERVED
-        if scope["type"] != "http" or not is_refused:
-            await app(scope, receive, send)
-            return
-        error = TooManyConnections(
-            "The service has reached its limit of connections (MAX_CONNECTIONS). Try again later.",
-            delay_seconds=RETRY_SECONDS,
-        )
-        response = error_problem(error)
-        response.headers["Connection"] = "close"
-        await response(scope, receive, send)
-
-    return refuse_or_serve

@@ -14,11 +14,16 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from throughline.api.http.protocol import ConnectionLimits, LimitedProtocol, refusing_beyond_limit
+from throughline.api.http.protocol import ConnectionLimits, LimitedProtocol
+from throughline.api.http.refuse_beyond_limit import refusing_beyond_limit
+from throughline.api.http.websocket_protocol import LimitedWebSocket
 from throughline.domain.errors import SettingInvalid
 
 BACKLOG = 2048
 CUT = "ASGI callable returned without completing response."
+WEBSOCKET = '"WebSocket %s"'
+"""Part of uvicorn's log lines for each WebSocket that is opened or refused; there are none for other requests."""
+
 OTHER_DESCRIPTORS = 256
 """File descriptors reserved for everything but connections: the database, models, logs."""
 
@@ -85,7 +90,7 @@ def bound_url(listener: socket.socket) -> str:
 
 
 class _KnownCuts(logging.Filter):
-    """Log filter that drops uvicorn's error about a response that was begun and not completed.
+    """Log filter that drops uvicorn's lines about WebSockets, and its error about a response that was not completed.
 
     The service cuts event streams on purpose, so that a reader can tell a cut stream from a complete one. It does so
     when the session is deleted, at shutdown, and for a reader that reads nothing. The service logs each of these cuts
@@ -93,7 +98,7 @@ class _KnownCuts(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.msg != CUT
+        return record.msg != CUT and WEBSOCKET not in str(record.msg)
 
 
 NO_OTHER_LIMITS = ConnectionLimits()
@@ -111,7 +116,9 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 refusing_beyond_limit(app),
                 http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
-                ws="none",
+                ws=LimitedWebSocket,
+                ws_max_size=limits.max_message_bytes,
+                ws_per_message_deflate=False,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -33,6 +33,10 @@ CODES: Mapping[str, str] = {"not_authenticated": "invalid_api_key", "daily_budge
 """OpenAI's codes for errors of this service; all others keep their own code."""
 
 
+PARAMS: Mapping[str, str] = {"model_not_found": "model", "previous_response_not_found": "previous_response_id"}
+"""The field that names what is missing, by the code of the error."""
+
+
 class OpenAIRoute(APIRoute):
     """Route whose errors are answered in OpenAI's form instead of as problem documents."""
 
@@ -58,7 +62,7 @@ def error_response(error: ThroughlineError) -> Response:
     """Return the error as OpenAI's clients read it."""
     status = status_of(error.code)
     headers = {**headers_of(error), "x-should-retry": "true" if isinstance(error, TemporaryError) else "false"}
-    return JsonResponse({"error": error_json(error.code, error.detail, param=_param(error))}, status, headers)
+    return JsonResponse({"error": error_json(error.code, error.detail, param=error_param(error))}, status, headers)
 
 
 def failure_response(run: Run) -> Response:
@@ -80,9 +84,9 @@ def status_of(code: str) -> int:
     return HTTPStatus.BAD_REQUEST if status == HTTPStatus.UNPROCESSABLE_ENTITY else status
 
 
-def _param(error: ThroughlineError) -> str | None:
+def error_param(error: ThroughlineError) -> str | None:
     """Return the name of the wrong field, None if the error is about no field."""
-    field = error.field if isinstance(error, InvalidInput) else ""
+    field = error.field if isinstance(error, InvalidInput) else PARAMS.get(error.code, "")
     if isinstance(error, InvalidRequest):
         field = error.errors[0].field
     return field.removeprefix("overrides.") or None

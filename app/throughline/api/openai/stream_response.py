@@ -54,7 +54,7 @@ def stream_whole(call: Call, response: RunResponse, starting_after: int) -> Resp
     async def chunks() -> AsyncGenerator[bytes]:
         for number, event in enumerate(_whole_events(response)):
             if number > starting_after:
-                yield _encoded(event, number)
+                yield _encoded({**event, "sequence_number": number})
         yield END
 
     return EventStream(chunks(), STREAM_HEADERS, send_timeout_seconds=call.config.send_timeout_seconds)
@@ -62,27 +62,33 @@ def stream_whole(call: Call, response: RunResponse, starting_after: int) -> Resp
 
 async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(_numbered(call, stream)) as pieces:
-            async for piece in pieces:
-                yield piece
+        async with aclosing(numbered_events(call, stream)) as events:
+            async for event in events:
+                yield HEARTBEAT if event is None else _encoded(event)
     except ThroughlineError as error:
         log.warning("response stream cut after an error", run_id=str(stream.response.run.id), error=error.code)
         raise StreamAborted from error
     yield END
 
 
-async def _numbered(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
+async def numbered_events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict | None]:
+    """Yield the response's events with their numbers, up to its last one, and None while nothing happens.
+
+    Raises what `follow_run` raises.
+    """
     number = 0
     async with aclosing(_events(call, stream)) as events:
         async for event in events:
-            if event is None or number > stream.starting_after:
-                yield HEARTBEAT if event is None else _encoded(event, number)
-            number += event is not None
+            if event is None:
+                yield None
+                continue
+            if number > stream.starting_after:
+                yield {**event, "sequence_number": number}
+            number += 1
 
 
-def _encoded(event: JsonDict, number: int) -> bytes:
-    data = json_bytes({**event, "sequence_number": number})
-    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), data)
+def _encoded(event: JsonDict) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), json_bytes(event))
 
 
 async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict | None]:

@@ -1,0 +1,41 @@
+"""WebSocket connections: which requests become one, and what uvicorn's protocol leaves open.
+
+Each is limited further: `ConnectionLimits.max_message_bytes`, and one message in memory until it is taken.
+"""
+
+from collections.abc import Sequence
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+WEBSOCKET_PATH = b"/v1/responses"
+MAX_HEADERS = 100
+MAX_LINE_BYTES = 8_000
+"""Most headers, and the longest line of a header, with which a request may become a WebSocket.
+
+The library that reads such heads stops at 128 headers and lines of 8,192 bytes.
+"""
+
+
+def is_websocket_request(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether a request for an upgrade is for the one path that is served as a WebSocket.
+
+    All others are served as if they did not ask for it.
+    """
+    is_small = len(headers) <= MAX_HEADERS and all(len(name) + len(value) < MAX_LINE_BYTES for name, value in headers)
+    return method == b"GET" and url == WEBSOCKET_PATH and is_small
+
+
+class LimitedWebSocket(WebSocketsSansIOProtocol):
+    """One WebSocket connection, which ends at once if it cannot be read, or if its client does not answer."""
+
+    def keepalive_timeout(self) -> None:
+        """Cut the connection of a client that has answered no ping: it would not read the end either."""
+        super().keepalive_timeout()
+        self.transport.abort()
+
+    def handle_parser_exception(self) -> None:
+        """Cut a connection whose head cannot be read, for which uvicorn has no answer."""
+        if self.conn.close_sent is None:
+            self.transport.abort()
+        else:
+            super().handle_parser_exception()

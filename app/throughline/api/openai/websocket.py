@@ -1,0 +1,141 @@
+"""OpenAI's Responses over a WebSocket: on one connection, one response after another.
+
+See https://www.openresponses.org/specification , "WebSocket Transport".
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from http import HTTPStatus
+
+import structlog
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+
+from throughline.api.http.admitted_request import Call, admit_websocket, dependencies_of, source_of
+from throughline.api.http.body import parse_json
+from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
+from throughline.api.http.responses import json_bytes
+from throughline.api.openai.begin_response import RequestOrigin, begin_response
+from throughline.api.openai.errors import error_json, error_param, error_response, status_of
+from throughline.api.openai.output_items import JsonDict
+from throughline.api.openai.read_request import Unsupported, read_given
+from throughline.api.openai.read_response import response_of
+from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
+from throughline.api.openai.stream_response import ResponseStream, numbered_events
+from throughline.domain.errors import NotAuthenticated, ThroughlineError
+from throughline.execution.error_boundary import ErrorBoundary
+
+CONNECTION_SECONDS = 3600.0
+"""Seconds for which a connection may last, by the specification."""
+
+LIMIT_REACHED = "websocket_connection_limit_reached"
+CREATE = "response.create"
+RETRY_SECONDS = 5.0
+NOT_OVER_WEBSOCKETS: Mapping[str, Unsupported] = {
+    **UNSUPPORTED,
+    "stream": Unsupported("a WebSocket always streams", (None, True)),
+    "stream_options": Unsupported("a WebSocket always streams"),
+    "background": Unsupported("a WebSocket carries one response at a time", (None, False)),
+}
+router = APIRouter()
+log = structlog.get_logger(__name__)
+
+
+@router.websocket("/v1/responses")
+async def answer_websocket(websocket: WebSocket) -> None:
+    """Answer each `response.create` of the connection with the events of its response."""
+    limits = dependencies_of(websocket).websockets
+    try:
+        call = await admit_websocket(websocket)
+        if limits.take(call.owner_id) is not None:
+            raise TooManyConnections(
+                "You, or all users, have as many WebSockets open as MAX_WEBSOCKETS allows. Close one, or use HTTP.",
+                delay_seconds=RETRY_SECONDS,
+            )
+    except ThroughlineError as error:
+        await websocket.send_denial_response(error_response(error))
+        return
+    try:
+        with suppress(WebSocketDisconnect):
+            await websocket.accept()
+            await _Connection(websocket, call).serve()
+    finally:
+        limits.give_back(call.owner_id)
+
+
+class _Connection:
+    """An open connection. `_kept` are ids of responses that were not stored and can be continued on it only."""
+
+    def __init__(self, websocket: WebSocket, call: Call) -> None:
+        self._websocket = websocket
+        self._call = call
+        self._kept: set[str] = set()
+
+    async def serve(self) -> None:
+        """Answer the client's messages until it leaves, its key is revoked, or its time is over."""
+        limit = asyncio.timeout(CONNECTION_SECONDS)
+        try:
+            async with limit:
+                while await self._answer(await self._websocket.receive()):
+                    pass
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            detail = "A WebSocket may last for 60 minutes. Open a new one."
+            await self._send_error(HTTPStatus.BAD_REQUEST, error_json(LIMIT_REACHED, detail))
+            await self._websocket.close()
+
+    async def _answer(self, message: Mapping[str, object]) -> bool:
+        """Answer one message. Return whether the connection goes on."""
+        if message["type"] == "websocket.disconnect":
+            return False
+        boundary = ErrorBoundary(log.error, task="websocket", lets_through=(WebSocketDisconnect,))
+        with boundary:
+            try:
+                await self._call.recheck()
+                await self._respond(_read(message))
+            except NotAuthenticated as error:
+                await self._refuse(error)
+                await self._websocket.close()
+                return False
+            except ThroughlineError as error:
+                await self._refuse(error)
+        if boundary.error is not None:
+            await self._refuse(ThroughlineError("An unexpected error occurred. Nothing stored is lost; try again."))
+        return True
+
+    async def _respond(self, body: CreateResponse) -> None:
+        """Send the events of a new response. One that fails makes the response that it continues unknown here."""
+        continued = body.previous_response_id or ""
+        was_kept = continued in self._kept
+        self._kept.discard(continued)
+        origin = RequestOrigin(source_of(self._websocket, self._call), kept=frozenset({continued} if was_kept else ()))
+        begun = await begin_response(self._call, body, origin)
+        response = await response_of(self._call, begun.followed.run, begun.part)
+        last: JsonDict = {}
+        async with aclosing(numbered_events(self._call, ResponseStream(response, begun.followed))) as events:
+            async for event in events:
+                if event is not None:
+                    await self._websocket.send_text(json_bytes(event).decode())
+                    last = event
+        if last.get("type") != "response.failed":
+            self._kept |= ({continued} if was_kept else set()) | (set() if body.is_kept else {str(response.ref)})
+
+    async def _refuse(self, error: ThroughlineError) -> None:
+        await self._send_error(status_of(error.code), error_json(error.code, error.detail, param=error_param(error)))
+
+    async def _send_error(self, status: int, error: JsonDict) -> None:
+        await self._websocket.send_text(json_bytes({"type": "error", "status": status, "error": error}).decode())
+
+
+def _read(message: Mapping[str, object]) -> CreateResponse:
+    """Return the request in a message. Raises MalformedBody and InvalidRequest."""
+    text = message.get("text")
+    if not isinstance(text, str):
+        raise MalformedBody("Send each request as a text message with a JSON object.")
+    given = parse_json(text.encode())
+    if not isinstance(given, dict) or given.get("type") != CREATE:
+        raise InvalidRequest((FieldError("type", f"must be {CREATE!r}, the only request of this connection"),))
+    return read_given(
+        {name: value for name, value in given.items() if name != "type"}, CreateResponse, NOT_OVER_WEBSOCKETS
+    )
