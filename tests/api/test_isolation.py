@@ -35,6 +35,7 @@ LISTS = {
     ("POST", "/v1/memories/search"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model}"),
+    ("POST", "/v1/chat/completions"),
     ("POST", "/v1/responses"),
     ("POST", "/v1/responses/compact"),
     ("POST", "/v1/responses/input_tokens"),

@@ -38,7 +38,7 @@ from throughline.api.native import (
     tokens,
     usage,
 )
-from throughline.api.openai import compact, conversations, models, responses, websocket
+from throughline.api.openai import chat, compact, conversations, models, responses, websocket
 from throughline.api.openapi.document import document, operation_id
 from throughline.execution.owner_limits import OwnerLimits
 
@@ -57,6 +57,7 @@ ROOMS = (
     tokens,
     agents,
     models,
+    chat,
     compact,
     responses,
     websocket,

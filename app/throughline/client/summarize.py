@@ -13,7 +13,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from throughline.api.native.import_openai import MAX_MESSAGES, ImportSession, from_openai
+from throughline.api.native.import_openai import ImportSession, from_openai
+from throughline.api.native.openai_messages import MAX_MESSAGES
 from throughline.assembly.models import agent_defaults, models_config
 from throughline.context.budget import MAX_SUMMARY_SHARE
 from throughline.context.calibration import factor

@@ -4,6 +4,7 @@ ThroughlineError
 ├── PermanentError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
 │   ├── IdempotencyKeyReused · ExternalIdTaken · SessionBusy · RunNotWaiting · QueueFull (OwnerQueueFull)
+│   ├── ApprovalRequired · ConversationBranched
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed · RunAbandoned · TurnTimeout
 │   └── ModelRejected
@@ -107,6 +108,18 @@ class RunNotWaiting(PermanentError):
     """The run, or the call that the request names, no longer waits for anything from outside."""
 
     code = "run_not_waiting"
+
+
+class ApprovalRequired(PermanentError):
+    """A turn needs a person's approval, and the request that began it leaves no way to give it."""
+
+    code = "approval_required"
+
+
+class ConversationBranched(PermanentError):
+    """A request changes earlier messages of the session that it names by its id. Messages of a session never change."""
+
+    code = "conversation_branched"
 
 
 class QueueFull(PermanentError):

@@ -34,13 +34,15 @@ class OnBusy(StrEnum):
 class Opening:
     """What is stored in the transaction that stores a submission, before its run.
 
-    `session` is created (None: the session exists already). `history` are messages before the submitted one. `steps`
-    are the run's own messages after it: model messages with tool calls, and their results. The run goes on after them.
+    `session` is created (None: the session exists already). `replaces` is a session that loses its external id to it.
+    `history` are messages before the submitted one. `steps` are the run's own messages after it: model messages with
+    tool calls, and their results. The run goes on after them.
     """
 
     session: NewSession | None = None
     history: tuple[NewMessage, ...] = ()
     steps: tuple[NewMessage, ...] = ()
+    replaces: SessionId | None = None
 
 
 @dataclass(frozen=True, slots=True)

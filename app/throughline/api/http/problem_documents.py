@@ -96,6 +96,8 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "external_id_taken": ProblemKind(409, "Another session has this external id"),
     "session_busy": ProblemKind(409, "A turn of this session is running"),
     "run_not_waiting": ProblemKind(409, "The run does not wait for this"),
+    "approval_required": ProblemKind(409, "The turn needs an approval"),
+    "conversation_branched": ProblemKind(409, "The session's messages are others"),
     "summary_conflict": ProblemKind(409, "The summary was changed meanwhile"),
     "summary_in_progress": ProblemKind(409, "A summary of this session is being written"),
     RUN_CANCELLED: ProblemKind(409, "The run was cancelled"),

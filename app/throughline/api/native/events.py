@@ -6,7 +6,7 @@ from datetime import datetime
 from fastapi import Response
 
 from throughline.api.http.problem_documents import RUN_CANCELLED, problem
-from throughline.api.http.responses import json_bytes
+from throughline.api.http.responses import json_line
 from throughline.domain.errors import DailyBudgetSpent
 from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.json_types import JsonValue
@@ -16,15 +16,10 @@ from throughline.wire.events import UNKNOWN_ERROR, event_json
 from throughline.wire.messages import MessageOut
 from throughline.wire.runs import run_json
 
-# Legal inside JSON strings, but many readers of event streams treat them as line ends.
-LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
-
 
 def render_event(event: RunEvent) -> bytes:
     """Return one run event as a server-sent event: id, event name, and JSON in one line."""
-    data = json_bytes(event_json(event.event))
-    for raw, escaped in LINE_ENDS:
-        data = data.replace(raw, escaped)
+    data = json_line(event_json(event.event))
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.value.encode(), data)
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from throughline.api.http.body import Body, parse_json, validate
 from throughline.api.http.request_errors import InvalidRequest, MalformedBody
-from throughline.api.native.import_openai import MAX_CALLS, MAX_MESSAGES
+from throughline.api.native.openai_messages import MAX_CALLS, MAX_MESSAGES
 from throughline.api.native.requests import (
     IMAGE_URL,
     MAX_BLOCKS,

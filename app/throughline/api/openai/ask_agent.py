@@ -28,7 +28,8 @@ class AgentRequest:
     """A request for an answer: the agent's name, the brought conversation, and the turn's input without its message.
 
     `param` is the request's field with the messages, for errors. `session` is the session to continue, None for a new
-    one: one that is kept unless `is_kept` is False, with `external_id` as the caller's own id.
+    one: one that is kept unless `is_kept` is False, with `external_id` as the caller's own id, which it takes over from
+    the session `branched_from`.
     """
 
     agent: str
@@ -39,6 +40,7 @@ class AgentRequest:
     is_kept: bool = True
     external_id: str | None = None
     on_busy: OnBusy = OnBusy.ENQUEUE
+    branched_from: Session | None = None
 
 
 async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> Submitted:
@@ -56,9 +58,11 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
     if session is not None and session.agent != asked.agent:
         change = SessionChange(agent=asked.agent)
         session = await call.services.database.sessions.update(call.owner_id, session.id, change)
-    counted = [await _counted(call, asked.agent, messages) for messages in (asked.brought.history, asked.brought.steps)]
+    history = await _counted(call, asked.agent, asked.brought.history)
+    steps = await _counted(call, asked.agent, asked.brought.steps)
     new = None if session is not None else _new_session(call, asked, source, idempotency)
-    opening = Opening(new, *counted) if new is not None or any(counted) else None
+    replaces = None if asked.branched_from is None else asked.branched_from.id
+    opening = Opening(new, history, steps, replaces) if new is not None or history or steps else None
     return await call.services.submit(
         Submission(
             owner_id=call.owner_id,
@@ -119,12 +123,13 @@ async def _counted(call: Call, agent: str, messages: Sequence[NewMessage]) -> tu
 
 
 def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> NewSession:
+    earlier = asked.branched_from
     return NewSession(
         owner_id=call.owner_id,
         agent=asked.agent,
-        title="",
+        title="" if earlier is None else earlier.title,
         source=source,
-        metadata={},
+        metadata={} if earlier is None else {"branched_from": str(earlier.id)},
         idempotency_key=idempotency.key,
         fingerprint=idempotency.fingerprint,
         external_id=asked.external_id,

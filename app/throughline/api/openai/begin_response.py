@@ -13,6 +13,7 @@ from throughline.api.openai.models import find_agent
 from throughline.api.openai.read_response import read_response
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
+from throughline.api.openai.resume_turn import resume_turn
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
 from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.run import Run, RunInput
@@ -69,7 +70,8 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     created_at = int(call.services.clock.now().timestamp())
     if target.waiting is not None:
         changed = replace(given, echo=new_echo(target.waiting, body.echo(), created_at))
-        return await _resume(call, target, _resolutions(call, target.waiting, body, messages), changed)
+        given_calls = _resolutions(call, target.waiting, body, messages)
+        return BegunResponse(target.part + 1, await resume_turn(call, target.waiting, given_calls, changed))
     brought = split_messages(messages, instructions=instructed, param="input")
     asked = AgentRequest(
         agent=agent.name,
@@ -171,18 +173,3 @@ def _decided(item: ApprovalItem, author: str) -> Resolution:
     decision = Decision.APPROVE if item.approve else Decision.REJECT
     reason = "" if item.approve else item.reason or ""
     return Resolution(item.approval_request_id, reason, decision=decision, author=author)
-
-
-async def _resume(call: Call, target: _Target, given: tuple[Resolution, ...], changed: RunInput) -> BegunResponse:
-    """Give the waiting run what it waits for. Its overrides and tools become those of this request.
-
-    Without tools in the request the run keeps those that it has, because the model has called them.
-    """
-    run = target.waiting
-    assert run is not None
-    kept = run.input
-    tools = changed.client_tools or kept.client_tools
-    new = replace(kept, overrides=changed.overrides, client_tools=tools, echo=changed.echo)
-    await call.services.check_input_for(run.agent, new)
-    resumed = await call.services.database.runs.resume(call.owner_id, run.id, given, new)
-    return BegunResponse(target.part + 1, FollowedPart(resumed.run, after=resumed.last_seq))

@@ -12,12 +12,12 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from throughline.api.http.problem_documents import PROBLEM_KINDS, field_errors, headers_of
+from throughline.api.http.problem_documents import PROBLEM_KINDS, RUN_CANCELLED, field_errors, headers_of
 from throughline.api.http.request_errors import InvalidRequest
 from throughline.api.http.responses import JsonResponse
 from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
 from throughline.domain.json_types import JsonValue
-from throughline.domain.run import Run, RunError
+from throughline.domain.run import Run, RunError, RunStatus
 
 INVALID = "invalid_request_error"
 TYPES: Mapping[int, str] = {
@@ -53,6 +53,8 @@ class OpenAIRoute(APIRoute):
                 return error_response(InvalidRequest(field_errors(error.errors())))
             except ThroughlineError as error:
                 return error_response(error)
+            except TurnFailed as failed:
+                return failure_response(failed.error)
             return response
 
         return handle
@@ -65,9 +67,24 @@ def error_response(error: ThroughlineError) -> Response:
     return JsonResponse({"error": error_json(error.code, error.detail, param=error_param(error))}, status, headers)
 
 
-def failure_response(run: Run) -> Response:
+class TurnFailed(Exception):
+    """A turn ended without an answer; `error` says why."""
+
+    def __init__(self, error: RunError) -> None:
+        """Keep `error`."""
+        super().__init__(error.detail)
+        self.error = error
+
+
+def failure_of(run: Run) -> RunError:
+    """Return why a failed or cancelled run has no answer."""
+    if run.status is RunStatus.CANCELLED:
+        return RunError(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.")
+    return run.error or RunError("internal_error", "The run failed. The message is kept; send it again.")
+
+
+def failure_response(error: RunError) -> Response:
     """Return the error with which a run failed, as OpenAI's clients read it."""
-    error = run.error or RunError("internal_error", "The run failed. The message is kept; send it again.")
     headers = {"x-should-retry": "false"}
     return JsonResponse({"error": error_json(error.type, error.detail)}, status_of(error.type), headers)
 

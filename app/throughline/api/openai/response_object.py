@@ -199,7 +199,7 @@ def _parameters(response: RunResponse) -> dict[str, JsonValue]:
     return {"temperature": 1.0 if temperature is None else temperature, "top_p": 1.0 if top_p is None else top_p}
 
 
-def _usage_json(response: RunResponse) -> JsonDict | None:
+def part_usage(response: RunResponse) -> Usage | None:
     """Return what this part used; None for an earlier part that a process of another version began."""
     run, number = response.run, response.part.number
     start = _used(run, number) if number else (0, 0)
@@ -215,7 +215,12 @@ def _usage_json(response: RunResponse) -> JsonDict | None:
     is_last = response.part.is_last
     cached = min(run.usage.cached_tokens or 0, read) if is_last else 0
     reasoning = min(run.usage.reasoning_tokens or 0, written) if is_last else 0
-    return usage_json(Usage(read, written, cached_tokens=cached, reasoning_tokens=reasoning))
+    return Usage(read, written, cached_tokens=cached, reasoning_tokens=reasoning)
+
+
+def _usage_json(response: RunResponse) -> JsonDict | None:
+    used = part_usage(response)
+    return None if used is None else usage_json(used)
 
 
 def usage_json(usage: Usage) -> JsonDict:

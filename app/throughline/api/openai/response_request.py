@@ -1,6 +1,6 @@
 """The body of `POST /v1/responses`, in OpenAI's form, and what of it this service does not have."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue
@@ -73,11 +73,16 @@ class FunctionTool(BaseModel):
         return ToolSpec(self.name, self.description or "", parameters, self.strict)
 
 
-def _check_tools(tools: list[FunctionTool]) -> list[FunctionTool]:
+def check_tools(tools: Sequence[FunctionTool]) -> None:
+    """Check the client's tools. Raises ValueError for what `check_client_tools` does not accept."""
     check_client_tools([
         ClientToolIn(name=tool.name, description=tool.description or "", parameters=dict(tool.read().parameters))
         for tool in tools
     ])
+
+
+def _check_tools(tools: list[FunctionTool]) -> list[FunctionTool]:
+    check_tools(tools)
     return tools
 
 

@@ -13,7 +13,7 @@ from throughline.api.http.headers import read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.openai.begin_response import BegunResponse, RequestOrigin, begin_response
-from throughline.api.openai.errors import OpenAIRoute, failure_response
+from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
 from throughline.api.openai.ids import read_response_id
 from throughline.api.openai.item_list import ListItems, page_of
@@ -115,5 +115,5 @@ async def _answer(request: Request, call: Call, begun: BegunResponse) -> Respons
     ended = await wait_for_end(request, call, begun.followed)
     run = await call.services.database.followed_runs.reload(ended.run)
     if run.status is RunStatus.FAILED and isinstance(ended, RunEnded):
-        return failure_response(run)
+        raise TurnFailed(failure_of(run))
     return JsonResponse(response_json(await response_of(call, run, begun.part)))

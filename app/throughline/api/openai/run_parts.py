@@ -13,7 +13,7 @@ from throughline.domain.waiting import OUTSIDE, WaitKind
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
-    """One part of a run: `given` are results from outside with which it began, `made` are the messages that followed.
+    """One part of a run: `given` are results and steps from outside with which it began, `made` what followed.
 
     `is_last`: the run has no later part. Approved calls have their results in `made`, because the service ran them.
     """
@@ -27,15 +27,21 @@ class RunPart:
 def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
     """Return the parts of the run, at least one. `messages` are all messages of the run, oldest first.
 
-    A run that was resumed and has stored nothing since has a last part without messages.
+    Steps that the request brought are given to the first part. A run that was resumed and has stored nothing since has
+    a last part without messages.
     """
     parts = [RunPart()]
     step_has_ended_part = True
+    steps = 0
     for message in messages:
         if message.role is Role.USER:
             continue
         if message.role is Role.ASSISTANT:
             step_has_ended_part = False
+            steps += 1
+        if steps <= run.input.steps_brought:
+            parts[0] = replace(parts[0], given=(*parts[0].given, message))
+            continue
         kind = message.metadata.get(OUTSIDE)
         if kind is not None and not step_has_ended_part:
             parts.append(RunPart(number=len(parts)))

@@ -9,7 +9,7 @@ from fastapi import Response
 
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.request_errors import StreamAborted
-from throughline.api.http.responses import json_bytes
+from throughline.api.http.responses import json_line
 from throughline.api.http.sse import STREAM_HEADERS, EventStream
 from throughline.api.openai.follow_part import FollowedPart, follow_part
 from throughline.api.openai.output_items import JsonDict, approval_item
@@ -88,7 +88,7 @@ async def numbered_events(call: Call, stream: ResponseStream) -> AsyncGenerator[
 
 
 def _encoded(event: JsonDict) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), json_bytes(event))
+    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), json_line(event))
 
 
 async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict | None]:

@@ -11,13 +11,14 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.submit import NewRun
 from throughline.db.sessions.append_many import RunMessage, append_messages
-from throughline.db.sessions.create import create_session
+from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import SessionBusy
-from throughline.domain.ids import RunId
+from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.run import USER_STEP, user_message
+from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import Opening, Submitted
 
 _LOCK = sql("""
@@ -30,6 +31,10 @@ _LOCK = sql("""
 _KEYED = sql("""
     select r.id from runs r where r.owner_id = :owner_id and r.idempotency_key = :idempotency_key
 """)
+_RELEASE = sql("""
+    update sessions s set external_id = null, updated_at = now()
+    where s.id = :session_id and s.owner_id = :owner_id and s.external_id = :external_id
+""")
 
 
 async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Submitted:
@@ -38,20 +43,23 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
     A repeated call finds the run stored and adds nothing. If an idempotency key has created another session before, the
     run of that request is returned.
 
-    Raises what `submit` raises, and SessionBusy for earlier messages of a session with an unfinished turn.
+    Raises what `submit` raises, and SessionBusy for earlier messages of a session that has an unfinished turn, or that
+    another request has created at the same time.
     """
+    outcome = None
     if opening.session is not None:
-        session, _ = await create_session(tx, opening.session)
+        session, outcome = await _create(tx, opening.session, opening.replaces)
         new = replace(new, submission=replace(new.submission, session_id=session.id))
     submission = new.submission
     locked = await tx.fetch(_LOCK, session_id=submission.session_id, owner_id=submission.owner_id, run_id=new.run_id)
     if not locked:
         raise session_not_found(submission.session_id)
     if opening.history and not locked[0]["is_stored"] and await _is_new(tx, new):
-        if locked[0]["busy_with"] is not None:
+        if locked[0]["busy_with"] is not None or outcome is CreateOutcome.FOUND:
             raise SessionBusy(
-                "The session has an unfinished turn, so nothing can be put before it. Wait for it or cancel it.",
-                run_id=str(locked[0]["busy_with"]),
+                "Another request has begun a turn of the session, so nothing can be put before it. Send this request "
+                "again when the turn has ended.",
+                run_id=str(locked[0]["busy_with"] or ""),
             )
         await append_messages(tx, submission.session_id, [RunMessage(message) for message in opening.history])
     submitted, _ = await run_submit.submit(tx, new)
@@ -60,6 +68,16 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
         steps = _steps(submitted.run.id, opening.steps)
         await append_messages(tx, submission.session_id, [first, *steps])
     return submitted
+
+
+async def _create(tx: Statements, new: NewSession, replaces: SessionId | None) -> tuple[Session, CreateOutcome]:
+    """Create the session, or find it. The session `replaces` loses its external id first, if that is the new one's.
+
+    Of several calls at the same time one takes the external id over; the others find its session.
+    """
+    if replaces is not None:
+        await tx.fetch(_RELEASE, session_id=replaces, owner_id=new.owner_id, external_id=new.external_id)
+    return await create_session(tx, new)
 
 
 async def _is_new(tx: Statements, new: NewRun) -> bool:

@@ -49,6 +49,14 @@ _WAITING = sql(
     run_columns=RUN_COLUMNS,
     message_ids=MESSAGE_IDS,
 )
+_KEYED = sql(
+    """
+    select {run_columns}, {message_ids} from runs r
+    where r.owner_id = :owner_id and r.idempotency_key = :idempotency_key
+""",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
+)
 
 
 class RunRepository:
@@ -145,6 +153,11 @@ class RunRepository:
     async def waiting_of(self, owner_id: UserId, session_id: SessionId) -> Run | None:
         """Return the session's waiting run; None without one, or if the session is another user's."""
         rows = await self._transactions.fetch(_WAITING, session_id=session_id, owner_id=owner_id)
+        return run_from(rows[0]) if rows else None
+
+    async def find_keyed(self, owner_id: UserId, idempotency_key: str) -> Run | None:
+        """Return the owner's run that was submitted with the idempotency key, None without one."""
+        rows = await self._transactions.fetch(_KEYED, owner_id=owner_id, idempotency_key=idempotency_key)
         return run_from(rows[0]) if rows else None
 
     async def resume(

@@ -12,6 +12,7 @@ from throughline.db.sessions.create import CreateOutcome, check_external_id, cre
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
+from throughline.db.sessions.said_texts import Said, said_texts
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
@@ -42,6 +43,13 @@ _LIST = sql(
         and (:include_archived or not s.archived) and s.expires_at is null
     order by s.updated_at desc, s.id desc
     limit :limit
+""",
+    session_columns=SESSION_COLUMNS,
+)
+_BY_EXTERNAL_ID = sql(
+    """
+    select {session_columns} from sessions s
+    where s.owner_id = :owner_id and s.external_id = :external_id and s.expires_at is null
 """,
     session_columns=SESSION_COLUMNS,
 )
@@ -124,6 +132,15 @@ class SessionRepository:
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
         """Return the session. Raises NotFound."""
         return _one(await self._transactions.fetch(_GET, id=session_id, owner_id=owner_id), session_id)
+
+    async def find_external(self, owner_id: UserId, external_id: str) -> Session | None:
+        """Return the owner's session with the external id, also an archived one; None without one."""
+        rows = await self._transactions.fetch(_BY_EXTERNAL_ID, owner_id=owner_id, external_id=external_id)
+        return session_from(rows[0]) if rows else None
+
+    async def said_texts(self, session_id: SessionId, limit: int) -> tuple[Said, ...]:
+        """Return up to `limit` newest texts that the user has said in the session, oldest first."""
+        return await said_texts(self._transactions, session_id, limit)
 
     async def append(
         self, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]

@@ -1,0 +1,62 @@
+"""Comparison of the chat that a request brings with the session that it continues, by the texts of the user.
+
+Answers are not compared: chat programs change them, and a person may stop one before its end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_COMPARED = 20
+"""Newest texts of a session that are compared."""
+
+
+class Alignment(StrEnum):
+    """How a request's newest message follows the session.
+
+    - EMPTY: the session has no message of the user yet.
+    - CONTINUES: the message is new.
+    - REPEATS: it is the session's newest message once more.
+    - MAY_REPEAT: it has the text of the session's newest message, and came without any message before it.
+    - BRANCHES: an earlier message differs from the session's.
+    """
+
+    EMPTY = "empty"
+    CONTINUES = "continues"
+    REPEATS = "repeats"
+    MAY_REPEAT = "may_repeat"
+    BRANCHES = "branches"
+
+
+@dataclass(frozen=True, slots=True)
+class SaidTexts:
+    """The user's newest texts of a session, oldest first. None stands for a redacted text, which fits any.
+
+    `is_all` says that the session has no earlier one.
+    """
+
+    texts: tuple[str | None, ...]
+    is_all: bool
+
+
+def align(asked: Sequence[str], said: SaidTexts, *, has_whole_chat: bool) -> Alignment:
+    """Return how the last of `asked` follows the session. `asked` are the user's texts of the request, oldest first.
+
+    The texts before it have to be the session's newest, as far back as both reach. A request with a single text
+    continues any session, unless its client sends whole chats. Where a text may be new as well as repeated, it is
+    repeated if the request has as many texts as the session.
+    """
+    if not said.texts:
+        return Alignment.EMPTY
+    repeats = _ends_alike(asked, said.texts)
+    if len(asked) == 1 and not has_whole_chat:
+        return Alignment.MAY_REPEAT if repeats else Alignment.CONTINUES
+    continues = len(asked) > 1 and _ends_alike(asked[:-1], said.texts)
+    if repeats and (not continues or (said.is_all and len(asked) == len(said.texts))):
+        return Alignment.REPEATS
+    return Alignment.CONTINUES if continues else Alignment.BRANCHES
+
+
+def _ends_alike(asked: Sequence[str], said: Sequence[str | None]) -> bool:
+    pairs = zip(reversed(asked), reversed(said), strict=False)
+    return all(stored is None or one == stored for one, stored in pairs)

@@ -1,0 +1,85 @@
+"""The turn behind a request for a chat completion: in a session that it names, or in one that is not kept."""
+
+from fastapi import Request
+
+from throughline.api.http.admitted_request import Call, source_of
+from throughline.api.http.headers import read_idempotency
+from throughline.api.native.openai_messages import read_messages
+from throughline.api.openai.ask_agent import AgentRequest
+from throughline.api.openai.begun_chat import BegunChat, ChatRequest
+from throughline.api.openai.brought_conversation import split_messages
+from throughline.api.openai.chat_names import SessionName, session_named
+from throughline.api.openai.chat_request import CreateCompletion
+from throughline.api.openai.continue_chat import PARAM, continue_chat
+from throughline.api.openai.models import find_agent
+from throughline.api.openai.response_object import new_echo
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.message import NewMessage, Role, text_of
+from throughline.domain.run import RunInput
+from throughline.domain.session import Session
+from throughline.domain.text import clean_content
+
+RETRY_HEADER = "x-stainless-retry-count"
+"""Header in which OpenAI's clients count how often they have sent the request before."""
+
+
+async def begin_chat(request: Request, call: Call, body: CreateCompletion) -> BegunChat:
+    """Store what the request asks, or find the turn that it repeats, and return the completion that it begins.
+
+    Raises ModelNotFound, NotFound (session), InvalidInput, ConversationBranched, SessionBusy, and the errors of
+    `submit`.
+    """
+    chat = _read(request, call, body)
+    session = None if chat.name is None else await _find_session(call, chat.name)
+    return await (chat.ask(chat.asked) if session is None else continue_chat(chat, session))
+
+
+def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
+    agent = find_agent(call.services.agents.all(), body.model)
+    source = source_of(request, call)
+    instructions, messages = read_messages(body.messages, source)
+    name = session_named(request, body, messages)
+    if name is not None and body.store is False:
+        raise InvalidInput("A request that names a session is stored. Leave `store` out.", field="store")
+    is_kept = name is not None or body.store is True
+    asked = AgentRequest(
+        agent=agent.name,
+        brought=split_messages(messages, instructions=instructions, param=PARAM),
+        given=_given(call, body, instructions, is_kept=is_kept),
+        param=PARAM,
+        is_kept=is_kept,
+        external_id=None if name is None else name.external_id,
+    )
+    return ChatRequest(
+        call=call,
+        source=source,
+        name=name,
+        asked=asked,
+        texts=_user_texts(messages),
+        shown=body.echo(is_kept=is_kept),
+        idempotency=read_idempotency(request, body),
+        is_retry=request.headers.get(RETRY_HEADER, "0") not in {"", "0"},
+    )
+
+
+def _given(call: Call, body: CreateCompletion, instructions: str, *, is_kept: bool) -> RunInput:
+    """Return the turn's input without its message."""
+    echo = new_echo(None, body.echo(is_kept=is_kept), int(call.services.clock.now().timestamp()))
+    return RunInput("", body.read_metadata(), body.read_overrides(instructions), body.read_tools(), echo=echo)
+
+
+def _user_texts(messages: tuple[NewMessage, ...]) -> tuple[str, ...]:
+    """Return the texts of the user as they are stored."""
+    return tuple(text_of(clean_content(message.content)) for message in messages if message.role is Role.USER)
+
+
+async def _find_session(call: Call, name: SessionName) -> Session | None:
+    """Return the named session; None if it has to be created. Raises NotFound for an id that no session has."""
+    sessions = call.services.database.sessions
+    if name.id is not None:
+        try:
+            return await sessions.get(call.owner_id, name.id)
+        except NotFound:
+            if name.external_id is None:
+                raise
+    return None if name.external_id is None else await sessions.find_external(call.owner_id, name.external_id)

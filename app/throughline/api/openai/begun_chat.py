@@ -1,0 +1,63 @@
+"""A request for a chat completion as it was read, and the turn that it begins or joins."""
+
+from dataclasses import dataclass, replace
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.headers import Idempotency
+from throughline.api.openai.ask_agent import AgentRequest, ask_agent
+from throughline.api.openai.chat_names import SessionName
+from throughline.api.openai.follow_part import FollowedPart
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import Source
+from throughline.domain.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a request asks of which agent, and where it came from.
+
+    `name` is the session as the request names it, None if it names none. `texts` are those of the user, oldest first.
+    `shown` is what is kept of the request without being used. `is_retry`: the client says that it tries again.
+    """
+
+    call: Call
+    source: Source
+    name: SessionName | None
+    asked: AgentRequest
+    texts: tuple[str, ...]
+    shown: JsonObject
+    idempotency: Idempotency
+    is_retry: bool
+
+    @property
+    def now(self) -> int:
+        """The Unix time."""
+        return int(self.call.services.clock.now().timestamp())
+
+    async def ask(self, asked: AgentRequest) -> "BegunChat":
+        """Submit a new turn, or find the one that the idempotency key has begun. Raises the errors of `ask_agent`."""
+        submitted = await ask_agent(self.call, asked, self.source, self.idempotency)
+        if submitted.replayed:
+            return replace(joined(submitted.run), is_kept=asked.is_kept)
+        is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
+        ends_with_client = not asked.is_kept and self.idempotency.key is None
+        return BegunChat(0, FollowedPart(submitted.run, is_fresh=is_fresh), asked.is_kept, ends_with_client)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunChat:
+    """A chat completion that was begun: the run's part that it is, and where the part's events are found.
+
+    `is_kept`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
+    """
+
+    part: int
+    followed: FollowedPart
+    is_kept: bool = True
+    ends_with_client: bool = False
+
+
+def joined(run: Run) -> BegunChat:
+    """Return the newest part of a run that another request has begun."""
+    part = run.wait_count if run.waiting_for is None else run.wait_count - 1
+    return BegunChat(part, FollowedPart(run, skipped_waits=part))

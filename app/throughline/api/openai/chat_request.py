@@ -1,0 +1,196 @@
+"""The body of `POST /v1/chat/completions`, in OpenAI's form, and what of it this service does not have."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, JsonValue
+
+from throughline.api.native.openai_messages import MAX_MESSAGES, ImportedMessage
+from throughline.api.native.requests import STRICT
+from throughline.api.openai.read_request import Unsupported
+from throughline.api.openai.response_request import AGENT_FILE, FunctionTool, Metadata, PlainFormat, check_tools
+from throughline.domain.errors import InvalidInput
+from throughline.domain.json_types import JsonObject
+from throughline.domain.overrides import Overrides, ResponseFormat
+from throughline.domain.prompt import ToolSpec
+
+SESSION_KEY = "session_id"
+"""Key in a request's metadata that names the session to continue."""
+
+NO_AUDIO = "answers are text"
+OLD_TOOLS = "`tools` and `tool_choice` have taken its place"
+CACHE = "the provider of the model decides about its cache"
+UNSUPPORTED: Mapping[str, Unsupported] = {
+    "n": Unsupported("a turn has one answer", (None, 1)),
+    "top_p": Unsupported(AGENT_FILE, (None, 1, 1.0)),
+    "presence_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
+    "frequency_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
+    "logit_bias": Unsupported(AGENT_FILE, (None, {})),
+    "seed": Unsupported(AGENT_FILE),
+    "stop": Unsupported(AGENT_FILE, (None, [])),
+    "reasoning_effort": Unsupported(AGENT_FILE),
+    "verbosity": Unsupported("the agent's prompt says how long answers are", (None, "medium")),
+    "logprobs": Unsupported("probabilities of tokens are not read", (None, False)),
+    "top_logprobs": Unsupported("probabilities of tokens are not read", (None, 0)),
+    "modalities": Unsupported(NO_AUDIO, (None, ["text"])),
+    "audio": Unsupported(NO_AUDIO),
+    "prediction": Unsupported("nothing speeds up an answer that is known in part"),
+    "functions": Unsupported(OLD_TOOLS, (None, [])),
+    "function_call": Unsupported(OLD_TOOLS),
+    "web_search_options": Unsupported("an agent searches the web only with a tool of its own"),
+    "service_tier": Unsupported("there are no tiers", (None, "auto", "default")),
+    "moderation": Unsupported("nothing is moderated"),
+    "prompt_cache_retention": Unsupported(CACHE),
+    "prompt_cache_options": Unsupported(CACHE),
+}
+"""Fields of OpenAI's that have no meaning here. All others that are not fields of CreateCompletion are unknown."""
+
+
+class ChatFunction(FunctionTool):
+    """A function that the client runs. Some clients repeat its type here."""
+
+    type: Literal["function"] = "function"
+
+
+class ChatTool(BaseModel):
+    """A tool that the client runs."""
+
+    model_config = STRICT
+
+    type: Literal["function"]
+    function: ChatFunction
+
+
+def _check_chat_tools(tools: list[ChatTool]) -> list[ChatTool]:
+    check_tools([tool.function for tool in tools])
+    return tools
+
+
+class NamedChatTool(BaseModel):
+    """The choice of one tool."""
+
+    model_config = STRICT
+
+    class Function(BaseModel):
+        """The name of the function to call."""
+
+        model_config = STRICT
+
+        name: str = Field(max_length=64)
+
+    type: Literal["function"]
+    function: Function
+
+
+class ChatSchemaFormat(BaseModel):
+    """Answers as JSON that fits a schema."""
+
+    model_config = STRICT
+
+    class Schema(BaseModel):
+        """The schema and its name."""
+
+        model_config = STRICT
+
+        name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+        schema_: dict[str, JsonValue] = Field(alias="schema")
+        description: str | None = Field(None, max_length=1_000)
+        strict: bool | None = None
+
+    type: Literal["json_schema"]
+    json_schema: Schema
+
+    def read(self) -> ResponseFormat:
+        """Return the format as a domain value."""
+        wanted = self.json_schema
+        return ResponseFormat(wanted.schema_, wanted.name, wanted.description or "", wanted.strict)
+
+
+class ChatStreamOptions(BaseModel):
+    """Options of a stream. Nothing is obfuscated, whatever they say."""
+
+    model_config = STRICT
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class CreateCompletion(BaseModel):
+    """A request for a chat completion by an agent, in OpenAI's form."""
+
+    model_config = STRICT
+
+    model: str = Field(min_length=1, max_length=100, examples=["assistant"])
+    messages: list[ImportedMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: ChatStreamOptions | None = None
+    metadata: Metadata | None = None
+    tools: Annotated[list[ChatTool], Field(max_length=128), AfterValidator(_check_chat_tools)] | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedChatTool | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Annotated[PlainFormat | ChatSchemaFormat, Field(discriminator="type")] | None = None
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    max_tokens: int | None = Field(None, ge=1, le=10**9)
+    max_completion_tokens: int | None = Field(None, ge=1, le=10**9)
+    user: str | None = Field(None, max_length=512)
+    safety_identifier: str | None = Field(None, max_length=512)
+    prompt_cache_key: str | None = Field(None, max_length=512)
+
+    @property
+    def session_name(self) -> str | None:
+        """The session that the metadata name, None if they name none."""
+        return (self.metadata or {}).get(SESSION_KEY)
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether the last chunk of a stream says what the answer has used."""
+        return self.stream_options is not None and self.stream_options.include_usage is True
+
+    def read_metadata(self) -> JsonObject:
+        """Return the metadata that are stored with the message."""
+        return {name: value for name, value in (self.metadata or {}).items() if name != SESSION_KEY}
+
+    def read_tools(self) -> tuple[ToolSpec, ...]:
+        """Return the client's tools as domain values."""
+        return tuple(tool.function.read() for tool in self.tools or ())
+
+    def read_overrides(self, instructions: str) -> Overrides:
+        """Return what the request changes of the agent; `instructions` are its system and developer messages.
+
+        Raises InvalidInput for two limits of the answer that differ, and for tools that are not to be called together,
+        unless `tool_choice` names one.
+        """
+        if self.parallel_tool_calls is False and not isinstance(self.tool_choice, NamedChatTool):
+            raise InvalidInput(
+                f"parallel_tool_calls: This service does not have it: {AGENT_FILE}. Leave it out, or name one tool in "
+                "`tool_choice`.",
+                field="parallel_tool_calls",
+            )
+        limits = {limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None}
+        if len(limits) > 1:
+            raise InvalidInput(
+                "`max_tokens` and `max_completion_tokens` differ. Send one of them.", field="max_completion_tokens"
+            )
+        choice = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChatTool) else self.tool_choice
+        return Overrides(
+            temperature=self.temperature,
+            instructions=instructions or None,
+            response_format=self._read_format(),
+            max_output_tokens=next(iter(limits), None),
+            tool_choice=None if choice == "auto" else choice,
+        )
+
+    def echo(self, *, is_kept: bool) -> JsonObject:
+        """Return what the service keeps of the request without using it."""
+        named = ("user", "safety_identifier", "prompt_cache_key")
+        return {"store": is_kept, "metadata": self.read_metadata(), **{name: getattr(self, name) for name in named}}
+
+    def _read_format(self) -> ResponseFormat | None:
+        match self.response_format:
+            case ChatSchemaFormat() as wanted:
+                return wanted.read()
+            case PlainFormat(type="json_object"):
+                return ResponseFormat({"type": "object"}, "object")
+            case _:
+                return None
