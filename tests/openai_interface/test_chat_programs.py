@@ -137,13 +137,16 @@ async def test_a_temporary_chat_and_one_without_a_name_are_not_kept(
     assert await run_sql(database_url, "select count(*) from sessions where external_id is not null") == [(0,)]
 
 
-async def test_a_placeholder_that_was_not_filled_in_is_refused(stage: OpenAIStage) -> None:
-    chat = Chat(stage, "X-Chat-Id", "{{LIBRECHAT_BODY_CONVERSATIONID}}")
+@pytest.mark.parametrize(
+    ("header", "value"), [("X-Chat-Id", "{{LIBRECHAT_BODY_CONVERSATIONID}}"), ("X-OpenWebUI-Task", "{{TASK}}")]
+)
+async def test_a_placeholder_that_was_not_filled_in_is_refused(stage: OpenAIStage, header: str, value: str) -> None:
+    chat = Chat(stage, header, value)
     chat.messages = [{"role": "user", "content": "a"}]
 
     refused = await chat.post()
 
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "X-Chat-Id")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, header)
 
 
 async def test_open_webui_runs_its_tools_within_one_turn(stage: OpenAIStage) -> None:

@@ -11,7 +11,6 @@ import pytest
 from fakes.chat_program import NAME, Chat
 from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
-from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Fail, Say
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
@@ -329,11 +328,21 @@ async def test_a_failed_turn_is_tried_again_in_a_session_without_it(stage: OpenA
     assert await history(stage, again.headers["x-session-id"]) == ["a", "one", "b", "two"]
 
 
-async def test_another_user_has_another_chat_of_the_same_name(stage: OpenAIStage, database_url: str) -> None:
-    stage.model.script(Say("one"))
-    await Chat(stage).say("a")
+async def test_a_redacted_message_does_not_branch_the_chat(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two"))
+    chat = Chat(stage, "X-Chat-Id")
+    session = (await chat.say("a")).headers["x-session-id"]
+    listed = (await stage.http.get(f"/v1/sessions/{session}/messages")).json()["data"]
+    await stage.http.post(f"/v1/sessions/{session}/messages/{listed[0]['id']}/redact")
 
-    refused = await Chat(stage, "X-None").post({"metadata": {"session_id": str(uuid4())}, "messages": [USER]})
+    answer = await chat.say("b")
 
-    assert refused.status_code == 404
-    assert await run_sql(database_url, "select count(*) from sessions where external_id is not null") == [(1,)]
+    assert answer.headers["x-session-id"] == session
+
+
+async def test_a_session_of_nobody_is_not_found(stage: OpenAIStage) -> None:
+    chat = Chat(stage, "X-None")
+
+    refused = await chat.post({"metadata": {"session_id": str(uuid4())}, "messages": [USER]})
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_found")

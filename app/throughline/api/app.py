@@ -96,7 +96,8 @@ FastAPI would otherwise export its requests if the environment names an OTLP end
 DESCRIPTION = (
     "Conversations that can run for ever: every message is stored, and every prompt fits the model's window. "
     "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams. "
-    "OpenAI's interface, which is served at `/v1/responses` and `/v1/conversations` too, is described by OpenAI."
+    "OpenAI's interface, which is served at `/v1/responses`, `/v1/conversations` and `/v1/chat/completions` too, is "
+    "described by OpenAI."
 )
 
 

@@ -132,6 +132,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {
     "service_stopping": ProblemKind(503, "The service is stopping"),
     "bodies_held": ProblemKind(503, "Too many large requests are in progress"),
     "too_many_connections": ProblemKind(503, "The service has too many connections"),
+    "answer_restarted": ProblemKind(503, "The answer was begun again"),
     "model_unavailable": ProblemKind(503, "The model provider is not available"),
     "model_rate_limited": ProblemKind(503, "The model provider limits the rate of requests"),
     "model_timeout": ProblemKind(504, "The model did not answer in time"),

@@ -85,11 +85,15 @@ def _sent(request: Request, header: str) -> str:
 def _checked(name: str, field: str) -> str:
     if is_blank(name) or len(name) > MAX_EXTERNAL_ID:
         raise InvalidInput(f"{field} has 1 to {MAX_EXTERNAL_ID} characters, not {len(name)}.", field=field)
-    if "{{" in name:
+    return _filled_in(name, field)
+
+
+def _filled_in(value: str, field: str) -> str:
+    if "{{" in value:
         raise InvalidInput(
-            f"{field} is {name!r}, a placeholder that the chat program has not filled in. Check its name.", field=field
+            f"{field} is {value!r}, a placeholder that the chat program has not filled in. Check its name.", field=field
         )
-    return name
+    return value
 
 
 def _uuid(text: str) -> SessionId | None:
@@ -102,7 +106,7 @@ def _uuid(text: str) -> SessionId | None:
 
 def _is_task(request: Request, messages: Sequence[NewMessage]) -> bool:
     """Return whether the request asks for a title or something else about a chat, and is no message of it."""
-    if request.headers.get(TASK_HEADER, "").strip():
+    if _filled_in(request.headers.get(TASK_HEADER, "").strip(), TASK_HEADER):
         return True
     if len(messages) != 1 or messages[0].role is not Role.USER:
         return False
