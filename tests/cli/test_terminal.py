@@ -1,6 +1,5 @@
 import errno
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 
@@ -10,24 +9,11 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from fakes.command_stage import CommandStage
+from fakes.typed_lines import TypedLines
 from throughline.cli.chat import chat
 from throughline.cli.chat_state import ChatState
 from throughline.cli.lines import TerminalLines
 from throughline.cli.screen import Screen
-
-
-@dataclass
-class TypedLines:
-    """Lines as if typed at a terminal; an exception in the list is raised at the prompt."""
-
-    lines: list[str | BaseException] = field(default_factory=list)
-    is_terminal: bool = True
-
-    async def read(self) -> str | None:
-        line = self.lines.pop(0) if self.lines else None
-        if isinstance(line, BaseException):
-            raise line
-        return line
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 from fakes.model_calls import ANTHROPIC_SAYS_OK, OPENAI_SAYS_OK, hear
 from fakes.provider_double.json_types import Json
 from throughline.context.measure import count_call
-from throughline.domain.arguments import is_json_object, send_again
+from throughline.domain.arguments import is_json_object, read_arguments, readable_arguments, send_again
+from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage
 from throughline.llm.counters import make_counter
@@ -92,3 +93,21 @@ def test_brackets_in_strings_are_no_nesting() -> None:
     assert is_json_object(code)
     assert is_json_object('{"a":' + "[" * 99 + "]" * 99 + "}")
     assert not is_json_object('{"a":' + "[" * 100 + "]" * 100 + "}")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('{"a": "x\\u202ey"}', '{\n  "a": "x\\u202ey"\n}'),
+        ('{"a": "\u200bü\U000e0041"}', '{\n  "a": "\\u200bü\\udb40\\udc41"\n}'),
+        ("no\x07 JSON", "no\\u0007 JSON"),
+    ],
+)
+def test_a_person_sees_every_character_of_arguments(written: str, shown: str) -> None:
+    assert readable_arguments(written) == shown
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": NaN}', '{"a": 1e999}', NESTED[-1]])
+def test_arguments_that_a_person_wrote_must_be_an_object(text: str) -> None:
+    with pytest.raises(InvalidInput, match="one JSON object"):
+        read_arguments(text)

@@ -22,7 +22,7 @@ from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.waiting import Decision, Resolution, WaitKind
+from throughline.domain.waiting import Decision, Question, Resolution, WaitKind, read_question
 
 
 async def test_a_run_waits_for_the_result_of_a_client_tool(database: Database) -> None:
@@ -192,3 +192,17 @@ async def test_one_of_many_simultaneous_decisions_counts(database: Database) -> 
     assert sum(isinstance(outcome, Run) for outcome in outcomes) == 1
     assert all(isinstance(outcome, Run | RunNotWaiting) for outcome in outcomes)
     assert len(tool.keys) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "question"),
+    [
+        ('{"question": "Which?", "options": ["a", 1, " ", "b"]}', Question("Which?", ("a", "b"))),
+        ('{"question": "Which?", "options": "a"}', Question("Which?")),
+        ('{"q": "Which?"}', Question('{"q": "Which?"}')),
+        ("[]", Question("[]")),
+        ("no JSON", Question("no JSON")),
+    ],
+)
+def test_a_question_is_read_from_whatever_a_model_wrote(arguments: str, question: Question) -> None:
+    assert read_question(arguments) == question

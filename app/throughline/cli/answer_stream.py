@@ -1,4 +1,4 @@
-"""Sending one message and streaming its answer, with reconnection when the connection is lost."""
+"""Streaming of the answer to one message, or of a run that has begun, with reconnection when the connection is lost."""
 
 import asyncio
 import secrets
@@ -13,7 +13,8 @@ from throughline.cli.client import ServiceClient
 from throughline.cli.failures import RequestRefused, ServiceUnreachable
 from throughline.cli.replies import read_json
 from throughline.cli.sse import ServerSentEvent, SseParser
-from throughline.wire.events import EVENTS, EventData, RunEnded, RunStarted
+from throughline.wire.events import EVENTS, EventData, RunEnded, RunStarted, RunWaiting
+from throughline.wire.runs import RunOut
 
 RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -32,10 +33,11 @@ AnswerEvent: TypeAlias = EventData | ConnectionCut
 
 
 class AnswerStream:
-    """Sender of one message that yields the events of its answer up to the last one.
+    """Sender of one message that yields the events of its answer up to the last one, or until its run waits.
 
     The message has a fresh idempotency key, so that sending it again after a lost connection joins the same run. Once
     the run is known, the stream resumes after the last received event. `run_known` is set as soon as `run_id` is.
+    `is_waiting` says whether the last event was that the run waits.
     """
 
     def __init__(
@@ -58,18 +60,27 @@ class AnswerStream:
         self._was_connected = False
         self._has_ended = False
         self._failures = 0
+        self.is_waiting = False
         self.run_id = ""
         self.run_known = asyncio.Event()
 
+    @classmethod
+    def of_run(cls, client: ServiceClient, run: RunOut, *, retry_delays: tuple[float, ...]) -> "AnswerStream":
+        """Return the stream of a run that has begun, from its first event on; it sends no message."""
+        stream = cls(client, run.session_id, "", retry_delays=retry_delays)
+        stream._learn_run(run.id)
+        return stream
+
     async def events(self) -> AsyncGenerator[AnswerEvent, None]:
-        """Send the message and yield the events of its answer.
+        """Send the message and yield the events of its answer. After a wait, yield what follows once it is resumed.
 
         Raises ServiceUnreachable if the connection stays lost, and RequestRefused if the service refuses the message.
         """
+        self.is_waiting = False
         async with aclosing(self._read_until_cut()) as events:
             async for event in events:
                 yield event
-        while not self._has_ended:
+        while not (self._has_ended or self.is_waiting):
             await self._wait_after_cut()
             yield ConnectionCut(attempt=self._failures)
             async with aclosing(self._read_until_cut()) as events:
@@ -123,6 +134,7 @@ class AnswerStream:
         if isinstance(event, RunStarted):
             self._learn_run(event.run.id)
         self._has_ended = self._has_ended or isinstance(event, RunEnded)
+        self.is_waiting = isinstance(event, RunWaiting)
         return event
 
     def _connect(self) -> AbstractAsyncContextManager[httpx.Response]:

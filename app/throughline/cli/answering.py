@@ -1,4 +1,7 @@
-"""Sending one message and printing its answer. Ctrl-C stops the answer, not the chat."""
+"""Sending one message and printing its answer, with questions for what its run waits for.
+
+Ctrl-C stops the answer, not the chat.
+"""
 
 import asyncio
 import signal
@@ -7,23 +10,50 @@ from contextlib import aclosing, contextmanager
 
 from throughline.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerEvent, AnswerStream
 from throughline.cli.answer_view import AnswerView
+from throughline.cli.asking import ask_and_resume
 from throughline.cli.chat_citations import remark_on_answer
 from throughline.cli.chat_state import ChatState
-from throughline.cli.failures import AnswerFailed, with_provider_message
+from throughline.cli.failures import AnswerFailed, TurnWaits, with_provider_message
 from throughline.domain.errors import ThroughlineError
 from throughline.wire.sessions import SessionOut
 
 SHOWN_TITLE = 60
+NOT_SENT = "The turn before waits, so this message was not sent. /pending asks again, /cancel ends that turn."
 
 
 async def answer(state: ChatState, content: str) -> None:
     """Send `content` and print the answer, in a new session if there is none yet.
 
-    Raises the errors of the client, and AnswerFailed if the turn failed.
+    Raises the errors of the client, AnswerFailed if the turn failed, and TurnWaits if the turn before waits, so that
+    the message was not sent, or if this turn waits for something that cannot be asked here.
     """
+    if state.session is not None and await state.client.waiting_run(state.session.id) is not None:
+        raise TurnWaits(NOT_SENT)
     session = await _session_of(state, content)
     stream = AnswerStream(state.client, session.id, content, retry_delays=RETRY_DELAYS_SECONDS, model=state.model)
-    await Answering(state, stream).run()
+    await print_answer(state, stream)
+
+
+async def print_answer(state: ChatState, stream: AnswerStream) -> None:
+    """Print the answer, and ask what its run waits for, until the run ends or the user leaves it waiting.
+
+    Raises the errors of `answer`.
+    """
+    while await Answering(state, stream).run():
+        if not await ask_and_resume(state, stream.run_id):
+            return
+
+
+async def ask_pending(state: ChatState) -> bool:
+    """Print the waiting turn of the chat's session and ask what it waits for. Return False if no turn waits.
+
+    Raises the errors of `answer`.
+    """
+    run = None if state.session is None else await state.client.waiting_run(state.session.id)
+    if run is None:
+        return False
+    await print_answer(state, AnswerStream.of_run(state.client, run, retry_delays=RETRY_DELAYS_SECONDS))
+    return True
 
 
 class Answering:
@@ -35,8 +65,8 @@ class Answering:
         self._reading: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Print the answer. Return when it is over or the user has stopped waiting for it."""
+    async def run(self) -> bool:
+        """Print the answer until it is over or the user has stopped waiting for it. Return whether its run waits."""
         self._reading = asyncio.create_task(self._read())
         try:
             with _on_interrupt(self._interrupted):
@@ -47,8 +77,9 @@ class Answering:
                 self._cancelling.cancel()
         if self._reading.cancelled():
             self._state.screen.note("no longer waiting; /history shows the answer once it is stored")
-            return
+            return False
         self._reading.result()
+        return self._stream.is_waiting
 
     async def _read(self) -> None:
         view = AnswerView(self._state.screen)

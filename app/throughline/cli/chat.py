@@ -1,6 +1,8 @@
 """The chat loop. Each line is a message or a command."""
 
-from throughline.cli.answering import answer
+from collections.abc import Awaitable
+
+from throughline.cli.answering import answer, ask_pending
 from throughline.cli.chat_commands import run_command
 from throughline.cli.chat_state import ChatState
 from throughline.cli.dependencies import LineReader
@@ -11,9 +13,13 @@ from throughline.domain.text import clean_text, is_blank
 async def chat(state: ChatState, lines: LineReader) -> None:
     """Read and execute lines until the end of input or `/quit`.
 
-    At a terminal, an error is printed and the chat continues. For lines from a pipe, the first error is raised, because
-    the remaining lines were written for another situation.
+    At a terminal, the chat begins with what a waiting turn of its session asks, and an error is printed and the chat
+    continues. For lines from a pipe, the first error is raised, because the remaining lines were written for another
+    situation.
     """
+    if lines.is_terminal:
+        state.lines = lines
+        await _attempt(state, ask_pending(state))
     while not state.is_over:
         try:
             line = await lines.read()
@@ -22,12 +28,16 @@ async def chat(state: ChatState, lines: LineReader) -> None:
             continue
         if line is None:
             return
-        try:
-            await take_line(state, clean_text(line))
-        except ThroughlineError as error:
-            if not lines.is_terminal:
-                raise
-            state.screen.error(error.detail)
+        await _attempt(state, take_line(state, clean_text(line)))
+
+
+async def _attempt(state: ChatState, work: Awaitable[object]) -> None:
+    try:
+        await work
+    except ThroughlineError as error:
+        if state.lines is None:
+            raise
+        state.screen.error(error.detail)
 
 
 async def take_line(state: ChatState, line: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+from throughline.cli.answering import ask_pending
 from throughline.cli.chat_context import (
     keep,
     pin,
@@ -24,6 +25,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
 
 LISTED_SESSIONS = 20
+NOTHING_WAITS = "No turn of this session waits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,24 @@ async def resume(state: ChatState, argument: str) -> None:
     state.agent, state.model = session.agent, ""
     state.screen.say(f"{one_line(session.title or 'Untitled', limit=60)} ({session.agent})")
     state.screen.say(in_history(session))
+    if state.lines is not None:
+        await ask_pending(state)
+
+
+async def pending(state: ChatState, _argument: str) -> None:
+    """Ask again what the session's waiting turn waits for."""
+    if not await ask_pending(state):
+        state.screen.say(NOTHING_WAITS)
+
+
+async def cancel(state: ChatState, _argument: str) -> None:
+    """End the session's waiting turn."""
+    run = None if state.session is None else await state.client.waiting_run(state.session.id)
+    if run is None:
+        state.screen.say(NOTHING_WAITS)
+    else:
+        await state.client.cancel_run(run.id)
+        state.screen.say("The waiting turn is stopped.")
 
 
 async def start_new(state: ChatState, _argument: str) -> None:
@@ -120,6 +140,8 @@ COMMANDS = {
         ChatCommand("/read N[-M]", "message #N with its neighbours, or #N to #M", read),
         ChatCommand("/pin N", "show message #N in every prompt, with its group", pin),
         ChatCommand("/unpin N", "remove the pin", unpin),
+        ChatCommand("/pending", "ask again what the waiting turn waits for", pending),
+        ChatCommand("/cancel", "end the waiting turn", cancel),
         ChatCommand("/sessions", "the newest sessions", list_sessions),
         ChatCommand("/resume ID|NUMBER", "continue another session", resume),
         ChatCommand("/new", "begin a new session", start_new),

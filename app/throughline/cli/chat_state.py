@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from throughline.cli.client import ServiceClient
+from throughline.cli.dependencies import LineReader
 from throughline.cli.screen import Screen
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
@@ -15,7 +16,7 @@ class ChatState:
     """State of one chat: its agent, its session (None until the first message), and the sessions listed last.
 
     `model` is the model chosen for further messages, '' for the agent's own. It is forgotten when the agent or the
-    session changes.
+    session changes. `lines` is where the user is asked, None if nobody types there.
     """
 
     client: ServiceClient
@@ -25,6 +26,7 @@ class ChatState:
     listed: tuple[SessionOut, ...] = ()
     model: str = ""
     is_over: bool = False
+    lines: LineReader | None = None
 
 
 def session_of(state: ChatState) -> SessionOut:

@@ -14,7 +14,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
-from throughline.wire.runs import RunForOperators
+from throughline.wire.runs import Accepted, RunForOperators, RunOut, RunPage
 from throughline.wire.service import AgentList, AgentOut
 from throughline.wire.sessions import (
     SessionOut,
@@ -207,6 +207,21 @@ class ServiceClient(ServiceRequests):
     async def get_run(self, run_id: str) -> RunForOperators:
         """Return a run; what its provider said is empty if the caller may not read it."""
         return read_json(RunForOperators, await self._get(f"/v1/runs/{run_id}"))
+
+    async def waiting_run(self, session_id: str) -> RunOut | None:
+        """Return the session's run that waits for something from outside, None if none does."""
+        found = (await self._page(RunPage, f"/v1/sessions/{session_id}/runs", {"status": "waiting"})).data
+        return found[0] if found else None
+
+    async def resume_run(self, run_id: str, given: JsonObject) -> RunOut:
+        """Give one call of a waiting run what it waits for, and return the run at once.
+
+        `given` is the call's member of the request: its `call_id` with a `decision` or an `output`.
+        """
+        reply = await self._send(
+            "POST", f"/v1/runs/{run_id}/resume", json={"calls": [given]}, headers={"Prefer": "respond-async"}
+        )
+        return read_json(Accepted, reply.content).run
 
     async def cancel_run(self, run_id: str) -> None:
         """Request that a run is cancelled."""

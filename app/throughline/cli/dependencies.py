@@ -86,8 +86,11 @@ class LineReader(Protocol):
 
     is_terminal: bool
 
-    async def read(self) -> str | None:
-        """Return the next line, None at the end. Raises KeyboardInterrupt for Ctrl-C at the prompt."""
+    async def read(self, question: str = "", text: str = "") -> str | None:
+        """Return the next line, None at the end. Raises KeyboardInterrupt for Ctrl-C at the prompt.
+
+        With a `question` the line is the answer to it: it is no part of the history. It begins as `text`, to be edited.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,12 @@ class RequestRefused(PermanentError):
         self.status = status
 
 
+class TurnWaits(PermanentError):
+    """Error for a turn that waits for something from outside and cannot be asked about here."""
+
+    code = "turn_waits"
+
+
 class UnexpectedReply(PermanentError):
     """Error for a reply that this service, in this version, would not send."""
 

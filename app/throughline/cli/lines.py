@@ -23,11 +23,16 @@ class TerminalLines:
     def __init__(self, history_file: Path | None = None) -> None:
         """Keep the history in `history_file`, by default in the user's state folder."""
         self._session: PromptSession[str] = PromptSession(history=_open_history(history_file or _history_file()))
+        self._questions: PromptSession[str] = PromptSession(history=InMemoryHistory(), enable_open_in_editor=True)
 
-    async def read(self) -> str | None:
-        """Return the next line, None for Ctrl-D."""
+    async def read(self, question: str = "", text: str = "") -> str | None:
+        """Return the next line, or the answer to `question`; None for Ctrl-D.
+
+        Ctrl-X Ctrl-E opens $EDITOR for an answer.
+        """
+        asked = self._questions if question else self._session
         try:
-            return await self._session.prompt_async(FormattedText([("bold", "you> ")]))
+            return await asked.prompt_async(FormattedText([("bold", question or "you> ")]), default=text)
         except EOFError:
             return None
 
@@ -43,8 +48,9 @@ class PipedLines:
     def __init__(self, source: TextIO) -> None:
         self._source = source
 
-    async def read(self) -> str | None:
-        """Return the next line without its line end, None at the end."""
+    async def read(self, question: str = "", text: str = "") -> str | None:
+        """Return the next line without its line end, None at the end. Nobody reads the question in a file or pipe."""
+        del question, text
         line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read_into, args=(self._source, line), daemon=True).start()
         text = await line

@@ -8,18 +8,18 @@ from throughline.cli.commands_chat import agents_command, chat_command
 from throughline.cli.commands_keys import keys
 from throughline.cli.commands_memories import memories
 from throughline.cli.commands_models import models
+from throughline.cli.commands_runs import runs
 from throughline.cli.commands_service import db, serve, slack, worker
 from throughline.cli.commands_sessions import sessions
 from throughline.cli.commands_status import status
 from throughline.cli.commands_usage import usage
+from throughline.cli.failures import TurnWaits
 from throughline.cli.screen import Screen, tolerate_any_character
 from throughline.domain.errors import ThroughlineError
 
-COMMANDS = [serve, worker, slack, chat_command, sessions, memories, agents_command, models, usage, keys, status, db]
-
 
 class ThroughlineCli(click.Group):
-    """Command group that prints the service's errors as `Error: …` with exit code 1.
+    """Command group that prints the service's errors as `Error: …` with exit code 1, or 3 for a turn that waits.
 
     click does the same for usage errors with exit code 2.
     """
@@ -29,7 +29,8 @@ class ThroughlineCli(click.Group):
         try:
             return super().invoke(ctx)
         except ThroughlineError as error:
-            raise _ShownError(error.detail) from error
+            kind = _ShownWait if isinstance(error, TurnWaits) else _ShownError
+            raise kind(error.detail) from error
 
 
 class _ShownError(click.ClickException):
@@ -38,6 +39,16 @@ class _ShownError(click.ClickException):
     def show(self, _file: IO[str] | None = None) -> None:
         """Print the error to standard error."""
         Screen().error(self.message)
+
+
+class _ShownWait(_ShownError):
+    """A turn that waits for something from outside."""
+
+    exit_code = 3
+
+    def show(self, _file: IO[str] | None = None) -> None:
+        """Print what it waits for to standard error."""
+        Screen().warn(self.message)
 
 
 throughline = click.version_option(package_name="throughline", prog_name="throughline")(
@@ -49,6 +60,7 @@ throughline = click.version_option(package_name="throughline", prog_name="throug
             slack,
             chat_command,
             sessions,
+            runs,
             memories,
             agents_command,
             models,

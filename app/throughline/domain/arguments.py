@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from throughline.domain.errors import InvalidInput
+from throughline.domain.json_types import JsonValue
 from throughline.domain.text import clean_text
 
 RAW_ARGUMENTS = "_raw"
@@ -23,6 +25,7 @@ SHORT_CHARACTERS, KEPT_SHORT = 500, 4096
 Most arguments are that short, and their tokens are counted again for every prompt of a session.
 """
 
+_UNSEEN = re.compile(r"[^ -~\n]+")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
@@ -60,9 +63,31 @@ def is_json_object(arguments: str) -> bool:
     return _object_in(arguments) is not None
 
 
+def read_arguments(text: str) -> dict[str, JsonValue]:
+    """Return the JSON object that a person wrote as arguments. Raises InvalidInput for anything else."""
+    if not (text and is_json_object(text)):
+        raise InvalidInput('The arguments must be one JSON object, such as {"file": "a.txt"}.', field="arguments")
+    value: dict[str, JsonValue] = json.loads(text)
+    return value
+
+
 def compact_object(arguments: str) -> str:
     """Return the object that `send_again` sends for the arguments, as JSON text without whitespace outside strings."""
     return _compact_short(arguments) if len(arguments) <= SHORT_CHARACTERS else _compact(arguments)
+
+
+def readable_arguments(arguments: str) -> str:
+    """Return the arguments as indented JSON, for a person who decides on the call; other text stays as it is.
+
+    Characters that cannot be seen, or that change the direction of reading, are written as escapes.
+    """
+    value = _object_in(arguments)
+    shown = arguments if value is None else json.dumps(value, ensure_ascii=False, indent=2)
+    return _UNSEEN.sub(lambda found: _escaped(found.group()), shown)
+
+
+def _escaped(unseen: str) -> str:
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in unseen)
 
 
 def _compact(arguments: str) -> str:

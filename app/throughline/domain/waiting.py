@@ -3,6 +3,7 @@
 A run waits after a step whose tool calls the service may not run, or not yet. It holds no slot and no lease meanwhile.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -78,6 +79,14 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """The question of a call that waits for an answer, and the answers to choose from, none if any will do."""
+
+    text: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NewWait:
     """The start of a wait: the calls, the stored message that makes them, and the time at which the wait expires."""
 
@@ -137,6 +146,25 @@ def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
         if stored is None:
             resolutions.append(one)
     return replace(wait, resolutions=tuple(resolutions))
+
+
+def read_question(arguments: str) -> Question:
+    """Return the question in the arguments of a call of `ask_user`.
+
+    Options that are no text or blank are left out. Without a question, the arguments themselves stand for it.
+    """
+    try:
+        given = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        given = {}
+    if not isinstance(given, dict):
+        given = {}
+    text, options = given.get("question"), given.get("options")
+    listed = options if isinstance(options, list) else []
+    return Question(
+        text if isinstance(text, str) and text.strip() else arguments,
+        tuple(option for option in listed if isinstance(option, str) and option.strip()),
+    )
 
 
 def awaited(calls: Iterable[ToolCall], kinds: Mapping[str, str]) -> tuple[AwaitedCall, ...]:
