@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from fakes.pooler import urls_of
-from throughline.client import Client, DatabaseUnusable, InvalidInput, TemporaryError, connect
+from throughline.client import (
+    Client,
+    DatabaseUnusable,
+    InvalidInput,
+    Resolution,
+    TemporaryError,
+    answer,
+    approve,
+    connect,
+    edit,
+    reject,
+)
 
 SESSION = "00000000-0000-7000-8000-000000000000"
 NOTHING: Any = None  # Any: where text is asked for
@@ -18,6 +29,10 @@ async def client(database_url: str) -> AsyncIterator[Client]:
     urls = urls_of(database_url)
     async with connect(urls["url"], direct_url=urls["direct_url"], user="anna", pool_size=1) as opened:
         yield opened
+
+
+async def resolving(make: Callable[..., Resolution], *given: object) -> Resolution:
+    return make(*given)
 
 
 Asked = Callable[[Client, Any], Any]  # Any: the values are of the wrong kinds on purpose
@@ -36,6 +51,9 @@ Asked = Callable[[Client, Any], Any]  # Any: the values are of the wrong kinds o
         ("agent", lambda client, given: anext(client.sessions(agent=given))),
         ("title", lambda client, given: anext(client.sessions(title=given))),
         ("user", lambda client, given: client.acting_as(given)),
+        ("call_id", lambda _client, given: resolving(approve, given)),
+        ("reason", lambda _client, given: resolving(reject, "call_1", given)),
+        ("text", lambda _client, given: resolving(answer, "call_1", given)),
     ],
     ids=[
         "text",
@@ -47,6 +65,9 @@ Asked = Callable[[Client, Any], Any]  # Any: the values are of the wrong kinds o
         "agent sought",
         "title sought",
         "user",
+        "approval",
+        "reason",
+        "answer",
     ],
 )
 async def test_what_is_no_text_is_refused_by_name_and_kind(client: Client, field: str, ask: Asked, given: Any) -> None:  # noqa: ANN401  # of any kind
@@ -115,3 +136,24 @@ async def test_a_client_in_another_loop_says_so_and_goes_on_in_its_own(client: C
     await asyncio.to_thread(asyncio.run, elsewhere())
 
     assert (await client.get_run(run.id)).id == run.id
+
+
+@pytest.mark.parametrize(
+    "arguments", [NOTHING, "text", {"a": {1}}, {"a": float("nan")}, {"a": "\x00"}, {"a": "\ud800"}]
+)
+def test_edited_arguments_must_be_an_object_that_can_be_stored(arguments: Any) -> None:  # noqa: ANN401  # of any kind
+    with pytest.raises(InvalidInput, match="arguments"):
+        edit("call_1", arguments)
+
+
+def test_a_reason_that_is_too_long_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="4001 characters"):
+        reject("call_1", "x" * 4_001)
+
+
+@pytest.mark.parametrize(
+    "tools", [NOTHING, "weather", [{"name": "a b"}], [{"name": "a"}] * 2, [{"name": "a", "x": 1}], [{"name": "\x00"}]]
+)
+async def test_wrong_tools_are_refused(client: Client, tools: Any) -> None:  # noqa: ANN401  # of any kind
+    with pytest.raises(InvalidInput, match="tools"):
+        await client.submit(SESSION, "hi", tools=tools)

@@ -15,7 +15,7 @@ import pytest
 from fakes.data_dir_template import copy_data_dir
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT, Program, Start
-from fakes.provider_double import Failure, ProviderDouble, ScriptStep
+from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import run_sql, until_sql
 from fakes.service_process import fork, run_worker
 from fakes.waiting import HANG_SECONDS, until_found
@@ -353,3 +353,17 @@ async def test_a_file_that_cannot_be_read_as_questions_is_refused_before_anythin
     assert told.code == 1
     assert "questions.tsv:2: 'berta" in told.error_output
     assert await count_runs(database_url) == 0
+
+
+async def test_a_program_runs_its_own_tool_for_the_model(
+    folder: Path, settings: Mapping[str, str], database_url: str, provider_double: ProviderDouble
+) -> None:
+    calls = (ScriptedCall("c1", "order_status", '{"order": "7"}'), ScriptedCall("c2", "order_status", "{}"))
+    provider_double.script(ScriptStep(calls=calls), ScriptStep("It was shipped on Monday."))
+
+    async with run_worker(folder, settings):
+        told = await run(settings, folder, "tool_of_a_program.py", "Where is order 7?")
+
+    assert (told.code, told.answers, told.error_output) == (0, "It was shipped on Monday.\n", "")
+    results = await run_sql(database_url, "select content from messages where role = 'tool' order by position")
+    assert set(results) == {("shipped on Monday",), ("There is no order None.",)}

@@ -13,6 +13,7 @@ on the same database runs the turns. The names below are the whole public interf
 from throughline.client.answer import Ended, NotAnswered
 from throughline.client.client import Client
 from throughline.client.connection import connect
+from throughline.client.given import answer, approve, edit, reject, result
 from throughline.client.limits import Limits
 from throughline.domain.errors import (
     DatabaseUnavailable,
@@ -22,6 +23,7 @@ from throughline.domain.errors import (
     NotFound,
     NoWorkerAvailable,
     QueueFull,
+    RunNotWaiting,
     SessionBusy,
     SettingInvalid,
     TemporaryError,
@@ -39,6 +41,7 @@ from throughline.domain.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    RunWaiting,
     ToolAnswered,
     ToolCallDelta,
     ToolCalled,
@@ -49,14 +52,17 @@ from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.submission import OnBusy
+from throughline.domain.waiting import AwaitedCall, Decision, Resolution, Wait, WaitKind
 
 __all__ = [
     "AnswerReset",
+    "AwaitedCall",
     "Client",
     "CompactionFinished",
     "CompactionStarted",
     "DatabaseUnavailable",
     "DatabaseUnusable",
+    "Decision",
     "Ended",
     "EventType",
     "HistoryQuoted",
@@ -73,12 +79,15 @@ __all__ = [
     "QueueFull",
     "Reasoning",
     "ReasoningDelta",
+    "Resolution",
     "Run",
     "RunEnded",
     "RunEvent",
     "RunId",
+    "RunNotWaiting",
     "RunStarted",
     "RunStatus",
+    "RunWaiting",
     "Session",
     "SessionBusy",
     "SessionId",
@@ -90,5 +99,12 @@ __all__ = [
     "ToolCall",
     "ToolCallDelta",
     "ToolCalled",
+    "Wait",
+    "WaitKind",
+    "answer",
+    "approve",
     "connect",
+    "edit",
+    "reject",
+    "result",
 ]

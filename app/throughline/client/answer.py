@@ -1,4 +1,4 @@
-"""The end of a run, as `Client.wait` returns it."""
+"""The end of a run, or its wait for something from outside, as `Client.wait` returns it."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ AGAIN = "To ask again, submit the message with another idempotency key."
 
 
 class NotAnswered(PermanentError):
-    """Error of `Ended.answer` for a run that failed or was cancelled; `run` is that run."""
+    """Error of `Ended.answer` for a run that failed, was cancelled or waits; `run` is that run."""
 
     code = "not_answered"
 
@@ -21,10 +21,11 @@ class NotAnswered(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An ended run and its answer.
+    """An ended run and its answer, or a run that waits for something from outside.
 
-    `message` is None if the run failed, or was cancelled before the model wrote anything. A failed run has one only if
-    its answer does not fit the response format. `run.status` says which, `run.error` why.
+    `message` is None if the run waits or failed, or was cancelled before the model wrote anything. A failed run has one
+    only if its answer does not fit the response format. `run.status` says which, `run.error` why. `run.waiting_for` is
+    set while the run waits: what its calls need, for `Client.resume`.
     """
 
     run: Run
@@ -43,6 +44,9 @@ class Ended:
 
 
 def _why(run: Run) -> str:
+    if run.waiting_for is not None:
+        calls = ", ".join(f"{call.kind} of {call.name} ({call.id})" for call in run.waiting_for.calls)
+        return f"Run {run.id} waits for: {calls}. Give it with `resume`."
     if run.status is RunStatus.CANCELLED:
         return f"Run {run.id} was cancelled and has no complete answer. {AGAIN}"
     reason = f" ({run.error.type}): {run.error.detail}" if run.error is not None else "."

@@ -4,26 +4,29 @@ A value of the wrong kind raises InvalidInput with the argument's name.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 from uuid import UUID
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides
+from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.submission import OnBusy
 from throughline.domain.text import clean_text, is_blank
 from throughline.execution.json_schema import SchemaInvalid, check_schema
+from throughline.wire.client_tools import ClientTools, read_client_tools
 from throughline.wire.overrides import OverridesIn
 
 Word = TypeVar("Word", bound=StrEnum)
 MOST_SHOWN = 80
+_TOOLS: TypeAdapter[ClientTools] = TypeAdapter(ClientTools)
 LARGEST_NUMBER = 2**31 - 2
 """Largest position or event number that the database stores."""
 
@@ -84,6 +87,28 @@ def read_metadata(given: JsonObject | None) -> JsonObject:
     return dict(given or {})
 
 
+def read_storable_object(given: Mapping[str, object], *, field: str) -> JsonObject:
+    """Return a copy of `given`. Raises InvalidInput unless it is a mapping that JSON and the database can represent."""
+    _check_text(given, field=field)
+    try:
+        read: JsonObject = json.loads(json.dumps(dict(given), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidInput(
+            f"{field} must be a dict of text, numbers, True, False, None, lists and dicts, as JSON has them.",
+            field=field,
+        ) from None
+    return read
+
+
+def read_tools(given: Sequence[Mapping[str, object]]) -> tuple[ToolSpec, ...]:
+    """Return the client tools in `given`, which has the form that REST takes. Raises InvalidInput for another form."""
+    _check_text(given, field="tools")
+    try:
+        return read_client_tools(_TOOLS.validate_python(given))
+    except ValidationError as error:
+        raise _invalid("tools", error) from None
+
+
 def read_on_busy(given: OnBusy | str) -> OnBusy:
     """Return `given`, an OnBusy or its text, as an OnBusy. Raises InvalidInput for another text.
 
@@ -102,28 +127,32 @@ def read_overrides(given: Mapping[str, object] | None) -> Overrides:
 
     Whether the agent allows them is checked by the worker, which knows the agents.
     """
-    _check_text(given)
+    _check_text(given, field="overrides")
     try:
         overrides = OverridesIn.model_validate(given or {}).read()
         if overrides.response_format is not None:
             check_schema(overrides.response_format.schema)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(("overrides", *(str(step) for step in first["loc"])))
-        raise InvalidInput(f"{field}: {first['msg'].removeprefix('Value error, ')}.", field=field) from None
+        raise _invalid("overrides", error) from None
     except SchemaInvalid as error:
         raise InvalidInput(f"The JSON schema {error}.", field="overrides.response_format") from error
     return overrides
 
 
-def _check_text(given: Mapping[str, object] | None) -> None:
+def _invalid(argument: str, error: ValidationError) -> InvalidInput:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join((argument, *(str(step) for step in first["loc"])))
+    return InvalidInput(f"{field}: {first['msg'].removeprefix('Value error, ')}.", field=field)
+
+
+def _check_text(given: object, *, field: str) -> None:
     """Raise InvalidInput if the database cannot store one of the texts in `given`."""
     try:
         written = json.dumps(given, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         return  # the shape refuses it
     if clean_text(written) != written or "\\u0000" in written:
-        raise InvalidInput("overrides has NUL or a lone surrogate in a text. Remove it.", field="overrides")
+        raise InvalidInput(f"{field} has NUL or a lone surrogate in a text. Remove it.", field=field)
 
 
 def _one_of(kind: type[Word], given: str, *, field: str) -> Word:

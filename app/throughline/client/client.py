@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
@@ -19,6 +19,7 @@ from throughline.client.arguments import (
     read_session_id,
     read_status,
     read_text,
+    read_tools,
 )
 from throughline.client.limits import Limits
 from throughline.client.wait_for_database import Outage
@@ -27,7 +28,7 @@ from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.errors import InvalidInput
-from throughline.domain.events import RunEnded, RunEvent
+from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source
@@ -35,6 +36,7 @@ from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import OnBusy, Submission
 from throughline.domain.text import clean_text, is_blank
+from throughline.domain.waiting import Resolution
 from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event
 
 PAGE = 200
@@ -126,7 +128,7 @@ class Client:
         change = SessionChange(archived=False)
         return await self._database.sessions.update(self._owner_id, read_session_id(session_id), change)
 
-    async def submit(
+    async def submit(  # noqa: PLR0913  # all but two are optional, and named
         self,
         session_id: SessionId | str,
         text: str,
@@ -134,14 +136,17 @@ class Client:
         idempotency_key: str = "",
         on_busy: OnBusy | str = OnBusy.ENQUEUE,
         overrides: Mapping[str, object] | None = None,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> Run:
         """Store a message as a run and return at once. A worker answers it, whatever happens to this process.
 
         The same `idempotency_key` returns the same run for 30 days and executes nothing twice. This includes a run that
         failed or was cancelled: to ask again, use another key. `on_busy` may be given as text. `overrides` change the
-        agent for this turn, in the form that REST takes. If the agent does not allow them, the run fails.
+        agent for this turn. `tools` are tools that this program runs. Both have the form that REST takes. If the agent
+        does not allow them, the run fails.
 
-        Raises NotFound, InvalidInput (an empty text, an archived session, an unknown `on_busy`, wrong overrides),
+        Raises NotFound, InvalidInput (an empty text, an archived session, an unknown `on_busy`, wrong overrides or
+        tools),
         SessionBusy, QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
         if is_blank(read_text(text, field="text")):
@@ -150,12 +155,12 @@ class Client:
         submission = Submission(
             owner_id=self._owner_id,
             session_id=session_id,
-            input=RunInput(clean_text(text), overrides=read_overrides(overrides)),
+            input=RunInput(clean_text(text), overrides=read_overrides(overrides), client_tools=read_tools(tools)),
             source=Source.WORKER,
             author=self._user,
             idempotency_key=read_optional_text(idempotency_key, field="idempotency_key"),
             fingerprint=_fingerprint(
-                "submit", str(session_id), text, *([json.dumps(overrides, sort_keys=True)] if overrides else ())
+                "submit", str(session_id), text, *(json.dumps(one, sort_keys=True) for one in (overrides, tools) if one)
             ),
             on_busy=read_on_busy(on_busy),
         )
@@ -177,7 +182,7 @@ class Client:
                 is_over = True
 
     async def wait(self, run_id: RunId | str) -> Ended:
-        """Wait until the run has ended, and return the run with its answer.
+        """Wait until the run has ended, and return the run with its answer; or until it waits for something itself.
 
         During a database outage, such as a restart, the call waits for up to `Limits.database_away_timeout_seconds` (60
         s) and then raises DatabaseUnavailable. It raises NotFound if the session is deleted meanwhile.
@@ -190,6 +195,19 @@ class Client:
         while True:
             async with outage.wait_out():
                 return await self._end(run_id)
+
+    async def resume(self, run_id: RunId | str, *given: Resolution) -> Run:
+        """Give calls of a waiting run what they wait for, and return the run.
+
+        Resolutions are made by `approve`, `reject`, `edit`, `answer` and `result`. The run goes on once none of its
+        calls waits any more. What a call was given first counts, and a repetition of it changes nothing.
+
+        Raises NotFound, InvalidInput (a call does not wait, or for something else), RunNotWaiting, DatabaseUnavailable.
+        """
+        if not given:
+            raise InvalidInput("Nothing is given. Name a call, such as approve(call.id).", field="given")
+        resolutions = [replace(one, author=self._user) for one in given]
+        return (await self._database.runs.resume(self._owner_id, read_run_id(run_id), resolutions)).run
 
     async def get_run(self, run_id: RunId | str) -> Run:
         """Return the present state of the run. Raises NotFound."""
@@ -250,8 +268,11 @@ class Client:
         ending = self._while_worked_on(self._following.end(await self.get_run(run_id)))
         async with aclosing(ending) as followed:
             async for item in followed:
-                if not isinstance(item, Idle) and isinstance(item[-1].event, RunEnded):
-                    return Ended(item[-1].event.run, item[-1].event.answer)
+                last = None if isinstance(item, Idle) else item[-1].event
+                if isinstance(last, RunEnded):
+                    return Ended(last.run, last.answer)
+                if isinstance(last, RunWaiting):
+                    return Ended(last.run, None)
         raise AssertionError("a run was followed to its end and had no last event")
 
     def _new_session(self, agent: str, title: str, metadata: JsonObject | None) -> NewSession:

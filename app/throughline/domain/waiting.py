@@ -13,6 +13,12 @@ from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.domain.ids import MessageId
 from throughline.domain.message import ToolCall
 
+MAX_OUTPUT = 1_000_000
+"""Longest result of a client's tool, or answer of a person, in characters."""
+
+MAX_REASON = 4_000
+"""Longest reason of a rejection, in characters."""
+
 OUTSIDE = "outside"
 """Key in the metadata of a tool's result whose call waited: its WaitKind, or `expired`."""
 

@@ -6,11 +6,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from throughline.api.native.requests import STRICT
-from throughline.domain.waiting import Decision, Resolution
+from throughline.domain.waiting import MAX_OUTPUT, MAX_REASON, Decision, Resolution
 
 MAX_CALLS = 128
-MAX_OUTPUT = 1_000_000
-MAX_REASON = 4_000
 
 
 class CallResolution(BaseModel):
