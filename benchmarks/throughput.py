@@ -99,11 +99,11 @@ async def _cells(folder: Path, database: tuple[str, StatementLog], kind: str, lo
     url, log = database
     with run_both(folder, url, kind) as services:
         async with connected(url) as connection:
-            targets = [await _target(service, connection, log) for service in services]
+            targets = [await warmed_target(service, connection, log) for service in services]
             return [await _cell(targets, kind, load, clients) for clients in load.clients]
 
 
-async def _target(service: Running, connection: asyncpg.Connection, log: StatementLog) -> Target:
+async def warmed_target(service: Running, connection: asyncpg.Connection, log: StatementLog) -> Target:
     """Return a service with what it uses while idle: that is known of both together, save for the CPU."""
     await press(service.url, 1, SHORT_SECONDS)
     meter = Meter(connection, log, service.pid)

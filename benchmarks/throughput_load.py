@@ -6,8 +6,10 @@ import ssl
 import statistics
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import httpx
 
@@ -22,6 +24,38 @@ QUESTION = "How do I keep a conversation going for ever without losing what was 
 
 class Refused(Exception):
     """A service has no room for a client, however often it asks."""
+
+
+class Post(Protocol):
+    """Sends a body to a path, again and again while the service has no room; fails if the answer is no success."""
+
+    async def __call__(self, path: str, body: Mapping[str, object], accept: str = ...) -> httpx.Response: ...
+
+
+class Talk(Protocol):
+    """One session as a client sees it; it sends by what it is given, and fails if it gets no answer."""
+
+    async def open(self, post: Post) -> None:
+        """Open the session."""
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it."""
+
+
+@dataclass(slots=True)
+class NativeTalk:
+    """A session over our own interface, whose turns are answered as a whole."""
+
+    path: str = ""
+
+    async def open(self, post: Post) -> None:
+        """Open the session."""
+        created = await post("/v1/sessions", {"agent": AGENT})
+        self.path = f"/v1/sessions/{created.json()['id']}/messages"
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it."""
+        await post(self.path, {"content": question})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +94,10 @@ class Measured:
         return 1000 * percentile(self.turns, percent)
 
 
-async def press(url: str, clients: int, seconds: float) -> Measured:
+async def press(url: str, clients: int, seconds: float, talk: Callable[[], Talk] = NativeTalk) -> Measured:
     """Return the turns that so many clients got who never pause; a session that was begun has one turn at least.
+
+    `talk` makes what a client does with one session.
 
     Each client has a pool of its own: one pool for all takes time in the square of their number, more than turns.
     """
@@ -71,7 +107,7 @@ async def press(url: str, clients: int, seconds: float) -> Measured:
         for http in https:
             await stack.enter_async_context(http)
         began = time.monotonic()
-        talking = [_Client(http, began + seconds) for http in https]
+        talking = [_Client(http, began + seconds, talk) for http in https]
         await asyncio.gather(*(client.talk() for client in talking))
         return Measured(
             seconds=time.monotonic() - began,
@@ -86,26 +122,28 @@ class _Client:
 
     http: httpx.AsyncClient
     until: float
+    make_talk: Callable[[], Talk]
     sessions: list[list[float]] = field(default_factory=list)
     refused: int = 0
 
     async def talk(self) -> None:
         while time.monotonic() < self.until:
-            created = await self._post("/v1/sessions", {"agent": AGENT})
+            talk = self.make_talk()
+            await talk.open(self._post)
             self.sessions.append([])
-            await self._session(f"/v1/sessions/{created.json()['id']}/messages")
+            await self._session(talk)
 
-    async def _session(self, path: str) -> None:
+    async def _session(self, talk: Talk) -> None:
         for number in range(TURNS_PER_SESSION):
             if self.sessions[0] and time.monotonic() >= self.until:
                 break
             began = time.monotonic()
-            await self._post(path, {"content": QUESTION.format(number=number)})
+            await talk.ask(self._post, QUESTION.format(number=number))
             self.sessions[-1].append(time.monotonic() - began)
 
-    async def _post(self, path: str, body: dict[str, str]) -> httpx.Response:
+    async def _post(self, path: str, body: Mapping[str, object], accept: str = "*/*") -> httpx.Response:
         """Return the answer; a request that comes again is the same one by its key."""
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        headers = {"Idempotency-Key": uuid.uuid4().hex, "Accept": accept}
         for _ in range(MOST_TRIES):
             response = await self.http.post(path, json=body, headers=headers)
             if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
