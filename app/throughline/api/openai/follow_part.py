@@ -2,16 +2,28 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import Request
 
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.follow import follow_run, stopping
 from throughline.api.http.request_errors import StreamAborted
-from throughline.domain.events import Event, RunEnded, RunWaiting
+from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
+from throughline.domain.message import Message
 from throughline.domain.run import Run
 from throughline.turn.follow_run import Followed, Idle
+
+
+@dataclass(slots=True)
+class SeenEvents:
+    """What the events of a part have shown so far. `has_steps`: the part may have messages besides its answer."""
+
+    has_steps: bool = False
+
+    def add(self, event: Event) -> None:
+        """Take the part's next event."""
+        self.has_steps = self.has_steps or isinstance(event, ToolCalled | AnswerReset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +31,23 @@ class FollowedPart:
     """A part of a run to follow.
 
     Its events come after number `after`, and after `skipped_waits` further waits of the run. `is_fresh`: this process
-    has just started the run, so that none of its events can be stored yet.
+    has just started the run, so that none of its events can be stored yet. `seen` is updated while it is followed.
     """
 
     run: Run
     after: int = 0
     skipped_waits: int = 0
     is_fresh: bool = False
+    seen: SeenEvents = field(default_factory=SeenEvents)
+
+    def answer_alone(self, ended: RunEnded | RunWaiting) -> Message | None:
+        """Return the answer of the part that ended so, if it is the run's only message besides its question.
+
+        Return None otherwise, and if that is not known: then the run's messages have to be read.
+        """
+        if isinstance(ended, RunWaiting) or self.after or ended.run.wait_count or ended.run.input.steps_brought:
+            return None
+        return None if self.seen.has_steps else ended.answer
 
 
 async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | None]:
@@ -40,6 +62,8 @@ async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | 
             if waits_left and event is not None:
                 waits_left -= isinstance(event, RunWaiting)
                 continue
+            if event is not None:
+                part.seen.add(event)
             yield event
             if isinstance(event, RunEnded | RunWaiting):
                 return

@@ -2,10 +2,13 @@
 
 from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Call
+from throughline.api.openai.follow_part import FollowedPart
 from throughline.api.openai.ids import ResponseRef, response_not_found
-from throughline.api.openai.response_object import RunResponse, responses_of
+from throughline.api.openai.response_object import RunResponse, call_kinds, responses_of
+from throughline.api.openai.run_parts import RunPart
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.errors import NotFound
+from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.ids import SessionId
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.run import Run
@@ -31,6 +34,22 @@ async def response_of(call: Call, run: Run, part: int) -> RunResponse:
     if is_deleted or part >= len(found):
         raise response_not_found(str(ResponseRef(run.id, part)))
     return found[part]
+
+
+async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | RunWaiting, part: int) -> RunResponse:
+    """Return one part of a run, which was followed up to its end or wait.
+
+    Nothing is read if the part has only an answer. Raises NotFound if the run was erased.
+    """
+    answer = followed.answer_alone(ended)
+    if answer is None:
+        return await response_of(call, await call.services.database.followed_runs.reload(ended.run), part)
+    return begun_response(call, ended.run, (answer,))
+
+
+def begun_response(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResponse:
+    """Return the first part of a run that has not waited yet, with the messages that it has made."""
+    return RunResponse(run, RunPart(made=made), call_kinds(run, made), _agent_of(call, run))
 
 
 async def all_messages(call: Call, session_id: SessionId, before: int | None = None) -> list[Message]:

@@ -19,7 +19,13 @@ from throughline.api.openai.ids import read_response_id
 from throughline.api.openai.item_list import ListItems, page_of
 from throughline.api.openai.output_items import items_of
 from throughline.api.openai.read_request import read_request
-from throughline.api.openai.read_response import all_messages, read_response, response_of
+from throughline.api.openai.read_response import (
+    all_messages,
+    begun_response,
+    ended_response,
+    read_response,
+    response_of,
+)
 from throughline.api.openai.response_object import response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import ResponseStream, stream_response, stream_whole
@@ -48,12 +54,14 @@ async def create_response(request: Request, call: Writer) -> Response:
         raise InvalidInput("A response in the background has to be stored. Set `store` to true.", field="store")
     origin = RequestOrigin(source_of(request, call), read_idempotency(request, body))
     begun = await begin_response(call, body, origin)
-    if body.stream:
-        response = await response_of(call, begun.followed.run, begun.part)
-        return stream_response(call, ResponseStream(response, begun.followed))
-    if not body.background:
+    if not body.stream and not body.background:
         return await _answer(request, call, begun)
-    return JsonResponse(response_json(await response_of(call, begun.followed.run, begun.part)))
+    run = begun.followed.run
+    is_fresh = begun.followed.is_fresh
+    response = begun_response(call, run) if is_fresh else await response_of(call, run, begun.part)
+    if body.stream:
+        return stream_response(call, ResponseStream(response, begun.followed))
+    return JsonResponse(response_json(response))
 
 
 @router.get("/{response_id}")
@@ -113,7 +121,6 @@ async def list_input_items(response_id: str, call: Reader, asked: Annotated[List
 async def _answer(request: Request, call: Call, begun: BegunResponse) -> Response:
     """Wait until the response is over, and return it, or the error with which its turn failed."""
     ended = await wait_for_end(request, call, begun.followed)
-    run = await call.services.database.followed_runs.reload(ended.run)
-    if run.status is RunStatus.FAILED and isinstance(ended, RunEnded):
-        raise TurnFailed(failure_of(run))
-    return JsonResponse(response_json(await response_of(call, run, begun.part)))
+    if isinstance(ended, RunEnded) and ended.run.status is RunStatus.FAILED:
+        raise TurnFailed(failure_of(ended.run))
+    return JsonResponse(response_json(await ended_response(call, begun.followed, ended, begun.part)))

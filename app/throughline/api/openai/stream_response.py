@@ -13,7 +13,7 @@ from throughline.api.http.responses import json_line
 from throughline.api.http.sse import STREAM_HEADERS, EventStream
 from throughline.api.openai.follow_part import FollowedPart, follow_part
 from throughline.api.openai.output_items import JsonDict, approval_item
-from throughline.api.openai.read_response import response_of
+from throughline.api.openai.read_response import ended_response
 from throughline.api.openai.response_events import ResponseEvents
 from throughline.api.openai.response_object import RunResponse, response_json
 from throughline.api.openai.run_parts import RunPart
@@ -98,23 +98,26 @@ async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict
     made = _events_of(stream.response)
     async with aclosing(follow_part(call, stream.followed)) as followed:
         async for happened in followed:
-            for shown in await _shown(call, happened, made, stream.response.part.number):
+            for shown in await _shown(call, happened, made, stream):
                 yield shown
 
 
-async def _shown(call: Call, happened: Event | None, made: ResponseEvents, part: int) -> tuple[JsonDict | None, ...]:
+async def _shown(
+    call: Call, happened: Event | None, made: ResponseEvents, stream: ResponseStream
+) -> tuple[JsonDict | None, ...]:
     """Return the response's events that follow from one event of the run; one None if nothing happened."""
     if happened is None:
         return (None,)
     if isinstance(happened, RunEnded | RunWaiting):
-        return await _ending(call, happened, made, part)
+        return await _ending(call, happened, made, stream)
     return tuple(made.feed(happened))
 
 
-async def _ending(call: Call, ended: RunEnded | RunWaiting, made: ResponseEvents, part: int) -> tuple[JsonDict, ...]:
+async def _ending(
+    call: Call, ended: RunEnded | RunWaiting, made: ResponseEvents, stream: ResponseStream
+) -> tuple[JsonDict, ...]:
     """Return the events with which the response ends. Calls that wait for approval are shown now."""
-    run = await call.services.database.followed_runs.reload(ended.run)
-    shown = response_json(await response_of(call, run, part))
+    shown = response_json(await ended_response(call, stream.followed, ended, stream.response.part.number))
     waiting: tuple[AwaitedCall, ...] = ()
     if isinstance(ended, RunWaiting) and ended.run.wait is not None:
         waiting = ended.run.wait.calls
