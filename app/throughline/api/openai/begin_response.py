@@ -101,11 +101,11 @@ async def _find_target(call: Call, body: CreateResponse, kept: frozenset[str]) -
 async def _conversation(call: Call, name: str) -> _Target:
     session_id = read_conversation_id(name)
     try:
-        session = await call.services.database.sessions.get(call.owner_id, session_id)
+        found = await call.services.database.sessions.get_with_runs(call.owner_id, session_id)
     except NotFound:
         raise NotFound(f"There is no conversation {name!r}.") from None
-    waiting = await call.services.database.runs.waiting_of(call.owner_id, session_id)
-    return _Target(session, waiting, 0 if waiting is None else waiting.wait_count - 1)
+    waiting = await call.services.database.runs.waiting_of(call.owner_id, session_id) if found.is_waiting else None
+    return _Target(found.session, waiting, 0 if waiting is None else waiting.wait_count - 1)
 
 
 async def _previous(call: Call, name: str, kept: frozenset[str]) -> _Target:
@@ -125,12 +125,11 @@ async def _previous(call: Call, name: str, kept: frozenset[str]) -> _Target:
         return _Target(waiting=run, part=ref.part)
     if previous.part.is_last and not run.status.is_final:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
-    session = await call.services.database.sessions.get(call.owner_id, run.session_id)
-    newest = await call.services.database.runs.newest_of(call.owner_id, run.session_id)
-    if previous.part.is_last and newest is not None and newest.id == run.id:
-        return _Target(session)
+    found = await call.services.database.sessions.get_with_runs(call.owner_id, run.session_id)
+    if previous.part.is_last and found.newest_run_id == run.id:
+        return _Target(found.session)
     through = await last_position(call, previous)
-    return _Target(history=await copied_messages(call, session, through))
+    return _Target(history=await copied_messages(call, found.session, through))
 
 
 async def last_position(call: Call, response: RunResponse) -> int:

@@ -33,14 +33,6 @@ _GET = sql(
 )
 
 
-_NEWEST = sql(
-    """
-    select {run_columns}, {message_ids} from runs r
-    where r.session_id = :session_id and r.owner_id = :owner_id order by r.seq desc limit 1
-""",
-    run_columns=RUN_COLUMNS,
-    message_ids=MESSAGE_IDS,
-)
 _WAITING = sql(
     """
     select {run_columns}, {message_ids} from runs r
@@ -144,11 +136,6 @@ class RunRepository:
     async def list_runs(self, owner_id: UserId, session_id: SessionId, query: RunQuery) -> Page[Run]:
         """Return one page of the session's runs, the last submitted first. Raises NotFound, InvalidInput (cursor)."""
         return await list_runs(self._transactions, owner_id, session_id, query)
-
-    async def newest_of(self, owner_id: UserId, session_id: SessionId) -> Run | None:
-        """Return the session's run that was submitted last; None without one, or if the session is another user's."""
-        rows = await self._transactions.fetch(_NEWEST, session_id=session_id, owner_id=owner_id)
-        return run_from(rows[0]) if rows else None
 
     async def waiting_of(self, owner_id: UserId, session_id: SessionId) -> Run | None:
         """Return the session's waiting run; None without one, or if the session is another user's."""

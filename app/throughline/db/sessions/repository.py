@@ -30,6 +30,15 @@ _GET = sql(
     "select {session_columns} from sessions s where s.id = :id and s.owner_id = :owner_id",
     session_columns=SESSION_COLUMNS,
 )
+_GET_WITH_RUNS = sql(
+    """
+    select {session_columns},
+        (select r.id from runs r where r.session_id = s.id order by r.seq desc limit 1) as newest_run_id,
+        exists (select 1 from runs r where r.session_id = s.id and r.status = 'waiting') as is_waiting
+    from sessions s where s.id = :id and s.owner_id = :owner_id
+""",
+    session_columns=SESSION_COLUMNS,
+)
 _LIST = sql(
     """
     select {session_columns} from sessions s
@@ -81,6 +90,15 @@ class SessionQuery:
     external_id: str | None = None
     metadata: JsonObject | None = None
     include_archived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWithRuns:
+    """A session, the id of its run that was submitted last (None without runs), and whether one of its runs waits."""
+
+    session: Session
+    newest_run_id: RunId | None
+    is_waiting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +159,12 @@ class SessionRepository:
     async def said_texts(self, session_id: SessionId, limit: int) -> tuple[Said, ...]:
         """Return up to `limit` newest texts that the user has said in the session, oldest first."""
         return await said_texts(self._transactions, session_id, limit)
+
+    async def get_with_runs(self, owner_id: UserId, session_id: SessionId) -> SessionWithRuns:
+        """Return the session and what is known of its runs. Raises NotFound."""
+        rows = await self._transactions.fetch(_GET_WITH_RUNS, id=session_id, owner_id=owner_id)
+        session, newest = _one(rows, session_id), rows[0]["newest_run_id"]
+        return SessionWithRuns(session, None if newest is None else RunId(newest), rows[0]["is_waiting"])
 
     async def append(
         self, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]
