@@ -37,6 +37,19 @@ async def test_typed_lines_go_into_a_history_only_the_user_can_read(keyboard: Pi
     assert history.stat().st_mode & 0o077 == 0
 
 
+async def test_an_answer_to_a_question_is_edited_and_no_part_of_the_history(
+    keyboard: PipeInput, tmp_path: Path
+) -> None:
+    history = tmp_path / "history"
+    lines = TerminalLines(history)
+    keyboard.send_text("\x7f\x7f}\r")
+
+    assert await lines.read("arguments> ", '{"a": 12}') == '{"a": 1}'
+    keyboard.send_text("\x04")
+    assert await lines.read("approve? ") is None
+    assert history.read_text("utf-8") == ""
+
+
 async def test_control_d_is_the_end_and_control_c_an_interrupt(keyboard: PipeInput, tmp_path: Path) -> None:
     lines = TerminalLines(tmp_path / "history")
 

@@ -184,9 +184,7 @@ async def delivery_stage(database: Database, database_url: str) -> AsyncIterator
     async with serve_slack(SlackDouble(Workspace(now=clock.monotonic))) as double:
         client = make_client(SlackConfig(BOT_TOKEN, api_url=double.url), silent_logger())
         slack = database.open_slack("assistant")
-        delivery_services = DeliveryServices(
-            slack.outbox, SlackWebApi(client, clock), clock, IDENTITY, database.citations
-        )
+        delivery_services = DeliveryServices(slack, SlackWebApi(client, clock), clock, IDENTITY, database.citations)
         stage = DeliveryStage(database, slack, double, clock, delivery_services, database_url)
         try:
             yield stage

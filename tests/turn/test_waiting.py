@@ -68,7 +68,7 @@ async def test_tools_of_the_service_run_before_the_wait(database: Database) -> N
             Resolution("call_2", "Keep it.", decision=Decision.REJECT),
             0,
             "A person rejected this call, so it was not run. Reason: Keep it.",
-            {"outside": "approval", "decision": "reject", "is_error": True},
+            {"outside": "approval", "decision": "reject", "reason": "Keep it.", "is_error": True},
         ),
         (
             Resolution("call_2", decision=Decision.EDIT, arguments='{"file": "b.txt"}'),

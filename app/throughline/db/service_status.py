@@ -58,6 +58,7 @@ _SLACK = sql("""
         count(*) filter (where d.status = 'failed' and d.finished_at > now() - interval '24 hours') as failed
     from slack_deliveries d where exists (select 1 from slack_conversations)
         and (d.finished_at is null or d.finished_at > now() - interval '24 hours')
+        and not (d.asked_wait > 0 and exists (select 1 from runs r where r.id = d.run_id and r.status = 'waiting'))
     having exists (select 1 from slack_conversations)
 """)
 READ = PoolConfig(size=1, timeout_seconds=5.0)

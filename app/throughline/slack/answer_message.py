@@ -32,6 +32,7 @@ class AnswerWriter:
     def __init__(self, services: DeliveryServices, delivery: Delivery) -> None:
         """Write for `delivery`. Call `begin` before any other method."""
         self._outbox, self._calls, self._clock = services.outbox, services.calls, services.clock
+        self._asked = services.slack.asked
         self._messages = SentMessages(services, delivery)
         self._delivery, self._channel = delivery, delivery.channel_id
         self._known: dict[int, str] = {}
@@ -45,6 +46,12 @@ class AnswerWriter:
         if not parts:
             return
         last = parts[-1]
+        rest_starts = self._delivery.rest_starts
+        if rest_starts > last.starts:  # the text before a wait is whole: what follows begins a new message
+            rest = Part(last.number + 1, "", PartStatus.SENDING, rest_starts, last.begun)
+            self._written = Written(number=rest.number, starts=rest_starts, sent=rest_starts)
+            self._inherited = (*parts, rest)
+            return
         self._written, self._inherited = Written(number=last.number, starts=last.starts, sent=last.starts), parts
         ts = last.ts or await self._messages.find(last.number)
         if ts is None:
@@ -76,6 +83,16 @@ class AnswerWriter:
             await self._start_over()
         while not await self._try_to_show(text, is_final=is_final):
             pass
+
+    async def pause(self, text: str) -> None:
+        """Show `text` whole and close its message. What follows it begins a new message, for a later sender too.
+
+        Text that stood there before the run waited again is not shown again. Raises the errors of SlackWebApi.
+        """
+        shown = visible(text)
+        if shown.strip() and len(shown) > self._delivery.rest_starts:
+            await self.show(shown.rstrip(), is_final=True)
+            await self._asked.end_text(self._delivery.lease, len(shown))
 
     async def abandon(self, remark: str) -> None:
         """End the open message in Slack with `remark`. Used after the delivery was deleted from the outbox.

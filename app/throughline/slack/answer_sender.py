@@ -1,5 +1,6 @@
 """Delivery of one answer to Slack: follow its run, show the status, and write the text into the thread."""
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import structlog
@@ -9,9 +10,10 @@ from throughline.db.slack.outbox import Delivery
 from throughline.domain.errors import LeaseLost, NotFound, TemporaryError, ThroughlineError
 from throughline.domain.events import RunEnded
 from throughline.domain.ids import RunId
-from throughline.domain.run import Run
+from throughline.domain.run import Run, RunStatus
 from throughline.slack.answer_message import AnswerWriter
-from throughline.slack.answer_text import final_text
+from throughline.slack.answer_text import final_text, text_before_rest
+from throughline.slack.asked_messages import AskedMessages
 from throughline.slack.markdown.convert import to_slack
 from throughline.slack.progress import DisplayPace, Progress
 from throughline.slack.sent_messages import DeliveryServices, metadata_of
@@ -44,6 +46,8 @@ class AnswerSender:
 
     async def deliver(self, delivery: Delivery) -> None:
         """Deliver the whole answer of the delivery's run, or its notice if it has no run.
+
+        If the run waits, what it waits for is asked in the thread, and the delivery is put aside until it goes on.
 
         If the session was deleted meanwhile, the open message is closed with a remark instead. Raises LeaseLost,
         SlackRefused, and temporary errors that call for a retry.
@@ -78,11 +82,15 @@ class AnswerSender:
 
     async def _write(self, delivery: Delivery, writer: AnswerWriter) -> None:
         await writer.begin()
+        waiting = None
         if delivery.run_id is None:
             await writer.show(to_slack(delivery.notice), is_final=True)
         else:
-            await self._answer(delivery.run_id, delivery, writer)
-        await self._services.outbox.finish(delivery.lease)  # LeaseLost if the session was erased meanwhile
+            waiting = await self._answer(delivery.run_id, delivery, writer)
+        if waiting is None:
+            await self._services.outbox.finish(delivery.lease)  # LeaseLost if the session was erased meanwhile
+        else:
+            await self._services.slack.asked.put_aside(delivery.lease, waiting)
 
     async def _abandon(self, delivery: Delivery, writer: AnswerWriter) -> None:
         """Close the open message in the thread.
@@ -95,35 +103,56 @@ class AnswerSender:
             log.warning("partial slack answer of erased session not closed", error=error.code)
         await Progress(self._services, delivery, writer, self._growth).set_status("")
 
-    async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
+    async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> Run | None:
+        """Show the answer. Return the run if it waits, so that its answer is not whole, else None."""
         run = await self._runs.find(run_id)
         if run is None:
-            return
+            return None
         progress = Progress(self._services, delivery, writer, self._growth)
-        if not run.status.is_final:
+        asked = AskedMessages(self._services, delivery)
+        if delivery.has_asked:
+            await asked.update(run)
+        if run.status.needs_worker:
             try:
                 run = await self._follow(run, progress)
             except NotFound:
-                return
+                return None
             finally:
                 progress.end()
-        text = final_text(run, await self._services.outbox.texts_of(run.id), progress.growing.text)
+        stored = await self._services.outbox.texts_of(run.id)
+        if not run.status.is_final:
+            await writer.pause(to_slack(await progress.links.linked(run, text_before_rest(stored))))
+            await asked.update(run)
+            await progress.withdraw_status()
+            return run
+        text = final_text(run, stored, progress.growing.text)
         if text:
             await writer.show(to_slack(await progress.links.linked(run, text)), is_final=True)
             await progress.withdraw_status()
         else:
             await progress.set_status("")
+        return None
 
     async def _follow(self, run: Run, progress: Progress) -> Run:
-        """Show the answer as it grows, and return the ended run. Raises NotFound if the run was deleted meanwhile."""
+        """Show the answer as it grows, and return the ended or waiting run. Raises NotFound if the run was deleted."""
         await progress.show(run)
-        async with aclosing(self._following.events(run)) as followed:
+        async with aclosing(self._events(run)) as followed:
             async for item in followed:
                 ended = _feed(progress, item)
                 if ended is not None:  # the caller shows the whole answer
                     return ended
                 await progress.show(run)
-        raise AssertionError("a run was followed to its end and had no last event")
+        return await self._runs.reload(run)
+
+    async def _events(self, run: Run) -> AsyncGenerator[Followed]:
+        """Yield the run's events from the first one on, until it ends or waits."""
+        after = 0
+        while run.status is not RunStatus.WAITING:
+            async with aclosing(self._following.events(run, after=after)) as followed:
+                async for item in followed:
+                    after = after if isinstance(item, Idle) else item[-1].seq
+                    yield item
+            run = await self._runs.reload(run)  # it may have been resumed since
 
 
 def _feed(progress: Progress, item: Followed) -> Run | None:

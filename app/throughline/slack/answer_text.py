@@ -83,6 +83,12 @@ def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
             return _joined([before, sentence(run.error)])
 
 
+def text_before_rest(stored: Sequence[str]) -> str:
+    """Return the text of a waiting run's steps up to where that of the next step begins, '' without text."""
+    said = _joined(stored)
+    return f"{said}{BETWEEN_STEPS}" if said else ""
+
+
 def sentence(error: RunError | None) -> str:
     """Return the error text that a person sees: one short sentence without internal details."""
     text = (

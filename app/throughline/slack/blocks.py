@@ -52,7 +52,7 @@ def named(title: str) -> str:
     words = " ".join(clean_text(title).replace("`", "'").split())
     if len(words) > NAME_LENGTH:
         words = words[: NAME_LENGTH - 1].rstrip() + "…"
-    return f'"{_escaped(words)}"' if words else "a conversation without a title"
+    return f'"{escaped(words)}"' if words else "a conversation without a title"
 
 
 def show_context(report: ContextReport, title: str) -> CommandReply:
@@ -66,9 +66,9 @@ def show_context(report: ContextReport, title: str) -> CommandReply:
         f"system {report.system_tokens:,} · tools {report.tools_tokens:,} · summary {report.summary_tokens:,} · "
         f"messages {report.message_tokens:,} · {MARK} threshold {report.threshold_tokens:,}"
     )
-    lines = (f"*{_escaped(head)}*", f"```{bars}```", _next_step(report), *_summary(report))
+    lines = (f"*{escaped(head)}*", f"```{bars}```", _next_step(report), *_summary(report))
     blocks = [*(_section(line) for line in lines), _context(details), _context(f"About {named(title)}")]
-    return CommandReply(f"{_escaped(head)}: {report.usage_percent:.0f} % of the window. About {named(title)}.", blocks)
+    return CommandReply(f"{escaped(head)}: {report.usage_percent:.0f} % of the window. About {named(title)}.", blocks)
 
 
 def draw(gauge: Gauge) -> str:
@@ -142,5 +142,6 @@ def _context(text: str) -> dict[str, object]:
     return {"type": "context", "elements": [{"type": "mrkdwn", "text": text}]}
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return `text` for Slack's mrkdwn, without mentions and links."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -40,12 +40,13 @@ class Listeners:
     """Handlers of Slack's requests.
 
     `take` handles events of this workspace. `take_of_app` handles events about the app itself, from any workspace.
-    `command` replies to `/agent` at once; results that take longer are sent later.
+    `command` replies to `/agent` at once; results that take longer are sent later. `click` handles clicks on buttons.
     """
 
     take: Callable[[Mapping[str, object]], Awaitable[None]]
     command: Callable[[Mapping[str, object]], Awaitable[CommandReply]]
     take_of_app: Callable[[Mapping[str, object]], Awaitable[None]] = _ignore
+    click: Callable[[Mapping[str, object]], Awaitable[None]] = _ignore
 
 
 def silent_logger() -> logging.Logger:
@@ -104,7 +105,8 @@ def _listen(app: AsyncApp, listeners: Listeners) -> None:
         shown = await listeners.command(command)
         await ack(text=shown.text, blocks=list(shown.blocks) or None)
 
-    async def on_action(ack: AsyncAck) -> None:
+    async def on_action(ack: AsyncAck, body: dict[str, object]) -> None:
+        await listeners.click(body)
         await ack()
 
     app.use(_note_held_back)

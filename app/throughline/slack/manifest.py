@@ -46,7 +46,7 @@ def manifest(name: str, url: str) -> str:
         "oauth_config": {"scopes": {"bot": sorted([*BOT_SCOPES, *LEAVING_SCOPES, EMAIL_SCOPE])}},
         "settings": {
             "event_subscriptions": {**request, "bot_events": list(EVENTS)},
-            "interactivity": {"is_enabled": bool(url), **request},
+            "interactivity": {"is_enabled": True, **request},
             "org_deploy_enabled": False,
             "socket_mode_enabled": not url,
             "token_rotation_enabled": False,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import structlog
 
 from throughline.db.sessions.citations import CitationRepository
+from throughline.db.slack.database import SlackDatabase
 from throughline.db.slack.outbox import Delivery, SlackOutbox
 from throughline.domain.clock import Clock
 from throughline.domain.json_types import JsonObject
@@ -21,13 +22,18 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryServices:
-    """Dependencies of a delivery: outbox, calls to Slack, clock, the bot's identity, and the checks of citations."""
+    """Dependencies of a delivery: database, calls to Slack, clock, the bot's identity, and the checks of citations."""
 
-    outbox: SlackOutbox
+    slack: SlackDatabase
     calls: SlackWebApi
     clock: Clock
     identity: Identity
     citations: CitationRepository
+
+    @property
+    def outbox(self) -> SlackOutbox:
+        """The outbox of the database."""
+        return self.slack.outbox
 
 
 def metadata_of(delivery: Delivery, number: int) -> JsonObject:

@@ -3,7 +3,7 @@
 The calls that check the settings and open Socket Mode are made in setup_check.py and socket_client.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -96,6 +96,37 @@ class SlackWebApi:
         """Replace the text of the message at (channel, ts)."""
         args: JsonObject = {"channel": place[0], "ts": place[1], "markdown_text": text, "metadata": dict(metadata)}
         await self._call("chat.update", args, max_wait_seconds=max_wait_seconds)
+
+    async def post_blocks(self, thread: Thread, text: str, blocks: Sequence[JsonObject], metadata: JsonObject) -> str:
+        """Post a message of blocks and return its `ts`. `text` is shown in notifications."""
+        args: JsonObject = {
+            "channel": thread.channel_id,
+            "thread_ts": thread.thread_ts,
+            "text": text,
+            "blocks": [dict(block) for block in blocks],
+            "metadata": dict(metadata),
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        return str((await self._call("chat.postMessage", args, place=thread.channel_id))["ts"])
+
+    async def update_blocks(
+        self, place: tuple[str, str], text: str, blocks: Sequence[JsonObject], metadata: JsonObject
+    ) -> None:
+        """Replace the blocks of the message at (channel, ts)."""
+        args: JsonObject = {
+            "channel": place[0],
+            "ts": place[1],
+            "text": text,
+            "blocks": [dict(block) for block in blocks],
+            "metadata": dict(metadata),
+        }
+        await self._call("chat.update", args)
+
+    async def post_ephemeral(self, channel_id: str, thread_ts: str, user_id: str, text: str) -> None:
+        """Show a text in the thread to one person alone. Does not wait for a rate limit."""
+        args: JsonObject = {"channel": channel_id, "thread_ts": thread_ts, "user": user_id, "text": text}
+        await self._call("chat.postEphemeral", args, max_wait_seconds=0)
 
     async def set_status(self, channel_id: str, thread_ts: str, status: str) -> None:
         """Show the bot's status in the thread. Slack removes it when the bot writes. Does not wait for a rate limit."""

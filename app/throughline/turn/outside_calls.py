@@ -77,7 +77,8 @@ def _decided(call: ToolCall, given: Resolution) -> GivenCall:
     if given.decision is Decision.REJECT:
         reason = f"Reason: {given.text}" if given.text else "No reason was given."
         refusal = f"A person rejected this call, so it was not run. {reason}"
-        return GivenCall(call, ToolOutcome(refusal, is_error=True), metadata=metadata)
+        told = {"reason": given.text} if given.text else {}
+        return GivenCall(call, ToolOutcome(refusal, is_error=True), metadata={**metadata, **told})
     if given.decision is Decision.EDIT and given.arguments is not None:
         note = f"A person changed the arguments to {given.arguments} before the call was run."
         return GivenCall(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from fakes.provider_double.json_types import Json
+from fakes.slack_double.blocks import check_blocks
 from fakes.slack_double.rules import Refused
 from fakes.slack_double.workspace import BOT_ID, BOT_USER, TEAM, Posted, Workspace
 
@@ -49,7 +50,7 @@ def update(workspace: Workspace, args: Json) -> Json:
     text = _text(args)
     if len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
-    message.text = text
+    message.text, message.blocks = text, args.get("blocks")
     message.edits += 1
     message.written.append(text)
     message.metadata = args.get("metadata") or message.metadata
@@ -167,7 +168,8 @@ def _append(workspace: Workspace, message: Posted, text: str) -> None:
 
 
 def _text(args: Json) -> str:
-    """Return the text of a message; `markdown_text` may not stand beside `text` or `blocks`."""
+    """Return a message's text and check its blocks; `markdown_text` may not stand beside `text` or `blocks`."""
+    check_blocks(args.get("blocks"))
     if args.get("markdown_text") is not None:
         if args.get("text") or args.get("blocks"):
             raise Refused("markdown_text_conflict")

@@ -201,3 +201,24 @@ def slash_command(text: str, *, user: str, channel: str, response_url: str) -> s
         "trigger_id": "13345224609.738474920.8088930838d88f008e0",
     }
     return urlencode(fields)
+
+
+def click(value: str, *, user: str, channel: str, ts: str, team: str = TEAM) -> Json:
+    """https://docs.slack.dev/reference/interaction-payloads/block_actions-payload/ , of a button in a message."""
+    action = {"type": "button", "block_id": "b1", "action_id": "decide_approve", "value": value}
+    return {
+        "type": "block_actions",
+        "user": {"id": user, "username": "anna", "name": "anna", "team_id": team},
+        "api_app_id": "A0DOUBLE1",
+        "token": "verification-token-not-used",
+        "container": {"type": "message", "message_ts": ts, "channel_id": channel, "is_ephemeral": False},
+        "trigger_id": "13345224609.738474920.8088930838d88f008e0",
+        "team": {"id": TEAM, "domain": "double"},
+        "enterprise": None,
+        "is_enterprise_install": False,
+        "channel": {"id": channel, "name": "directmessage"},
+        "message": {"type": "message", "user": BOT_USER, "ts": ts, "bot_id": BOT_ID, "text": ""},
+        "state": {"values": {}},
+        "response_url": "https://hooks.example/actions/1",
+        "actions": [action | {"text": {"type": "plain_text", "text": "Approve"}, "action_ts": fresh_ts()}],
+    }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.signals import Signal
 from throughline.db.connection.transactions import Transactions
+from throughline.db.slack.asked_calls import AskedCalls
 from throughline.db.slack.conversations import SlackConversations
 from throughline.db.slack.inbox import InboxConfig, SlackInbox
 from throughline.db.slack.outbox import SlackOutbox
@@ -19,6 +20,7 @@ class SlackDatabase:
 
     inbox: SlackInbox
     outbox: SlackOutbox
+    asked: AskedCalls
     people: SlackPeople
     links: PeopleLinks
     conversations: SlackConversations
@@ -36,6 +38,7 @@ def slack_database(
     return SlackDatabase(
         inbox=SlackInbox(transactions, notifier, outgoing, config),
         outbox=SlackOutbox(transactions, leases, outgoing),
+        asked=AskedCalls(transactions),
         people=SlackPeople(transactions),
         links=PeopleLinks(transactions),
         conversations=SlackConversations(transactions),

@@ -9,6 +9,7 @@ from throughline.db.connection.signals import Signal
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs import submit as run_submit
+from throughline.db.slack.answered_questions import answer_question
 from throughline.db.slack.edit_messages import edit_message, spoken, take_event, withdraw_message
 from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
 from throughline.db.slack.resume import take_bound
@@ -74,9 +75,11 @@ class AcceptOutcome(StrEnum):
 
     NOT_FOR_US: the message neither addresses the bot nor is in a thread in which the bot takes part. QUEUE_FULL: it is
     refused, and a notice to its author is queued. A message that was deleted before it arrived is also a DUPLICATE.
+    ANSWERED: it is the answer to the question of a waiting run.
     """
 
     ACCEPTED = "accepted"
+    ANSWERED = "answered"
     DUPLICATE = "duplicate"
     NOT_FOR_US = "not_for_us"
     QUEUE_FULL = "queue_full"
@@ -116,7 +119,8 @@ class SlackInbox:
     async def accept(self, message: SlackMessage) -> AcceptOutcome:
         """Store the message with its run exactly once, however often and as whichever event it arrives.
 
-        A message that exceeds the queue limits is not stored; a notice to its author is.
+        A message that exceeds the queue limits is not stored; a notice to its author is. A message whose author's turn
+        waits for an answer in its thread is that answer.
         """
         seen = (await self._transactions.fetch(_LOOK, event_id=message.event_id, **_parameters(message)))[0]
         if seen["is_taken"]:
@@ -128,9 +132,9 @@ class SlackInbox:
             taken = await self._transactions.run(lambda tx: _accept(tx, message, run_id, self._config))
         except QueueFull:
             taken = await self._transactions.run(lambda tx: _refuse(tx, message, self._config.too_many))
-        if taken is AcceptOutcome.ACCEPTED:
+        if taken in {AcceptOutcome.ACCEPTED, AcceptOutcome.ANSWERED}:
             self._announcements.announce_work()
-        if taken in {AcceptOutcome.ACCEPTED, AcceptOutcome.QUEUE_FULL}:
+        if taken in {AcceptOutcome.ACCEPTED, AcceptOutcome.ANSWERED, AcceptOutcome.QUEUE_FULL}:
             self._outgoing.wake()
         return taken
 
@@ -161,6 +165,8 @@ async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: 
     message = taken
     person = await hold_person(tx, message.who)
     session_id, owner_id = await _session(tx, message, person, config)
+    if await answer_question(tx, message, person, session_id) is not None:
+        return AcceptOutcome.ANSWERED
     submission = _submission(message, person, (session_id, owner_id))
     await run_submit.submit(tx, run_submit.NewRun(submission, run_id, None, config.caps))
     await _put_out(tx, message, run_id=run_id)

@@ -26,6 +26,8 @@ _CLAIM = sql(
                 or (d.status = 'delivering' and (d.lease_until < now() or d.claim_id = :claim_id)))
             and not d.id = any(cast(:held as uuid[]))
             and (not :only_ready or d.run_id is null or r.finished_at is not null)
+            and not (r.status is not distinct from 'waiting' and r.wait_count = d.asked_wait
+                and json_array_length(r.wait -> 'resolutions') = d.asked_given)
             and not exists (
                 select 1 from slack_deliveries o
                 where o.team_id = d.team_id and o.channel_id = d.channel_id and o.thread_ts = d.thread_ts
@@ -33,8 +35,9 @@ _CLAIM = sql(
         order by d.seq limit :limit for update of d skip locked
     )
     update slack_deliveries d set status = 'delivering', {claimed} from next where d.id = next.id
-    returning d.id, d.seq, d.run_id, d.team_id, d.channel_id, d.thread_ts, d.message_ts, d.reader_id,
-        d.reader_team_id, d.notice, d.fence, d.attempt, extract(epoch from now() - case
+    returning exists (select 1 from slack_parts p where p.delivery_id = d.id and p.call_id is not null) as has_asked,
+        d.id, d.seq, d.run_id, d.team_id, d.channel_id, d.thread_ts, d.message_ts, d.reader_id,
+        d.reader_team_id, d.notice, d.fence, d.attempt, d.rest_starts, extract(epoch from now() - case
             when d.run_id is null then d.created_at
             else coalesce((select r.finished_at from runs r where r.id = d.run_id), now()) end) as ready_seconds
 """,
@@ -80,13 +83,14 @@ _NOTE_PART = sql(
 _DROP_PARTS = sql(
     """
     with held as ({held})
-    delete from slack_parts p using held where p.delivery_id = held.id and p.number >= :number
+    delete from slack_parts p using held
+    where p.delivery_id = held.id and p.number >= :number and p.call_id is null
 """,
     held=_HELD,
 )
 _PARTS = sql("""
     select number, ts, status, starts, extract(epoch from created_at) as begun from slack_parts
-    where delivery_id = :id order by number
+    where delivery_id = :id and call_id is null order by number
 """)
 _KNOWN = sql("""
     select p.ts from slack_parts p join slack_deliveries d on d.id = p.delivery_id
@@ -134,6 +138,8 @@ class Delivery:
 
     `message_ts` is the message it answers, and `reader_id` with `reader_team_id` the person who wrote that.
     `ready_seconds` is how long it could have been delivered before it was claimed, 0 while its run was unfinished.
+    `rest_starts` is the offset in the answer at which a new message begins after the run's last wait, 0 before the
+    first. `has_asked`: it has asked people about calls of its run.
     """
 
     lease: RowLease
@@ -147,6 +153,8 @@ class Delivery:
     notice: str
     attempt: int
     ready_seconds: float
+    rest_starts: int = 0
+    has_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +196,7 @@ class SlackOutbox:
         """Claim deliveries that are first in their threads: notices and finished answers, then unfinished answers.
 
         Within each group the oldest are claimed first. The claimed deliveries are returned in the order of their
-        creation.
+        creation. A delivery that was put aside is not claimed before its waiting run was given something or goes on.
         """
         claim_id = new_id()
         rows = await self._transactions.run(lambda tx: _claim(tx, claim, claim_id))
@@ -201,7 +209,7 @@ class SlackOutbox:
     async def finish(self, lease: RowLease, *, error: str = "") -> None:
         """End the delivery, as failed if `error` is not empty. Raises LeaseLost."""
         status = "failed" if error else "delivered"
-        _check(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
+        check_held(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
         self.waiting.wake()
 
     async def put_back(self, lease: RowLease, *, delay_seconds: float, error: str = "") -> None:
@@ -210,7 +218,7 @@ class SlackOutbox:
         Without an error this try is not counted.
         """
         parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
-        _check(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
+        check_held(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
 
     async def parts(self, delivery_id: UUID) -> tuple[Part, ...]:
         """Return the delivery's Slack messages recorded so far, in order."""
@@ -221,14 +229,14 @@ class SlackOutbox:
 
         `starts` is the offset of its text in the answer.
         """
-        _check(
+        check_held(
             await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
         )
 
     async def note_part(self, lease: RowLease, number: int, ts: str, status: PartStatus) -> None:
         """Record the `ts` of a posted message and its status. Raises LeaseLost."""
         parameters = {"number": number, "ts": ts, "status": status.value}
-        _check(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
+        check_held(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
 
     async def drop_parts(self, lease: RowLease, number: int) -> None:
         """Delete the records of part `number` and all later ones, which were never posted; no error without a lease."""
@@ -262,7 +270,8 @@ class SlackOutbox:
         return tuple(said for row in rows if (said := _text_from(row)).strip())
 
 
-def _check(rows: object) -> None:
+def check_held(rows: object) -> None:
+    """Raise LeaseLost if a write of the holder of a delivery changed no row."""
     if not rows:
         raise LeaseLost("Another process is delivering this answer.")
 
@@ -303,4 +312,6 @@ def _delivery_from(row: Row) -> Delivery:
         notice=row["notice"],
         attempt=row["attempt"],
         ready_seconds=float(row["ready_seconds"]),
+        rest_starts=row["rest_starts"],
+        has_asked=row["has_asked"],
     )

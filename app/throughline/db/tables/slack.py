@@ -130,7 +130,11 @@ class SlackEventRow(Base):
 
 
 class SlackDeliveryRow(Base):
-    """The delivery of an answer or a notice to a thread, waiting, under way or ended."""
+    """The delivery of an answer or a notice to a thread, waiting, under way or ended.
+
+    While its run waits, it is put aside: it has asked about the run's wait number `asked_wait` and shows what the first
+    `asked_given` calls were given. Text of the answer from `rest_starts` on begins a new message.
+    """
 
     __tablename__ = "slack_deliveries"
     __table_args__ = (
@@ -172,10 +176,16 @@ class SlackDeliveryRow(Base):
     error: Mapped[EmptyString]
     created_at: Mapped[Now]
     finished_at: Mapped[Time | None]
+    asked_wait: Mapped[Zero]
+    asked_given: Mapped[Zero]
+    rest_starts: Mapped[Zero]
 
 
 class SlackPartRow(Base):
-    """A Slack message of a delivery, posted or about to be posted; `starts` is the offset of its text in the answer."""
+    """A Slack message of a delivery, posted or about to be posted; `starts` is the offset of its text in the answer.
+
+    With a negative `number` and a `call_id` it is no part of the answer, but asks about that call.
+    """
 
     __tablename__ = "slack_parts"
     __table_args__ = (
@@ -192,3 +202,4 @@ class SlackPartRow(Base):
     status: Mapped[str] = mapped_column(Text, server_default=text("'sending'"))
     starts: Mapped[int]
     created_at: Mapped[Now]
+    call_id: Mapped[str | None] = mapped_column(Text)

@@ -1,0 +1,98 @@
+"""Clicks on buttons as Slack sends them: signed over HTTP, or over Socket Mode; acknowledged once they are stored."""
+
+import json
+from collections.abc import AsyncGenerator
+from urllib.parse import urlencode
+
+import pytest
+
+from fakes.api_stage import WallClock, set_stage
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Call, Say
+from fakes.slack_commands import Asked
+from fakes.slack_delivery import DeliveryStage
+from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Posted, Sender, say, sign
+from fakes.slack_stage import IDENTITY, no_command, served_asgi
+from fakes.slack_waiting import DELETES, WaitingStage, waiting_stage
+from fakes.waiting import HANG_SECONDS
+from throughline.api.app import add_interface
+from throughline.slack.bolt import Listeners, make_bolt
+from throughline.slack.config import SlackConfig
+from throughline.slack.health import SlackHealth
+from throughline.slack.http import PATH, EventsEndpoint
+from throughline.slack.manifest import manifest
+from throughline.slack.socket_mode import SocketMode
+
+
+@pytest.fixture
+async def waiting(outgoing: DeliveryStage, ask: Asked) -> AsyncGenerator[WaitingStage]:
+    async with waiting_stage(outgoing, ask) as stage:
+        stage.turns.model.script(Call((DELETES,)), Say("Gone."))
+        yield stage
+
+
+async def ignore(_body: object) -> None:
+    """Nothing else comes here."""
+
+
+def listeners_of(waiting: WaitingStage) -> Listeners:
+    return Listeners(ignore, no_command, click=waiting.decisions.take)
+
+
+async def asked(waiting: WaitingStage) -> Posted:
+    async with waiting.delivering():
+        await waiting.take(say("delete it"))
+        return await waiting.asked()
+
+
+@pytest.fixture
+async def sender(waiting: WaitingStage) -> AsyncGenerator[Sender]:
+    api = set_stage(waiting.outgoing.database)
+    bolt = make_bolt(SlackConfig(BOT_TOKEN, SIGNING_SECRET), IDENTITY, listeners_of(waiting))
+    add_interface(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
+    async with served_asgi(api.app) as client:
+        yield Sender(client, ack_seconds=HANG_SECONDS)
+
+
+async def test_a_signed_click_is_stored_before_it_is_acknowledged(waiting: WaitingStage, sender: Sender) -> None:
+    body = urlencode({"payload": json.dumps(waiting.payload("approve", await asked(waiting)))})
+    headers = sign(body, "another secret") | {"Content-Type": "application/x-www-form-urlencoded"}
+
+    forged = await sender.client.post(PATH, content=body, headers=headers)
+    still = await waiting.statuses()
+    taken = await sender.form(body)
+
+    assert (forged.status_code, taken.status) == (401, 200)
+    assert still == ["waiting"]
+    assert await waiting.statuses() != ["waiting"]
+
+
+async def test_a_click_that_cannot_be_stored_is_not_acknowledged(waiting: WaitingStage, sender: Sender) -> None:
+    body = urlencode({"payload": json.dumps(waiting.payload("approve", await asked(waiting)))})
+    await run_sql(waiting.outgoing.url, "alter table slack_parts rename to away")
+
+    refused = await sender.form(body)
+    await run_sql(waiting.outgoing.url, "alter table away rename to slack_parts")
+
+    assert refused.status in {500, 503}
+    assert await waiting.statuses() == ["waiting"]
+
+
+async def test_a_click_comes_over_socket_mode_too(waiting: WaitingStage) -> None:
+    message = await asked(waiting)
+    double, clock = waiting.outgoing.double, waiting.outgoing.clock
+    config = SlackConfig(BOT_TOKEN, SIGNING_SECRET, APP_TOKEN, double.url)
+    bolt = make_bolt(config, IDENTITY, listeners_of(waiting))
+    async with SocketMode(bolt, config, clock, SlackHealth(clock, is_all=True)).running():
+        await double.sockets.connected.wait()
+        acknowledged = await double.sockets.deliver("interactive", waiting.payload("approve", message))
+
+    assert acknowledged is not None
+    assert await waiting.statuses() != ["waiting"]
+
+
+@pytest.mark.parametrize("url", ["", "https://bot.example.com"])
+def test_the_manifest_turns_interactivity_on(url: str) -> None:
+    written = json.loads(manifest("Throughline", url))["settings"]["interactivity"]
+
+    assert written == {"is_enabled": True} | ({"request_url": f"{url}/slack/events"} if url else {})
