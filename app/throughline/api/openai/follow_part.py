@@ -1,6 +1,6 @@
 """Following one part of a run: its events, up to the one with which the run ends or waits."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from throughline.api.http.request_errors import StreamAborted
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
 from throughline.domain.message import Message
 from throughline.domain.run import Run
-from throughline.turn.follow_run import Followed, Idle
+from throughline.turn.follow_run import Idle
 
 
 @dataclass(slots=True)
@@ -55,17 +55,26 @@ async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | 
 
     Raises what `follow_run` raises.
     """
+    async with aclosing(follow_batches(call, part)) as batches:
+        async for events in batches:
+            for event in events or (None,):
+                yield event
+
+
+async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple[Event, ...]]:
+    """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came."""
     waits_left = part.skipped_waits
-    followed = follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)
-    async with aclosing(_events(followed)) as events:
-        async for event in events:
-            if waits_left and event is not None:
-                waits_left -= isinstance(event, RunWaiting)
-                continue
-            if event is not None:
+    async with aclosing(follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)) as followed:
+        async for item in followed:
+            later = [] if isinstance(item, Idle) else [one.event for one in item]
+            while waits_left and later:
+                waits_left -= isinstance(later.pop(0), RunWaiting)
+            events = _up_to_end(later)
+            for event in events:
                 part.seen.add(event)
-            yield event
-            if isinstance(event, RunEnded | RunWaiting):
+            if events or isinstance(item, Idle):
+                yield events
+            if events and isinstance(events[-1], RunEnded | RunWaiting):
                 return
 
 
@@ -88,8 +97,7 @@ async def _last(request: Request, followed: AsyncGenerator[Event | None]) -> Run
     return None
 
 
-async def _events(followed: AsyncGenerator[Followed]) -> AsyncGenerator[Event | None]:
-    async with aclosing(followed):
-        async for item in followed:
-            for event in (None,) if isinstance(item, Idle) else item:
-                yield None if event is None else event.event
+def _up_to_end(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Return the events up to the first one with which a part ends, all without one."""
+    ends = (place for place, event in enumerate(events, start=1) if isinstance(event, RunEnded | RunWaiting))
+    return tuple(events[: next(ends, None)])

@@ -1,6 +1,6 @@
 """Streaming of a response as server-sent events in OpenAI's form."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from throughline.api.http.admitted_request import Call
 from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.responses import json_line
 from throughline.api.http.sse import STREAM_HEADERS, EventStream
-from throughline.api.openai.follow_part import FollowedPart, follow_part
+from throughline.api.openai.follow_part import FollowedPart, follow_batches
 from throughline.api.openai.output_items import JsonDict, approval_item
 from throughline.api.openai.read_response import ended_response
 from throughline.api.openai.response_events import ResponseEvents
@@ -52,9 +52,7 @@ def stream_whole(call: Call, response: RunResponse, starting_after: int) -> Resp
     """Return the HTTP response that streams a response whose run's events are deleted: each item comes as a whole."""
 
     async def chunks() -> AsyncGenerator[bytes]:
-        for number, event in enumerate(_whole_events(response)):
-            if number > starting_after:
-                yield _encoded({**event, "sequence_number": number})
+        yield _encoded(_Numbers(starting_after).add(_whole_events(response)))
         yield END
 
     return EventStream(chunks(), STREAM_HEADERS, send_timeout_seconds=call.config.send_timeout_seconds)
@@ -62,52 +60,59 @@ def stream_whole(call: Call, response: RunResponse, starting_after: int) -> Resp
 
 async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(numbered_events(call, stream)) as events:
-            async for event in events:
-                yield HEARTBEAT if event is None else _encoded(event)
+        async with aclosing(numbered_events(call, stream)) as batches:
+            async for events in batches:
+                yield _encoded(events) if events else HEARTBEAT
     except ThroughlineError as error:
         log.warning("response stream cut after an error", run_id=str(stream.response.run.id), error=error.code)
         raise StreamAborted from error
     yield END
 
 
-async def numbered_events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict | None]:
-    """Yield the response's events with their numbers, up to its last one, and None while nothing happens.
+async def numbered_events(call: Call, stream: ResponseStream) -> AsyncGenerator[list[JsonDict]]:
+    """Yield the response's events with their numbers, all that are known at a time together; none while idle.
 
     Raises what `follow_run` raises.
     """
-    number = 0
-    async with aclosing(_events(call, stream)) as events:
-        async for event in events:
-            if event is None:
-                yield None
-                continue
-            if number > stream.starting_after:
-                yield {**event, "sequence_number": number}
-            number += 1
+    numbers = _Numbers(stream.starting_after)
+    async with aclosing(_events(call, stream)) as batches:
+        async for events in batches:
+            numbered = numbers.add(events)
+            if numbered or not events:
+                yield numbered
 
 
-def _encoded(event: JsonDict) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), json_line(event))
+def _encoded(events: Iterable[JsonDict]) -> bytes:
+    return b"".join(b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), json_line(event)) for event in events)
 
 
-async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[JsonDict | None]:
-    """Yield the response's events without their numbers, and None while nothing happens."""
-    for event in _first_events(stream.response):
-        yield event
+@dataclass(slots=True)
+class _Numbers:
+    """Numbers events in their order. Those up to number `starting_after` are left out."""
+
+    starting_after: int
+    next_number: int = 0
+
+    def add(self, events: Iterable[JsonDict]) -> list[JsonDict]:
+        """Return the next events with their numbers, without those that are left out."""
+        numbered = list(enumerate(events, start=self.next_number))
+        self.next_number += len(numbered)
+        return [{**event, "sequence_number": number} for number, event in numbered if number > self.starting_after]
+
+
+async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[list[JsonDict]]:
+    """Yield the response's events without their numbers, all that are known at a time together; none while idle."""
+    yield list(_first_events(stream.response))
     made = _events_of(stream.response)
-    async with aclosing(follow_part(call, stream.followed)) as followed:
-        async for happened in followed:
-            for shown in await _shown(call, happened, made, stream):
+    async with aclosing(follow_batches(call, stream.followed)) as batches:
+        async for happened in batches:
+            shown = [shown for event in happened for shown in await _shown(call, event, made, stream)]
+            if shown or not happened:
                 yield shown
 
 
-async def _shown(
-    call: Call, happened: Event | None, made: ResponseEvents, stream: ResponseStream
-) -> tuple[JsonDict | None, ...]:
-    """Return the response's events that follow from one event of the run; one None if nothing happened."""
-    if happened is None:
-        return (None,)
+async def _shown(call: Call, happened: Event, made: ResponseEvents, stream: ResponseStream) -> Sequence[JsonDict]:
+    """Return the response's events that follow from one event of the run."""
     if isinstance(happened, RunEnded | RunWaiting):
         return await _ending(call, happened, made, stream)
     return tuple(made.feed(happened))

@@ -113,9 +113,9 @@ class _Connection:
         begun = await begin_response(self._call, body, origin)
         response = await response_of(self._call, begun.followed.run, begun.part)
         last: JsonDict = {}
-        async with aclosing(numbered_events(self._call, ResponseStream(response, begun.followed))) as events:
-            async for event in events:
-                if event is not None:
+        async with aclosing(numbered_events(self._call, ResponseStream(response, begun.followed))) as batches:
+            async for events in batches:
+                for event in events:
                     await self._websocket.send_text(json_bytes(event).decode())
                     last = event
         if last.get("type") != "response.failed":
