@@ -296,3 +296,11 @@ async def test_an_unknown_response_is_not_found(stage: OpenAIStage, response_id:
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
         answer = await stage.http.request(method, f"/v1/responses/{response_id}{path}")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_two_calls_of_a_step_with_one_id_are_refused(stage: OpenAIStage) -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+
+    with pytest.raises(openai.BadRequestError, match="two calls with the same id"):
+        await create(stage, model="assistant", input=[{"role": "user", "content": "hi"}, call, call, output])

@@ -34,6 +34,7 @@ class _Step:
     """A step that is being read: its message and the results of its calls by id."""
 
     message: NewMessage
+    called: frozenset[str]
     results: dict[str, NewMessage] = field(default_factory=dict)
 
     def messages(self) -> tuple[NewMessage, ...]:
@@ -45,7 +46,7 @@ def split_messages(messages: Sequence[NewMessage], *, instructions: str, param: 
     """Return the conversation that `messages` are. `param` is the request's field, for errors.
 
     Raises InvalidInput if the messages after the newest user message are no steps of a turn: an answer that is to be
-    continued, a result without its call, or two results of one call.
+    continued, two calls of a step with one id, a result without its call, or two results of one call.
     """
     asked_at = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=None)
     if asked_at is None:
@@ -65,10 +66,12 @@ def _add(steps: list[_Step], message: NewMessage, where: str) -> None:
                 "add a user message after it.",
                 field=where,
             )
-        steps.append(_Step(message))
+        called = frozenset(call.id for call in message.tool_calls)
+        if len(called) < len(message.tool_calls):
+            raise InvalidInput(f"{where} has two calls with the same id. Give each its own.", field=where)
+        steps.append(_Step(message, called))
         return
-    called = {call.id for call in steps[-1].message.tool_calls} if steps else set()
-    if message.tool_call_id not in called or message.tool_call_id in steps[-1].results:
+    if not steps or message.tool_call_id not in steps[-1].called or message.tool_call_id in steps[-1].results:
         raise InvalidInput(
             f"{where} is the result of a call {message.tool_call_id!r}, which the message before it did not make, or "
             "which has a result already.",
