@@ -3,6 +3,8 @@
 See https://platform.openai.com/docs/api-reference/responses .
 """
 
+import asyncio
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -35,6 +37,9 @@ from throughline.domain.events import RunEnded
 from throughline.domain.run import RunStatus
 
 MAX_NUMBER = 2**31 - 1
+CANCEL_SECONDS = 5.0
+"""Longest time in seconds that a cancellation waits for the turn, so that its answer can say that it has stopped."""
+
 router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
 
 
@@ -80,13 +85,17 @@ async def get_response(response_id: str, call: Reader, asked: Annotated[ReadResp
 
 
 @router.post("/{response_id}/cancel")
-async def cancel_response(response_id: str, call: Writer) -> Response:
-    """Ask the response's turn to stop. A response that is over is returned unchanged."""
+async def cancel_response(request: Request, response_id: str, call: Writer) -> Response:
+    """Ask the response's turn to stop, and wait a moment for it. A response that is over is returned unchanged."""
     response = await read_response(call, read_response_id(response_id))
-    run = response.run
-    if response.part.is_last and run.status.needs_worker:
+    run, part = response.run, response.part
+    if part.is_last and run.status.needs_worker:
         run = await call.services.database.runs.request_cancel(call.owner_id, run.id)
-    return JsonResponse(response_json(await response_of(call, run, response.part.number)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await wait_for_end(request, call, FollowedPart(run, skipped_waits=part.number))
+        run = await call.services.database.followed_runs.reload(run)
+    return JsonResponse(response_json(await response_of(call, run, part.number)))
 
 
 @router.delete("/{response_id}")
