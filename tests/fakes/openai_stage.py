@@ -25,12 +25,16 @@ OPEN_AGENT = replace(AGENT, overrides=frozenset(OverrideField) - {OverrideField.
 
 @dataclass
 class OpenAIStage:
-    """What a test of OpenAI's interface has at hand: the model's script, the database, and the clients."""
+    """What a test of OpenAI's interface has at hand: the model's script, the database, and the clients.
+
+    While a test holds `claims`, runs that are queued stay so.
+    """
 
     turns: Stage
     api: ApiStage
     client: openai.AsyncOpenAI
     http: httpx.AsyncClient
+    claims: asyncio.Lock
 
     @property
     def model(self) -> ScriptedModel:
@@ -61,25 +65,27 @@ async def open_openai_stage(
     checker = RequestChecker(parts.agents, parts.models, parts.tools)
     dependencies = {"agents": parts.agents, "submit": submit, "check_input_for": checker.check}
     api = set_stage(database, LOCAL, dependencies=dependencies)
-    claiming = asyncio.create_task(_claim(turns))
+    claims = asyncio.Lock()
+    claiming = asyncio.create_task(_claim(turns, claims))
     try:
         async with api.served() as http:
             address = f"{str(http.base_url).rstrip('/')}/v1"
             async with openai.AsyncOpenAI(
                 base_url=address, api_key="none", max_retries=0, _strict_response_validation=True
             ) as client:
-                yield OpenAIStage(turns, api, client, http)
+                yield OpenAIStage(turns, api, client, http, claims)
     finally:
         claiming.cancel()
         await asyncio.gather(claiming, *played, return_exceptions=True)
 
 
-async def _claim(turns: Stage) -> None:
+async def _claim(turns: Stage, claims: asyncio.Lock) -> None:
     """Play the turns of runs that are queued, one after the other, as a worker does."""
     while True:
         claimed = None
-        with ErrorBoundary(lambda *_args, **_fields: None):
-            claimed = await turns.database.runs.claim_next(CLAIMER)
+        async with claims:
+            with ErrorBoundary(lambda *_args, **_fields: None):
+                claimed = await turns.database.runs.claim_next(CLAIMER)
         if claimed is None:
             await asyncio.sleep(0.02)
         else:

@@ -1,5 +1,6 @@
 """The turn behind a request for a response: a new one, or a waiting one that is given what it waits for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from throughline.api.http.admitted_request import Call
@@ -14,10 +15,11 @@ from throughline.api.openai.read_response import read_response
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
 from throughline.api.openai.resume_turn import resume_turn
-from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
+from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, SessionBusy
 from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.run import Run, RunInput
 from throughline.domain.session import Session
+from throughline.domain.submission import OnBusy, Submitted
 from throughline.domain.waiting import Decision, Resolution
 
 
@@ -49,9 +51,13 @@ class RequestOrigin:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a request continues: a session, a waiting run, or a copy of earlier messages; nothing for a new one."""
+    """What a request continues: a session, a waiting run, or a copy of earlier messages; nothing for a new one.
+
+    `previous` is the response with which the session ends, None if the request names none.
+    """
 
     session: Session | None = None
+    previous: RunResponse | None = None
     waiting: Run | None = None
     part: int = 0
     history: tuple[NewMessage, ...] = ()
@@ -60,11 +66,11 @@ class _Target:
 async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin) -> BegunResponse:
     """Store what the request asks, as a new turn or for a waiting one, and return the response that it begins.
 
-    Raises ModelNotFound, NotFound (conversation), PreviousResponseNotFound, InvalidInput, SessionBusy and the errors of
-    `submit`.
+    Raises ModelNotFound, NotFound (conversation), PreviousResponseNotFound, InvalidInput, RunNotWaiting, SessionBusy
+    and the errors of `submit`.
     """
     agent = find_agent(call.services.agents.all(), body.model)
-    target = await _find_target(call, body, origin.kept)
+    target = await _find_target(call, body, origin)
     instructed, messages = read_items(body.input, origin.source)
     given = RunInput("", body.metadata or {}, body.read_overrides(instructed), body.read_tools())
     created_at = int(call.services.clock.now().timestamp())
@@ -72,6 +78,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
         changed = replace(given, echo=new_echo(target.waiting, body.echo(), created_at))
         given_calls = _resolutions(call, target.waiting, body, messages)
         return BegunResponse(target.part + 1, await resume_turn(call, target.waiting, given_calls, changed))
+    _check_asks(body, messages)
     brought = split_messages(messages, instructions=instructed, param="input")
     asked = AgentRequest(
         agent=agent.name,
@@ -81,12 +88,33 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
         session=target.session,
         is_kept=body.is_kept,
     )
-    submitted = await ask_agent(call, asked, origin.source, origin.idempotency)
+    submitted = await _ask(call, asked, target.previous, origin)
     is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
     return BegunResponse(0, FollowedPart(submitted.run, is_fresh=is_fresh))
 
 
-async def _find_target(call: Call, body: CreateResponse, kept: frozenset[str]) -> _Target:
+async def _ask(call: Call, asked: AgentRequest, previous: RunResponse | None, origin: RequestOrigin) -> Submitted:
+    """Submit the turn. One that goes on from `previous` gets a copy if another turn has begun behind it meanwhile."""
+    if previous is None:
+        return await ask_agent(call, asked, origin.source, origin.idempotency)
+    try:
+        return await ask_agent(call, replace(asked, on_busy=OnBusy.REJECT), origin.source, origin.idempotency)
+    except SessionBusy:
+        brought = replace(asked.brought, history=(*await _copied(call, previous), *asked.brought.history))
+    return await ask_agent(call, replace(asked, session=None, brought=brought), origin.source, origin.idempotency)
+
+
+async def _find_target(call: Call, body: CreateResponse, origin: RequestOrigin) -> _Target:
+    """Return what the request continues. A repeated idempotency key leads to the session of the first request."""
+    target = await _find_named(call, body, origin.kept)
+    if origin.idempotency.key is None:
+        return target
+    # In this order a turn that the same request has begun in between is found.
+    keyed = await call.services.database.runs.find_keyed(call.owner_id, origin.idempotency.key)
+    return target if keyed is None else _Target(await _session_of(call, keyed))
+
+
+async def _find_named(call: Call, body: CreateResponse, kept: frozenset[str]) -> _Target:
     if body.conversation_name is not None and body.previous_response_id is not None:
         raise InvalidInput(
             "A request names `conversation` or `previous_response_id`, not both.", field="previous_response_id"
@@ -94,7 +122,7 @@ async def _find_target(call: Call, body: CreateResponse, kept: frozenset[str]) -
     if body.conversation_name is not None:
         return await _conversation(call, body.conversation_name)
     if body.previous_response_id is not None:
-        return await _previous(call, body.previous_response_id, kept)
+        return await _previous(call, body, body.previous_response_id, kept)
     return _Target()
 
 
@@ -105,11 +133,13 @@ async def _conversation(call: Call, name: str) -> _Target:
     except NotFound:
         raise NotFound(f"There is no conversation {name!r}.") from None
     waiting = await call.services.database.runs.waiting_of(call.owner_id, session_id) if found.is_waiting else None
-    return _Target(found.session, waiting, 0 if waiting is None else waiting.wait_count - 1)
+    return _Target(found.session, waiting=waiting, part=0 if waiting is None else waiting.wait_count - 1)
 
 
-async def _previous(call: Call, name: str, kept: frozenset[str]) -> _Target:
+async def _previous(call: Call, body: CreateResponse, name: str, kept: frozenset[str]) -> _Target:
     """Return what follows a response: its session, its waiting run, or a copy of the messages up to it.
+
+    A copy keeps what is not to be stored out of a session that is kept, and the other way round.
 
     Raises PreviousResponseNotFound, and SessionBusy for a response that is not over.
     """
@@ -118,7 +148,8 @@ async def _previous(call: Call, name: str, kept: frozenset[str]) -> _Target:
         previous = await read_response(call, ref)
     except NotFound as error:
         raise PreviousResponseNotFound(error.detail) from None
-    if previous.echo.get("store") is False and name not in kept:
+    was_kept = previous.echo.get("store") is not False
+    if not was_kept and name not in kept:
         raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
     run = previous.run
     if previous.part.is_last and run.waiting_for is not None:
@@ -126,10 +157,20 @@ async def _previous(call: Call, name: str, kept: frozenset[str]) -> _Target:
     if previous.part.is_last and not run.status.is_final:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
     found = await call.services.database.sessions.get_with_runs(call.owner_id, run.session_id)
-    if previous.part.is_last and found.newest_run_id == run.id:
-        return _Target(found.session)
+    is_newest = previous.part.is_last and found.newest_run_id == run.id
+    if is_newest and was_kept is body.is_kept:
+        return _Target(found.session, previous)
+    return _Target(history=await _copied(call, previous))
+
+
+async def _copied(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:
+    """Return the messages up to the response as new ones."""
     through = await last_position(call, previous)
-    return _Target(history=await copied_messages(call, found.session, through))
+    return await copied_messages(call, await _session_of(call, previous.run), through)
+
+
+async def _session_of(call: Call, run: Run) -> Session:
+    return await call.services.database.sessions.get(call.owner_id, run.session_id)
 
 
 async def last_position(call: Call, response: RunResponse) -> int:
@@ -137,6 +178,20 @@ async def last_position(call: Call, response: RunResponse) -> int:
     made = (*response.part.given, *response.part.made)
     messages = made or await call.services.database.messages.of_run(response.run)
     return messages[-1].position if messages else 0
+
+
+def _check_asks(body: CreateResponse, messages: Sequence[NewMessage]) -> None:
+    """Raise RunNotWaiting if the request only gives outputs or decisions, for which nothing waits."""
+    gives = any(message.role is Role.TOOL for message in messages) or _approvals(body)
+    if gives and all(message.role is Role.TOOL for message in messages):
+        raise RunNotWaiting(
+            "No turn waits for these outputs: it was given them or others before, or has ended. Read its responses, or "
+            "send a message of the user."
+        )
+
+
+def _approvals(body: CreateResponse) -> list[ApprovalItem]:
+    return [] if isinstance(body.input, str) else [item for item in body.input if isinstance(item, ApprovalItem)]
 
 
 def _resolutions(
@@ -148,9 +203,8 @@ def _resolutions(
     """
     if body.model != run.agent:
         raise InvalidInput(f"The turn that waits is one of the model {run.agent!r}. Name it.", field="model")
-    approvals = [] if isinstance(body.input, str) else [item for item in body.input if isinstance(item, ApprovalItem)]
     author = call.principal.user_name
-    given = [_decided(item, author) for item in approvals]
+    given = [_decided(item, author) for item in _approvals(body)]
     given += [
         Resolution(message.tool_call_id or "", text_of(message.content), author=author)
         for message in messages

@@ -28,7 +28,7 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
     """Return the parts of the run, at least one. `messages` are all messages of the run, oldest first.
 
     Steps that the request brought are given to the first part. A run that was resumed and has stored nothing since has
-    a last part without messages.
+    a last part without messages, also if it was cancelled or failed then.
     """
     parts = [RunPart()]
     step_has_ended_part = True
@@ -51,6 +51,8 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
             parts[-1] = replace(last, made=(*last.made, message))
         else:
             parts[-1] = replace(last, given=(*last.given, message))
-    if run.status is not RunStatus.WAITING and not run.status.is_final and len(parts) == run.wait_count:
+    begun = run.input.echo.get("parts")
+    is_resumed = not run.status.is_final or (isinstance(begun, list) and len(begun) > len(parts))
+    if run.status is not RunStatus.WAITING and is_resumed and len(parts) == run.wait_count:
         parts.append(RunPart(number=len(parts)))
     return tuple(replace(part, is_last=part.number == len(parts) - 1) for part in parts)

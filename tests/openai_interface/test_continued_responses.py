@@ -1,0 +1,76 @@
+"""Continuation of responses: at the same time, once more, after a cancelled turn, and of what is not stored."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import openai
+import pytest
+
+from fakes.openai_stage import OpenAIStage, open_openai_stage
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Call, Say
+from openai_interface.test_responses import ASKS_WEATHER, WEATHER, calls_of, create, prompts
+from throughline.db.database import Database
+
+
+@pytest.fixture
+async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
+    async with open_openai_stage(database) as stage:
+        yield stage
+
+
+async def test_continuations_at_the_same_time_do_not_see_each_other(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), *(Say("next") for _ in range(8)))
+    first = await create(stage, model="assistant", input="a")
+
+    await asyncio.gather(
+        *(create(stage, model="assistant", input=f"b{n}", previous_response_id=first.id) for n in range(8))
+    )
+
+    assert sorted(map(str, prompts(stage)[1:])) == [str(["a", "one", f"b{n}"]) for n in range(8)]
+
+
+async def test_a_repeated_key_finds_a_continuation_that_is_over(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two"))
+    first = await create(stage, model="assistant", input="a")
+    body = {"model": "assistant", "input": "b", "previous_response_id": first.id}
+    header = {"Idempotency-Key": "key"}
+    second = await create(stage, **body, extra_headers=header)
+
+    assert (await create(stage, **body, extra_headers=header)).id == second.id
+    with pytest.raises(openai.ConflictError, match="used before with another request"):
+        await create(stage, model="assistant", input="c", extra_headers=header)
+
+
+async def test_outputs_for_which_nothing_waits_are_a_conflict(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("It rains."))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    output = {"type": "function_call_output", "call_id": calls_of(asked)[0].call_id, "output": "rain"}
+    await create(stage, model="assistant", input=[output], previous_response_id=asked.id)
+
+    with pytest.raises(openai.ConflictError, match="No turn waits for these outputs"):
+        await create(stage, model="assistant", input=[output], previous_response_id=asked.id)
+
+
+async def test_what_is_not_stored_stays_out_of_a_stored_session(stage: OpenAIStage, database_url: str) -> None:
+    stage.model.script(Say("one"), Say("two"), Say("three"))
+    first = await create(stage, model="assistant", input="a")
+    await create(stage, model="assistant", input="secret", previous_response_id=first.id, store=False)
+
+    await create(stage, model="assistant", input="c", previous_response_id=first.id)
+
+    assert prompts(stage) == [["a"], ["a", "one", "secret"], ["a", "one", "c"]]
+    kept = "select m.content from messages m join sessions s on s.id = m.session_id where s.expires_at is null"
+    assert not [row for row in await run_sql(database_url, kept) if "secret" in str(row)]
+
+
+async def test_a_response_that_is_cancelled_before_its_first_message_can_be_read(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    output = {"type": "function_call_output", "call_id": calls_of(asked)[0].call_id, "output": "rain"}
+    async with stage.claims:
+        begun = await create(stage, model="assistant", input=[output], previous_response_id=asked.id, background=True)
+
+        await stage.client.responses.cancel(begun.id)
+
+        assert (await stage.client.responses.retrieve(begun.id)).status == "cancelled"
