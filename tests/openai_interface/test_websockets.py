@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 import websockets
 from openai.resources.responses.responses import AsyncResponsesConnection
@@ -173,6 +174,22 @@ async def test_a_head_that_the_websocket_could_not_read_stays_http(database: Dat
             with pytest.raises(websockets.InvalidStatus) as refused:
                 await websockets.connect(socket_address(url), additional_headers=headers)
             assert refused.value.response.status_code == 405
+
+
+@pytest.mark.parametrize(
+    "body", [b"Content-Length: 2\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+)
+async def test_an_upgrade_with_a_body_is_answered_over_http(database: Database, body: bytes) -> None:
+    head = b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n"
+    asked = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    async with serving_app(set_stage(database, LOCAL).app, ConnectionLimits()) as url:
+        address = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(head + asked + body)
+
+        async with asyncio.timeout(HANG_SECONDS):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 405")
+        writer.close()
 
 
 async def test_connections_beyond_the_limit_are_refused_as_others_are(database: Database) -> None:

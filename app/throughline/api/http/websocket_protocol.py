@@ -15,6 +15,9 @@ MAX_LINE_BYTES = 8_000
 The library that reads such heads stops at 128 headers and lines of 8,192 bytes.
 """
 
+OF_BODIES = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers of requests with a body, which that library does not read."""
+
 
 def is_websocket_request(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
     """Return whether a request for an upgrade is for the one path that is served as a WebSocket.
@@ -22,7 +25,8 @@ def is_websocket_request(method: bytes, url: bytes, headers: Sequence[tuple[byte
     All others are served as if they did not ask for it.
     """
     is_small = len(headers) <= MAX_HEADERS and all(len(name) + len(value) < MAX_LINE_BYTES for name, value in headers)
-    return method == b"GET" and url == WEBSOCKET_PATH and is_small
+    has_body = any(name in OF_BODIES for name, _ in headers)
+    return method == b"GET" and url == WEBSOCKET_PATH and is_small and not has_body
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
@@ -32,6 +36,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         """Cut the connection of a client that has answered no ping: it would not read the end either."""
         super().keepalive_timeout()
         self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Read received data. Cut a connection whose head is no WebSocket's: uvicorn would leave it open for ever."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.abort()
 
     def handle_parser_exception(self) -> None:
         """Cut a connection whose head cannot be read, for which uvicorn has no answer."""
