@@ -12,6 +12,7 @@ from fakes.api_stage import LOCAL, ApiStage, set_stage
 from fakes.scripted_model import ScriptedModel
 from fakes.stage import AGENT, CLAIMER, Stage, open_stage
 from throughline.agents.definition import AgentDefinition
+from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.overrides import OverrideField
 from throughline.domain.submission import Submission, Submitted
@@ -47,7 +48,7 @@ class OpenAIStage:
 
 @contextlib.asynccontextmanager
 async def open_openai_stage(
-    database: Database, *, agent: AgentDefinition = OPEN_AGENT, tools: Tools | None = None
+    database: Database, *, agent: AgentDefinition = OPEN_AGENT, tools: Tools | None = None, config: ApiConfig = LOCAL
 ) -> AsyncIterator[OpenAIStage]:
     """Serve the application on `database`, with one agent, and play every turn that is submitted or resumed."""
     turns = await open_stage(database, agent=agent, tools=tools)
@@ -64,7 +65,7 @@ async def open_openai_stage(
     parts = turns.dependencies
     checker = RequestChecker(parts.agents, parts.models, parts.tools)
     dependencies = {"agents": parts.agents, "submit": submit, "check_input_for": checker.check}
-    api = set_stage(database, LOCAL, dependencies=dependencies)
+    api = set_stage(database, config, dependencies=dependencies)
     claims = asyncio.Lock()
     claiming = asyncio.create_task(_claim(turns, claims))
     try:

@@ -20,6 +20,7 @@ from fakes.scripted_model import Fail, Say
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.protocol import ConnectionLimits
 from throughline.api.http.websocket_protocol import MAX_HEADERS, MAX_LINE_BYTES
+from throughline.api.openai.websocket_inbox import INBOX_BYTES
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.principal import Scope
@@ -42,6 +43,11 @@ def address_of(stage: OpenAIStage) -> str:
 async def ask(socket: websockets.ClientConnection, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # any field
     """Send a request and return its events, up to the last one."""
     await socket.send(json.dumps({"type": "response.create", "model": "assistant", "input": "hi", **body}))
+    return await rest_of(socket)
+
+
+async def rest_of(socket: websockets.ClientConnection) -> list[dict[str, Any]]:
+    """Return the events up to the last one of a response."""
     events = [json.loads(await socket.recv())]
     while events[-1]["type"] not in {"response.completed", "response.failed", "response.incomplete", "error"}:
         events.append(json.loads(await socket.recv()))
@@ -248,3 +254,50 @@ async def test_a_revoked_key_ends_the_connection(database: Database) -> None:
                 await socket.recv()
 
     assert refusal(refused)[0] == 401
+
+
+async def test_pings_are_answered_while_requests_wait(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("One two.", gate=gate), Say("Three."))
+    async with websockets.connect(address_of(stage), ping_interval=None) as socket:
+        request = json.dumps({"type": "response.create", "model": "assistant", "input": "hi"})
+        for _ in range(2):
+            await socket.send(request)
+        for _ in range(3):
+            async with asyncio.timeout(HANG_SECONDS):
+                await (await socket.ping())
+        gate.set()
+        ended = [(await rest_of(socket))[-1]["type"] for _ in range(2)]
+
+    assert ended == ["response.completed"] * 2
+
+
+async def test_a_client_of_which_too_much_waits_is_disconnected(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("One two.", gate=gate))
+    request = json.dumps({"type": "response.create", "model": "assistant", "input": "x" * INBOX_BYTES})
+    async with websockets.connect(address_of(stage)) as socket:
+        for _ in range(3):
+            await socket.send(request)
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await rest_of(socket)
+    gate.set()
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1013
+
+
+async def test_a_client_that_leaves_gives_its_place_back_while_its_turn_goes_on(database: Database) -> None:
+    gate = asyncio.Event()
+    config = replace(LOCAL, max_websockets=2, heartbeat_seconds=0.05)
+    async with open_openai_stage(database, config=config) as stage:
+        stage.model.script(Say("One two.", gate=gate))
+        address = address_of(stage)
+        async with websockets.connect(address) as socket:
+            await socket.send(json.dumps({"type": "response.create", "model": "assistant", "input": "hi"}))
+            await socket.recv()
+            assert not await can_connect(address)
+        async with asyncio.timeout(HANG_SECONDS):
+            while not await can_connect(address):
+                await asyncio.sleep(0.02)
+        gate.set()

@@ -20,7 +20,13 @@ from throughline.api.http.websocket_protocol import LimitedWebSocket
 from throughline.domain.errors import SettingInvalid
 
 BACKLOG = 2048
-CUT = "ASGI callable returned without completing response."
+KNOWN = frozenset({
+    "ASGI callable returned without completing response.",
+    "ASGI callable returned without completing handshake.",
+    "Invalid UTF-8 sequence received from client.",
+})
+"""Errors of uvicorn's about what the service does on purpose, and about what a client sends."""
+
 WEBSOCKET = '"WebSocket %s"'
 """Part of uvicorn's log lines for each WebSocket that is opened or refused; there are none for other requests."""
 
@@ -90,7 +96,7 @@ def bound_url(listener: socket.socket) -> str:
 
 
 class _KnownCuts(logging.Filter):
-    """Log filter that drops uvicorn's lines about WebSockets, and its error about a response that was not completed.
+    """Log filter that drops uvicorn's lines about WebSockets, and its errors of KNOWN.
 
     The service cuts event streams on purpose, so that a reader can tell a cut stream from a complete one. It does so
     when the session is deleted, at shutdown, and for a reader that reads nothing. The service logs each of these cuts
@@ -98,7 +104,7 @@ class _KnownCuts(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.msg != CUT and WEBSOCKET not in str(record.msg)
+        return record.msg not in KNOWN and WEBSOCKET not in str(record.msg)
 
 
 NO_OTHER_LIMITS = ConnectionLimits()

@@ -22,6 +22,7 @@ from throughline.api.openai.read_request import Unsupported, read_given
 from throughline.api.openai.read_response import response_of
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import ResponseStream, numbered_events
+from throughline.api.openai.websocket_inbox import Inbox, open_inbox
 from throughline.domain.errors import NotAuthenticated, ThroughlineError
 from throughline.execution.error_boundary import ErrorBoundary
 
@@ -58,7 +59,8 @@ async def answer_websocket(websocket: WebSocket) -> None:
     try:
         with suppress(WebSocketDisconnect):
             await websocket.accept()
-            await _Connection(websocket, call).serve()
+            async with open_inbox(websocket) as inbox:
+                await _Connection(websocket, call, inbox).serve()
     finally:
         limits.give_back(call.owner_id)
 
@@ -66,9 +68,10 @@ async def answer_websocket(websocket: WebSocket) -> None:
 class _Connection:
     """An open connection. `_kept` are ids of responses that were not stored and can be continued on it only."""
 
-    def __init__(self, websocket: WebSocket, call: Call) -> None:
+    def __init__(self, websocket: WebSocket, call: Call, inbox: Inbox) -> None:
         self._websocket = websocket
         self._call = call
+        self._inbox = inbox
         self._kept: set[str] = set()
 
     async def serve(self) -> None:
@@ -76,7 +79,7 @@ class _Connection:
         limit = asyncio.timeout(CONNECTION_SECONDS)
         try:
             async with limit:
-                while await self._answer(await self._websocket.receive()):
+                while await self._answer(await self._inbox.take()):
                     pass
         except TimeoutError:
             if not limit.expired():
@@ -115,6 +118,7 @@ class _Connection:
         last: JsonDict = {}
         async with aclosing(numbered_events(self._call, ResponseStream(response, begun.followed))) as batches:
             async for events in batches:
+                self._inbox.check_open()
                 for event in events:
                     await self._websocket.send_text(json_bytes(event).decode())
                     last = event
