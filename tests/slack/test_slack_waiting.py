@@ -74,7 +74,7 @@ async def test_nobody_else_decides(waiting: WaitingStage) -> None:
         await waiting.click("reject", message)
         await waiting.until_delivered()
 
-    assert waiting.notices[0] == (BERT, f"Only <@{ANNA}> can decide this, whose message began the turn.")
+    assert waiting.notices[0] == (BERT, f"Only <@{ANNA}> can decide this: their message began the turn.")
     assert (still, waiting.deleted) == (["waiting"], [])
     assert f"<@{ANNA}> rejected `delete`" in shown(message)
 

@@ -26,7 +26,7 @@ from throughline.slack.web_api import SlackWebApi
 
 _VALUE = re.compile(r"([0-9a-f-]{36}):(-[0-9]{1,6}):(approve|reject|[0-9]{1,2})", re.ASCII)
 _ID = r"^[A-Za-z0-9_-]{1,64}$"
-NOT_ASKED = "Only <@{reader}> can decide this, whose message began the turn."
+NOT_ASKED = "Only <@{reader}> can decide this: their message began the turn."
 DECIDED = "This was decided before, or the turn is over."
 log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ def _run_id(text: str) -> RunId | None:
 
 
 class Decisions:
-    """Handler of clicks. What is not accepted is told to the clicking person alone."""
+    """Handler of clicks. Only the person who clicked sees a refusal."""
 
     def __init__(self, services: SlackServices, calls: SlackWebApi, identity: Identity) -> None:
         self._services, self._calls, self._identity = services, calls, identity

@@ -1,6 +1,6 @@
 """Tool calls that need something from outside: which ones wait, and what becomes of a call once it was given something.
 
-The tool node asks both for every call of a step.
+The tool node calls both functions for every call of a step.
 """
 
 import json
@@ -19,7 +19,7 @@ INVALID = "The arguments are not valid: send one JSON object."
 
 @dataclass(frozen=True, slots=True)
 class GivenCall:
-    """A call that was given something: its outcome, or the call to run if `outcome` is None.
+    """A call that does not wait: its outcome, or the call to run if `outcome` is None.
 
     `note` goes in front of the outcome of the call that is run, '' for nothing. `metadata` is stored with the result.
     """
@@ -33,7 +33,7 @@ class GivenCall:
 def wait_kind(state: TurnState, call: ToolCall) -> WaitKind | None:
     """Return what the call has to wait for; None if it can be answered now.
 
-    A call whose arguments are no JSON object waits for nobody: the model gets an error for it. A call of the run's last
+    A call whose arguments are no JSON object does not wait: the model gets an error for it. A call of the run's last
     wait does not wait again.
     """
     agent, wait = present(state.agent), state.claimed.run.wait

@@ -1,4 +1,4 @@
-"""WebSocket connections: which requests become one, and what uvicorn's protocol leaves open.
+"""WebSocket connections: which requests become one, and two cases that uvicorn's protocol does not close.
 
 Each is limited further: `ConnectionLimits.max_message_bytes`, and one message in memory until it is taken.
 """
@@ -20,9 +20,9 @@ OF_BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def is_websocket_request(method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Return whether a request for an upgrade is for the one path that is served as a WebSocket.
+    """Return whether an upgrade request becomes a WebSocket: a GET of WEBSOCKET_PATH within the limits of headers.
 
-    All others are served as if they did not ask for it.
+    Any other is served as plain HTTP.
     """
     is_small = len(headers) <= MAX_HEADERS and all(len(name) + len(value) < MAX_LINE_BYTES for name, value in headers)
     has_body = any(name in OF_BODIES for name, _ in headers)
@@ -33,7 +33,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
     """One WebSocket connection, which ends at once if it cannot be read, or if its client does not answer."""
 
     def keepalive_timeout(self) -> None:
-        """Cut the connection of a client that has answered no ping: it would not read the end either."""
+        """Cut the connection of a client that has answered no ping: it would not read a close frame."""
         super().keepalive_timeout()
         self.transport.abort()
 
@@ -44,7 +44,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def handle_parser_exception(self) -> None:
-        """Cut a connection whose head cannot be read, for which uvicorn has no answer."""
+        """Cut a connection whose handshake cannot be read, for which uvicorn has no answer."""
         if self.conn.close_sent is None:
             self.transport.abort()
         else:

@@ -18,7 +18,7 @@ class Alignment(StrEnum):
     - CONTINUES: the message is new.
     - REPEATS: it is the session's newest message once more.
     - MAY_REPEAT: it has the text of the session's newest message, and came without any message before it.
-    - BRANCHES: an earlier message differs from the session's.
+    - BRANCHES: the texts are not those of the session.
     """
 
     EMPTY = "empty"
@@ -43,8 +43,8 @@ def align(asked: Sequence[str], said: SaidTexts, *, has_whole_chat: bool) -> Ali
     """Return how the last of `asked` follows the session. `asked` are the user's texts of the request, oldest first.
 
     The texts before it have to be the session's newest, as far back as both reach. A request with a single text
-    continues any session, unless its client sends whole chats. Where a text may be new as well as repeated, it is
-    repeated if the request has as many texts as the session.
+    continues any session, unless its client sends whole chats. If the newest text can be new or repeated, it is
+    repeated only if the request and the session have equally many texts.
     """
     if not said.texts:
         return Alignment.EMPTY

@@ -46,8 +46,8 @@ class AgentRequest:
 async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> Submitted:
     """Store the request's turn, and start it if a worker of this process is free.
 
-    Raises InvalidInput if nothing is asked, or if the agent does not allow what the request overrides or brings, and
-    the errors of `submit`.
+    Changes the session's agent to the requested one first. Raises InvalidInput if nothing is asked, or if the agent
+    does not allow what the request overrides or brings, and the errors of `submit`.
     """
     message = asked.brought.asked
     if message is None or (isinstance(message.content, str) and is_blank(message.content)):

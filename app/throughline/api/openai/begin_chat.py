@@ -1,4 +1,4 @@
-"""The turn behind a request for a chat completion: in a session that it names, or in one that is not kept."""
+"""The turn behind a request for a chat completion: in the session that it names, or in a new one."""
 
 from fastapi import Request
 

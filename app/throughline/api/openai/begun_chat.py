@@ -31,7 +31,7 @@ class ChatRequest:
 
     @property
     def now(self) -> int:
-        """The Unix time."""
+        """The current Unix time, in seconds."""
         return int(self.call.services.clock.now().timestamp())
 
     async def ask(self, asked: AgentRequest) -> "BegunChat":

@@ -1,6 +1,6 @@
-"""A conversation that a request brings: which of its messages come first, which one is asked, and what followed it.
+"""The messages of a request, split at its newest user message: history, that message, and the steps after it.
 
-Both of OpenAI's request forms are read into it.
+Both request forms of OpenAI are read into it.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def _add(steps: list[_Step], message: NewMessage, where: str) -> None:
     if message.role is Role.ASSISTANT:
         if not message.tool_calls:
             raise InvalidInput(
-                f"{where} is an answer behind the newest user message. An answer cannot be continued: remove it, or "
+                f"{where} is an answer after the newest user message. An answer cannot be continued: remove it, or "
                 "add a user message after it.",
                 field=where,
             )

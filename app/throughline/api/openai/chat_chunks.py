@@ -1,6 +1,6 @@
 """Chunks of a streamed chat completion, made from the events of a run.
 
-This wire cannot take text back. After a reset the new text is held until it has reached the end of what was sent; if it
+A stream cannot take text back. After a reset the new text is held until it has reached the end of what was sent; if it
 differs before, the stream cannot go on.
 """
 
@@ -42,8 +42,8 @@ class _Sent:
 class ChatChunks:
     """The chunks of one completion. `feed` takes the run's events of its part, `end` the answer once the part is over.
 
-    `client_tools` are the names of tools that the client runs. With `is_structured` the text comes as a whole at the
-    end, because an answer that does not fit the format is asked again.
+    `response` is the part's response before its end. With `is_structured` the text comes as a whole at the end, because
+    an answer that does not fit the format is asked again.
     """
 
     def __init__(self, response: RunResponse, *, is_structured: bool, includes_usage: bool) -> None:

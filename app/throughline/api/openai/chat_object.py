@@ -65,7 +65,7 @@ def answer_of(response: RunResponse) -> ChatAnswer:
 
 
 def joined_text(steps: Sequence[Message], *, is_structured: bool) -> str:
-    """Return the text of a part's steps as a client sees it."""
+    """Return the joined texts of a part's steps; with `is_structured` only the last one."""
     counted = steps[-1:] if is_structured else steps
     texts = (text_of(message.content) for message in counted)
     return BETWEEN.join(text for text in texts if text)

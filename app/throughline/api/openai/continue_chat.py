@@ -125,7 +125,7 @@ def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -
 
 
 def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:
-    """Return the results behind the newest step by call id; empty without a step."""
+    """Return the results after the newest step by call id; empty without a step."""
     begun = max((place for place, message in enumerate(steps) if message.tool_calls), default=0)
     return {
         message.tool_call_id: text_of(message.content) for message in steps[begun:] if message.tool_call_id is not None

@@ -166,7 +166,10 @@ async def _counted(call: Call, agent: str, messages: tuple[NewMessage, ...]) -> 
 
 
 def _items(messages: "list[Message] | tuple[Message, ...]") -> list[JsonDict]:
-    """Return the items of messages. Calls that came with a request, and those that waited, are the client's."""
+    """Return the items of messages.
+
+    Calls that came with a request, or that waited for a result or an answer, are the client's.
+    """
     brought = (call.name for message in messages if message.run_id is None for call in message.tool_calls)
     return items_of(messages, CallKinds(frozenset(brought), awaited_kinds(messages)))
 

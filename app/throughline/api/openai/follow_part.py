@@ -41,7 +41,7 @@ class FollowedPart:
     seen: SeenEvents = field(default_factory=SeenEvents)
 
     def answer_alone(self, ended: RunEnded | RunWaiting) -> Message | None:
-        """Return the answer of the part that ended so, if it is the run's only message besides its question.
+        """Return the part's answer, if it is the run's only message besides its question.
 
         Return None otherwise, and if that is not known: then the run's messages have to be read.
         """

@@ -14,7 +14,7 @@ MAX_DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class ResponseRef:
-    """A response: part number `part` of a run. A run that waits for its client `n` times has `n + 1` parts."""
+    """A response: part number `part` of a run. A run that has waited and continued `n` times has `n + 1` parts."""
 
     run_id: RunId
     part: int = 0

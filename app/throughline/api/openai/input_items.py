@@ -188,10 +188,10 @@ UNREADABLE = "A `compaction` item that this service has not made cannot be read.
 
 
 def read_items(items: str | Sequence[Item], source: Source) -> tuple[str, tuple[NewMessage, ...]]:
-    """Return the instructions in the items, and their messages. Calls of one step become one message.
+    """Return the instructions in the items, and their messages.
 
-    Reasoning and approvals are left out. A text stands for one message of the user. Raises InvalidInput for a
-    compaction item that this service has not made.
+    Calls without a result between them become one message. Reasoning and approvals are left out. A text stands for one
+    message of the user. Raises InvalidInput for a compaction item that this service has not made.
     """
     if isinstance(items, str):
         return "", (NewMessage(role=Role.USER, content=items, source=source),)

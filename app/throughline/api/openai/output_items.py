@@ -32,7 +32,7 @@ class CallKinds:
         return call.name in self.client_tools if kind is None else kind is not WaitKind.APPROVAL
 
     def needs_approval(self, call: ToolCall) -> bool:
-        """Return whether the call waits for a person's approval."""
+        """Return whether the call waits, or has waited, for a person's approval."""
         return self.awaited.get(call.id) is WaitKind.APPROVAL
 
 
@@ -106,7 +106,7 @@ def function_item(item_id: str, call: ToolCall, status: str = COMPLETED) -> Json
 
 
 def approval_item(call: ToolCall) -> JsonDict:
-    """Return the item of a call that waits for approval; its id is that of the call."""
+    """Return the item of a call that needs approval; its id is that of the call."""
     return {
         "type": "mcp_approval_request",
         "id": call.id,

@@ -39,7 +39,8 @@ async def response_of(call: Call, run: Run, part: int) -> RunResponse:
 async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | RunWaiting, part: int) -> RunResponse:
     """Return one part of a run, which was followed up to its end or wait.
 
-    Nothing is read if the part has only an answer. Raises NotFound if the run was erased.
+    Messages are not read if the answer is the run's only message besides the user's. Raises NotFound if the run was
+    erased.
     """
     answer = followed.answer_alone(ended)
     if answer is None:

@@ -70,7 +70,7 @@ def echo_of(run: Run, part: int) -> JsonObject:
 
 
 def awaited_kinds(messages: Sequence[Message]) -> dict[str, WaitKind]:
-    """Return what the calls have waited for whose results are among `messages`, by call id."""
+    """Return, by call id, what each call waited for whose result is among `messages`."""
     known = {kind.value: kind for kind in WaitKind}
     return {
         message.tool_call_id: known[str(message.metadata[OUTSIDE])]

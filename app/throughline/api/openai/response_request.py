@@ -176,7 +176,7 @@ class CreateResponse(BaseModel):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the response can be read later."""
+        """Whether the response is stored: False only for `store: false`."""
         return self.store is not False
 
     def read_tools(self) -> tuple[ToolSpec, ...]:

@@ -40,7 +40,7 @@ _SESSION = sql("""
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """The runs to list: those behind the run `cursor`, None for the newest, and only those with `status` if given."""
+    """The runs to list: those older than the run `cursor`, None for the newest; with `status`, only those in it."""
 
     limit: int = 50
     cursor: RunId | None = None
