@@ -16,7 +16,7 @@ from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_box import make_tool_box
 from fakes.waiting import until_found
 from throughline.domain.message import ToolCall
-from throughline.slack.decisions import Decisions
+from throughline.slack.decisions import ClickHandler
 
 DELETES = ToolCall("call_1", "delete", '{"file": "<!here> ```a.txt"}')
 ASKS = ToolCall("call_2", "ask_user", '{"question": "Which *colour*, <@U0BERT001>?", "options": ["red", "dark blue"]}')
@@ -31,7 +31,7 @@ class WaitingStage:
     outgoing: DeliveryStage
     turns: Stage
     ask: Asked
-    decisions: Decisions
+    decisions: ClickHandler
     deleted: list[str] = field(default_factory=list)
 
     @property
@@ -62,7 +62,7 @@ class WaitingStage:
         return next(message for message in reversed(self.posted) if message.blocks)
 
     async def click(self, choice: str, message: Posted, *, user: str = ANNA) -> None:
-        await self.decisions.take(self.payload(choice, message, user=user))
+        await self.decisions.handle(self.payload(choice, message, user=user))
 
     def payload(self, choice: str, message: Posted, *, user: str = ANNA) -> dict[str, Any]:
         """Return the payload of a click on the button; the message may have lost it since."""
@@ -125,7 +125,7 @@ async def waiting_stage(outgoing: DeliveryStage, ask: Asked) -> AsyncIterator[Wa
 
     turns = await open_stage(outgoing.database, agent=CAREFUL, tools=make_tool_box(further=(delete,)))
     services = ask.commands._services  # noqa: SLF001  # those of the commands
-    decisions = Decisions(services, outgoing.services.calls, IDENTITY)
+    decisions = ClickHandler(services, outgoing.services.calls, IDENTITY)
     async with played(turns):
         try:
             yield WaitingStage(outgoing, turns, ask, decisions, deleted)

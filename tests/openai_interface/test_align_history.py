@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SaidTexts, align
+from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SessionTexts, align
 
 TEXTS = st.sampled_from(["yes", "no", "go on", ""])
 CHATS = st.lists(TEXTS, min_size=1, max_size=2 * MOST_COMPARED)
 
 
-def kept(texts: list[str]) -> SaidTexts:
+def kept(texts: list[str]) -> SessionTexts:
     """Return what is read of a session in which the user said `texts`."""
-    return SaidTexts(tuple(texts[-MOST_COMPARED:]), len(texts) < MOST_COMPARED)
+    return SessionTexts(tuple(texts[-MOST_COMPARED:]), len(texts) < MOST_COMPARED)
 
 
 @given(CHATS, TEXTS)
@@ -50,11 +50,11 @@ def test_a_message_alone_never_branches_unless_it_is_the_whole_chat(chat: list[s
 def test_a_redacted_message_fits_any(chat: list[str], text: str, data: st.DataObject) -> None:
     said = kept(chat)
     place = data.draw(st.integers(0, len(said.texts) - 1))
-    redacted = SaidTexts((*said.texts[:place], None, *said.texts[place + 1 :]), said.is_all)
+    redacted = SessionTexts((*said.texts[:place], None, *said.texts[place + 1 :]), said.is_all)
 
     assert align([*chat, text], redacted, has_whole_chat=True) is Alignment.CONTINUES
 
 
 @given(CHATS)
 def test_a_session_without_messages_takes_the_whole_chat(chat: list[str]) -> None:
-    assert align(chat, SaidTexts((), is_all=True), has_whole_chat=False) is Alignment.EMPTY
+    assert align(chat, SessionTexts((), is_all=True), has_whole_chat=False) is Alignment.EMPTY

@@ -36,7 +36,7 @@ async def ignore(_body: object) -> None:
 
 
 def listeners_of(waiting: WaitingStage) -> Listeners:
-    return Listeners(ignore, no_command, click=waiting.decisions.take)
+    return Listeners(ignore, no_command, click=waiting.decisions.handle)
 
 
 async def asked(waiting: WaitingStage) -> Posted:

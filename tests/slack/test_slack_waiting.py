@@ -45,7 +45,7 @@ async def test_ten_clicks_at_once_approve_a_call_once(waiting: WaitingStage) -> 
         message = await waiting.asked()
         asked, labels = shown(message), [button["text"]["text"] for button in buttons(message)]
         payload = waiting.payload("approve", message)
-        await asyncio.gather(*(waiting.decisions.take(payload) for _ in range(10)))
+        await asyncio.gather(*(waiting.decisions.handle(payload) for _ in range(10)))
         await waiting.until_delivered()
 
     assert labels == ["Approve", "Reject"]
@@ -88,7 +88,7 @@ async def test_a_decision_over_rest_is_shown_and_later_clicks_are_refused(waitin
         given = Resolution("call_1", "Keep <it>.", decision=Decision.REJECT, author="b & co")
         await waiting.outgoing.database.runs.resume(*await run_of(waiting), [given])
         await waiting.until_delivered()
-        await waiting.decisions.take(payload)
+        await waiting.decisions.handle(payload)
         await waiting.outgoing.until(lambda: bool(waiting.notices))
 
     assert "b &amp; co rejected `delete`" in shown(message)

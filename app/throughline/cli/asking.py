@@ -42,16 +42,16 @@ async def ask_and_resume(state: ChatState, run_id: str) -> bool:
         if given is None:
             state.screen.note(LEFT)
             return False
-        run = await _give(state, run, {"call_id": call.id, **given})
+        run = await _send_decision(state, run, {"call_id": call.id, **given})
     return True
 
 
 def _show_calls(screen: Screen, run: RunOut) -> None:
     for call in () if run.waiting_for is None else run.waiting_for.calls:
-        screen.note(draw_call(call, whole=f"throughline runs show {run.id}").plain)
+        screen.note(draw_call(call, full_command=f"throughline runs show {run.id}").plain)
 
 
-async def _give(state: ChatState, run: RunOut, given: JsonObject) -> RunOut:
+async def _send_decision(state: ChatState, run: RunOut, given: JsonObject) -> RunOut:
     """Give the call what the user decided, and return the run. A refusal is printed: the run may wait no more."""
     try:
         return await state.client.resume_run(run.id, given)
@@ -64,7 +64,7 @@ async def _give(state: ChatState, run: RunOut, given: JsonObject) -> RunOut:
 
 async def _ask(screen: Screen, lines: LineReader, call: WaitingCall, run: RunOut) -> JsonDict | None:
     """Return what the user gives the call, as a member of the request; None for Ctrl-C and Ctrl-D."""
-    screen.draw(draw_call(call, whole=f"throughline runs show {run.id}"))
+    screen.draw(draw_call(call, full_command=f"throughline runs show {run.id}"))
     try:
         if call.kind == WaitKind.ANSWER:
             return await _ask_question(screen, lines, read_question(call.arguments))

@@ -61,7 +61,7 @@ async def resume(run_id: UUID, call_id: str, target: Target, **options: str | bo
 
     The exit code is 3 if the run still waits, or waits again.
     """
-    given = _given(options)
+    given = _read_resolution(options)
     async with open_client(target, takes_turns=True) as client:
         run = await client.get_run(str(run_id))
         stream = await _seen(client, run)
@@ -72,7 +72,7 @@ async def resume(run_id: UUID, call_id: str, target: Target, **options: str | bo
             await print_answer(state, stream)
 
 
-def _given(options: Mapping[str, str | bool | None]) -> JsonDict:
+def _read_resolution(options: Mapping[str, str | bool | None]) -> JsonDict:
     """Return the member of the request that the options stand for. Raises UsageError unless exactly one is given."""
     given = [(name, value) for name, value in options.items() if value not in {None, False}]
     match given:

@@ -22,17 +22,17 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def draw_call(call: WaitingCall, *, whole: str = "") -> Text:
+def draw_call(call: WaitingCall, *, full_command: str = "") -> Text:
     """Return the question that the call asks a person: the tool with its arguments, or the question with its options.
 
-    With `whole`, the command that shows all of it, long arguments and questions are cut.
+    With `full_command`, the command that shows all of it, long arguments and questions are cut.
     """
     if call.kind == WaitKind.ANSWER:
         question = read_question(call.arguments)
         options = "".join(f"\n  {number}  {option}" for number, option in enumerate(question.options, start=1))
-        return Text("? ", style="bold") + Text(_bounded(printable(f"{question.text}{options}"), whole))
+        return Text("? ", style="bold") + Text(_bounded(printable(f"{question.text}{options}"), full_command))
     name = one_line(call.name, limit=SHOWN_NAME)
-    arguments = _bounded(printable(readable_arguments(call.arguments)), whole)
+    arguments = _bounded(printable(readable_arguments(call.arguments)), full_command)
     return Text(f"{name} ", style="bold") + Text(arguments)
 
 
@@ -57,9 +57,9 @@ def _waits_for(call: WaitingCall) -> str:
     return WAITS_FOR.get(call.kind, "something from outside").format(name=one_line(call.name, limit=SHOWN_NAME))
 
 
-def _bounded(text: str, whole: str) -> str:
-    """Return the beginning of the text, and what shows the rest; the whole text if `whole` is empty."""
+def _bounded(text: str, full_command: str) -> str:
+    """Return the beginning of the text, and what shows the rest; the whole text if `full_command` is empty."""
     shown = "\n".join(text[:SHOWN_CHARACTERS].split("\n")[:SHOWN_LINES])
-    if not whole or len(shown) == len(text):
+    if not full_command or len(shown) == len(text):
         return text
-    return f"{shown}\n… {len(text) - len(shown):,} more characters: {whole}"
+    return f"{shown}\n… {len(text) - len(shown):,} more characters: {full_command}"

@@ -123,7 +123,7 @@ class Wait:
         """Return what the call waited for, None if the wait has no such call."""
         return next((awaited.kind for awaited in self.calls if awaited.id == call_id), None)
 
-    def given_for(self, call_id: str) -> Resolution | None:
+    def resolution_for(self, call_id: str) -> Resolution | None:
         """Return what the call was given, None if nothing."""
         return next((given for given in self.resolutions if given.call_id == call_id), None)
 

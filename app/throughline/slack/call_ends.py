@@ -39,7 +39,7 @@ class CallHistory:
 
     def given(self, call_id: str) -> Resolution | None:
         """Return what the call was given, None if it expired or its run was cancelled or failed before."""
-        known = None if self.run.wait is None else self.run.wait.given_for(call_id)
+        known = None if self.run.wait is None else self.run.wait.resolution_for(call_id)
         stored = self._result(call_id)
         if known is not None or stored is None or stored.metadata.get(OUTSIDE) == EXPIRED:
             return known
@@ -50,7 +50,7 @@ class CallHistory:
         stored, wait = self._result(call_id), self.run.wait
         if stored is not None:
             return stored.metadata.get(OUTSIDE) == EXPIRED
-        return wait is not None and wait.kind_of(call_id) is not None and wait.given_for(call_id) is None
+        return wait is not None and wait.kind_of(call_id) is not None and wait.resolution_for(call_id) is None
 
     def at(self, call_id: str) -> datetime:
         """Return when the call's result was stored, or now if it is not stored yet."""

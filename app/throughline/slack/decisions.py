@@ -84,14 +84,14 @@ def _run_id(text: str) -> RunId | None:
         return None
 
 
-class Decisions:
+class ClickHandler:
     """Handler of clicks. Only the person who clicked sees a refusal."""
 
     def __init__(self, services: SlackServices, calls: SlackWebApi, identity: Identity) -> None:
         self._services, self._calls, self._identity = services, calls, identity
         self._late: set[asyncio.Task[None]] = set()
 
-    async def take(self, body: Mapping[str, object]) -> None:
+    async def handle(self, body: Mapping[str, object]) -> None:
         """Store the decision of a click. Raises DatabaseUnavailable; the click is then not acknowledged."""
         click = read_click(body, self._identity)
         if click is None:
@@ -119,7 +119,7 @@ class Decisions:
             return NOT_ASKED.format(reader=clicked.reader.user_id)
         try:
             run = await self._services.database.runs.get_run(clicked.owner_id, click.run_id)
-            given = await self._given(run, click, clicked)
+            given = await self._read_resolution(run, click, clicked)
             if given is None:
                 return DECIDED
             await self._services.database.runs.resume(clicked.owner_id, run.id, [given])
@@ -129,7 +129,7 @@ class Decisions:
         log.info("call decided in slack", run_id=str(run.id), choice=click.choice)
         return ""
 
-    async def _given(self, run: Run, click: Click, clicked: ClickedCall) -> Resolution | None:
+    async def _read_resolution(self, run: Run, click: Click, clicked: ClickedCall) -> Resolution | None:
         """Return what the click gives the call, None if the call does not wait for that."""
         call = None if run.wait is None else next((one for one in run.wait.calls if one.id == clicked.call_id), None)
         person = await self._services.slack.people.find(click.who)

@@ -18,7 +18,7 @@ from throughline.slack.bolt import CommandReply, Listeners, make_bolt, silent_lo
 from throughline.slack.bounded_session import bounded_session
 from throughline.slack.commands import Commands
 from throughline.slack.config import Identity, SlackConfig
-from throughline.slack.decisions import Decisions
+from throughline.slack.decisions import ClickHandler
 from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
 from throughline.slack.health import NOT_YET, SlackHealth
 from throughline.slack.http import EventsEndpoint
@@ -99,7 +99,7 @@ async def _run_background(dependencies: _Dependencies, identity: Identity) -> As
     installation = Installation(dependencies.client, config, identity, services.clock, dependencies.health)
     storage = EventStorage(services.slack, identity, commands.stop_by_sign)
     maintenance = Maintenance(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
-    decisions = Decisions(services, calls, identity)
+    decisions = ClickHandler(services, calls, identity)
     delivery_services = DeliveryServices(services.slack, calls, services.clock, identity, services.database.citations)
     dispatcher = Dispatcher(
         services.slack.outbox,
@@ -113,7 +113,7 @@ async def _run_background(dependencies: _Dependencies, identity: Identity) -> As
         for part in (installation, dispatcher, maintenance):
             await stack.enter_async_context(part.running())
         log.info("slack bot identified", workspace=identity.team_name, team=identity.team_id)
-        listeners = Listeners(storage.store, commands.answer, installation.take, decisions.take)
+        listeners = Listeners(storage.store, commands.answer, installation.take, decisions.handle)
         yield make_bolt(config, identity, listeners)
 
 

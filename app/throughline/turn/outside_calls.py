@@ -18,7 +18,7 @@ INVALID = "The arguments are not valid: send one JSON object."
 
 
 @dataclass(frozen=True, slots=True)
-class GivenCall:
+class ResolvedCall:
     """A call that does not wait: its outcome, or the call to run if `outcome` is None.
 
     `note` goes in front of the outcome of the call that is run, '' for nothing. `metadata` is stored with the result.
@@ -54,7 +54,7 @@ def is_client_tool(state: TurnState, name: str) -> bool:
     return any(spec.name == name for spec in present(state.agent).definition.request_tools)
 
 
-def given_call(state: TurnState, call: ToolCall) -> GivenCall:
+def resolve_call(state: TurnState, call: ToolCall) -> ResolvedCall:
     """Return what becomes of a call that does not wait: its outcome from outside, or the call to run.
 
     A call of the run's last wait that was given nothing has expired.
@@ -63,31 +63,31 @@ def given_call(state: TurnState, call: ToolCall) -> GivenCall:
     kind = None if wait is None else wait.kind_of(call.id)
     if wait is None or kind is None:
         is_invalid = is_client_tool(state, call.name) and not is_json_object(call.arguments)
-        return GivenCall(call, ToolOutcome(INVALID, is_error=True) if is_invalid else None)
-    given = wait.given_for(call.id)
+        return ResolvedCall(call, ToolOutcome(INVALID, is_error=True) if is_invalid else None)
+    given = wait.resolution_for(call.id)
     if given is None:
-        return GivenCall(call, ToolOutcome(EXPIRED, is_error=True), metadata={OUTSIDE: "expired"})
+        return ResolvedCall(call, ToolOutcome(EXPIRED, is_error=True), metadata={OUTSIDE: "expired"})
     if kind is WaitKind.APPROVAL:
         return _decided(call, given)
-    return GivenCall(call, ToolOutcome(given.text, given.is_error), metadata=_origin(given, kind))
+    return ResolvedCall(call, ToolOutcome(given.text, given.is_error), metadata=_origin(given, kind))
 
 
-def _decided(call: ToolCall, given: Resolution) -> GivenCall:
+def _decided(call: ToolCall, given: Resolution) -> ResolvedCall:
     metadata = {**_origin(given, WaitKind.APPROVAL), "decision": str(given.decision)}
     if given.decision is Decision.REJECT:
         reason = f"Reason: {given.text}" if given.text else "No reason was given."
         refusal = f"A person rejected this call, so it was not run. {reason}"
         told = {"reason": given.text} if given.text else {}
-        return GivenCall(call, ToolOutcome(refusal, is_error=True), metadata={**metadata, **told})
+        return ResolvedCall(call, ToolOutcome(refusal, is_error=True), metadata={**metadata, **told})
     if given.decision is Decision.EDIT and given.arguments is not None:
         note = f"A person changed the arguments to {given.arguments} before the call was run."
-        return GivenCall(
+        return ResolvedCall(
             replace(call, arguments=given.arguments),
             None,
             note=note,
             metadata={**metadata, "arguments": json.loads(given.arguments)},
         )
-    return GivenCall(call, None, metadata=metadata)
+    return ResolvedCall(call, None, metadata=metadata)
 
 
 def _origin(given: Resolution, kind: WaitKind) -> dict[str, str]:

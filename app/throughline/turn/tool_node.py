@@ -19,7 +19,7 @@ from throughline.domain.waiting import AwaitedCall
 from throughline.ports.tracing import ToolCallPart, traced
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.turn.outside_calls import given_call, wait_kind
+from throughline.turn.outside_calls import resolve_call, wait_kind
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
 
@@ -133,7 +133,7 @@ def _step_room(turn: Turn, conversation: Conversation) -> ResultByteBudget:
 
 
 async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: ResultByteBudget) -> Message:
-    given = given_call(state, open_call.call)
+    given = resolve_call(state, open_call.call)
     outcome = given.outcome or await _outcome(turn, state, replace(open_call, call=given.call))
     if given.note:
         outcome = replace(outcome, text=f"{given.note}\n\n{outcome.text}")

@@ -112,7 +112,7 @@ class Authenticator:
 
     def _secret_of(self, credentials: Credentials) -> str | None:
         """Return the secret to check. Local mode needs none, and some clients cannot be used without inventing one."""
-        is_invented = self._config.is_local_mode and not credentials.is_from_here
+        is_invented = self._config.is_local_mode and not credentials.is_of_this_service
         return None if is_invented else credentials.secret
 
     async def _without_key(self, headers: Headers) -> Principal:

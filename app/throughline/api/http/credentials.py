@@ -30,7 +30,7 @@ class Credentials:
         return self.secret is not None and self.secret.startswith(TOKEN_PREFIX)
 
     @property
-    def is_from_here(self) -> bool:
+    def is_of_this_service(self) -> bool:
         """Whether the secret looks like a key or a token of this service, and not like that of another one."""
         return self.secret is not None and self.secret.startswith((KEY_START, TOKEN_PREFIX))
 

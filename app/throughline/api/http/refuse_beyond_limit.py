@@ -10,7 +10,7 @@ STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
 RETRY_SECONDS = 5.0
 
 
-def refusing_beyond_limit(app: ASGIApp) -> ASGIApp:
+def refuse_beyond_limit(app: ASGIApp) -> ASGIApp:
     """Wrap `app` so that connections beyond the limit get only the health and metrics routes.
 
     Their other requests are answered with TooManyConnections (503).

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from throughline.api.http.protocol import ConnectionLimits, LimitedProtocol
-from throughline.api.http.refuse_beyond_limit import refusing_beyond_limit
+from throughline.api.http.refuse_beyond_limit import refuse_beyond_limit
 from throughline.api.http.websocket_protocol import LimitedWebSocket
 from throughline.domain.errors import SettingInvalid
 
@@ -120,7 +120,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                refusing_beyond_limit(app),
+                refuse_beyond_limit(app),
                 http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
                 ws=LimitedWebSocket,
                 ws_max_size=limits.max_message_bytes,

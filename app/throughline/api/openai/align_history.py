@@ -29,7 +29,7 @@ class Alignment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SaidTexts:
+class SessionTexts:
     """The user's newest texts of a session, oldest first. None stands for a redacted text, which fits any.
 
     `is_all` says that the session has no earlier one.
@@ -39,24 +39,24 @@ class SaidTexts:
     is_all: bool
 
 
-def align(asked: Sequence[str], said: SaidTexts, *, has_whole_chat: bool) -> Alignment:
-    """Return how the last of `asked` follows the session. `asked` are the user's texts of the request, oldest first.
+def align(request_texts: Sequence[str], session_texts: SessionTexts, *, has_whole_chat: bool) -> Alignment:
+    """Return how the last of `request_texts` follows the session.
 
-    The texts before it have to be the session's newest, as far back as both reach. A request with a single text
-    continues any session, unless its client sends whole chats. If the newest text can be new or repeated, it is
-    repeated only if the request and the session have equally many texts.
+    Both are texts of the user, oldest first. The request's earlier texts have to be the session's newest, as far back
+    as both reach. A request with a single text continues any session, unless its client sends whole chats. If the
+    newest text can be new or repeated, it is repeated only if the request and the session have equally many texts.
     """
-    if not said.texts:
+    if not session_texts.texts:
         return Alignment.EMPTY
-    repeats = _ends_alike(asked, said.texts)
-    if len(asked) == 1 and not has_whole_chat:
+    repeats = _ends_alike(request_texts, session_texts.texts)
+    if len(request_texts) == 1 and not has_whole_chat:
         return Alignment.MAY_REPEAT if repeats else Alignment.CONTINUES
-    continues = len(asked) > 1 and _ends_alike(asked[:-1], said.texts)
-    if repeats and (not continues or (said.is_all and len(asked) == len(said.texts))):
+    continues = len(request_texts) > 1 and _ends_alike(request_texts[:-1], session_texts.texts)
+    if repeats and (not continues or (session_texts.is_all and len(request_texts) == len(session_texts.texts))):
         return Alignment.REPEATS
     return Alignment.CONTINUES if continues else Alignment.BRANCHES
 
 
-def _ends_alike(asked: Sequence[str], said: Sequence[str | None]) -> bool:
-    pairs = zip(reversed(asked), reversed(said), strict=False)
+def _ends_alike(request_texts: Sequence[str], session_texts: Sequence[str | None]) -> bool:
+    pairs = zip(reversed(request_texts), reversed(session_texts), strict=False)
     return all(stored is None or one == stored for one, stored in pairs)

@@ -16,7 +16,7 @@ from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import OnBusy, Opening, Submission, Submitted
 from throughline.domain.text import is_blank
 
-KEPT_SECONDS = 900.0
+UNSTORED_SECONDS = 900.0
 """Seconds for which the session of a request that keeps nothing can be read by the turn that it began."""
 
 MOST_COPIED = 10_000
@@ -28,16 +28,16 @@ class AgentRequest:
     """A request for an answer: the agent's name, the brought conversation, and the turn's input without its message.
 
     `param` is the request's field with the messages, for errors. `session` is the session to continue, None for a new
-    one: one that is kept unless `is_kept` is False, with `external_id` as the caller's own id, which it takes over from
-    the session `branched_from`.
+    one: one that is stored unless `is_stored` is False, with `external_id` as the caller's own id, which it takes over
+    from the session `branched_from`.
     """
 
     agent: str
     brought: BroughtConversation
-    given: RunInput
+    run_input: RunInput
     param: str
     session: Session | None = None
-    is_kept: bool = True
+    is_stored: bool = True
     external_id: str | None = None
     on_busy: OnBusy = OnBusy.ENQUEUE
     branched_from: Session | None = None
@@ -49,11 +49,11 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
     Changes the session's agent to the requested one first. Raises InvalidInput if nothing is asked, or if the agent
     does not allow what the request overrides or brings, and the errors of `submit`.
     """
-    message = asked.brought.asked
+    message = asked.brought.user_message
     if message is None or (isinstance(message.content, str) and is_blank(message.content)):
         raise InvalidInput(f"{asked.param} has no message of a user that says anything. Add one.", field=asked.param)
-    given = replace(asked.given, content=message.content, steps_brought=asked.brought.steps_with_calls)
-    await call.services.check_input_for(asked.agent, given)
+    run_input = replace(asked.run_input, content=message.content, steps_brought=asked.brought.steps_with_calls)
+    await call.services.check_input_for(asked.agent, run_input)
     session = asked.session
     if session is not None and session.agent != asked.agent:
         change = SessionChange(agent=asked.agent)
@@ -67,7 +67,7 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
         Submission(
             owner_id=call.owner_id,
             session_id=_session_id(session, new),
-            input=given,
+            input=run_input,
             source=source,
             author=call.principal.user_name,
             actor=call.principal.actor,
@@ -134,7 +134,7 @@ def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: I
         fingerprint=idempotency.fingerprint,
         external_id=asked.external_id,
         id=SessionId(new_id()),
-        expires_in_seconds=None if asked.is_kept else KEPT_SECONDS,
+        expires_in_seconds=None if asked.is_stored else UNSTORED_SECONDS,
     )
 
 

@@ -31,7 +31,7 @@ async def begin_chat(request: Request, call: Call, body: CreateCompletion) -> Be
     """
     chat = _read(request, call, body)
     session = None if chat.name is None else await _find_session(call, chat.name)
-    return await (chat.ask(chat.asked) if session is None else continue_chat(chat, session))
+    return await (chat.ask(chat.agent_request) if session is None else continue_chat(chat, session))
 
 
 def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
@@ -41,30 +41,30 @@ def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
     name = session_named(request, body, messages)
     if name is not None and body.store is False:
         raise InvalidInput("A request that names a session is stored. Leave `store` out.", field="store")
-    is_kept = name is not None or body.store is True
-    asked = AgentRequest(
+    is_stored = name is not None or body.store is True
+    agent_request = AgentRequest(
         agent=agent.name,
         brought=split_messages(messages, instructions=instructions, param=PARAM),
-        given=_given(call, body, instructions, is_kept=is_kept),
+        run_input=_run_input(call, body, instructions, is_stored=is_stored),
         param=PARAM,
-        is_kept=is_kept,
+        is_stored=is_stored,
         external_id=None if name is None else name.external_id,
     )
     return ChatRequest(
         call=call,
         source=source,
         name=name,
-        asked=asked,
+        agent_request=agent_request,
         texts=_user_texts(messages),
-        shown=body.echo(is_kept=is_kept),
+        echo=body.echo(is_stored=is_stored),
         idempotency=read_idempotency(request, body),
         is_retry=request.headers.get(RETRY_HEADER, "0") not in {"", "0"},
     )
 
 
-def _given(call: Call, body: CreateCompletion, instructions: str, *, is_kept: bool) -> RunInput:
+def _run_input(call: Call, body: CreateCompletion, instructions: str, *, is_stored: bool) -> RunInput:
     """Return the turn's input without its message."""
-    echo = new_echo(None, body.echo(is_kept=is_kept), int(call.services.clock.now().timestamp()))
+    echo = new_echo(None, body.echo(is_stored=is_stored), int(call.services.clock.now().timestamp()))
     return RunInput("", body.read_metadata(), body.read_overrides(instructions), body.read_tools(), echo=echo)
 
 

@@ -41,12 +41,13 @@ class PreviousResponseNotFound(NotFound):
 class RequestOrigin:
     """Where a request for a response came from: its interface, and its idempotency key.
 
-    `kept` are the ids of responses that were not stored and that the request's connection may continue all the same.
+    `continuable` are the ids of responses that were not stored and that the request's connection may continue all the
+    same.
     """
 
     source: Source
     idempotency: Idempotency = NO_KEY
-    kept: frozenset[str] = frozenset()
+    continuable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,10 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     agent = find_agent(call.services.agents.all(), body.model)
     target = await _find_target(call, body, origin)
     instructed, messages = read_items(body.input, origin.source)
-    given = RunInput("", body.metadata or {}, body.read_overrides(instructed), body.read_tools())
+    run_input = RunInput("", body.metadata or {}, body.read_overrides(instructed), body.read_tools())
     created_at = int(call.services.clock.now().timestamp())
     if target.waiting is not None:
-        changed = replace(given, echo=new_echo(target.waiting, body.echo(), created_at))
+        changed = replace(run_input, echo=new_echo(target.waiting, body.echo(), created_at))
         given_calls = _resolutions(call, target.waiting, body, messages)
         return BegunResponse(target.part + 1, await resume_turn(call, target.waiting, given_calls, changed))
     _check_asks(body, messages)
@@ -83,10 +84,10 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     asked = AgentRequest(
         agent=agent.name,
         brought=replace(brought, history=(*target.history, *brought.history)),
-        given=replace(given, echo=new_echo(None, body.echo(), created_at)),
+        run_input=replace(run_input, echo=new_echo(None, body.echo(), created_at)),
         param="input",
         session=target.session,
-        is_kept=body.is_kept,
+        is_stored=body.is_stored,
     )
     submitted = await _ask(call, asked, target.previous, origin)
     is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
@@ -106,7 +107,7 @@ async def _ask(call: Call, asked: AgentRequest, previous: RunResponse | None, or
 
 async def _find_target(call: Call, body: CreateResponse, origin: RequestOrigin) -> _Target:
     """Return what the request continues. A repeated idempotency key leads to the session of the first request."""
-    target = await _find_named(call, body, origin.kept)
+    target = await _find_named(call, body, origin.continuable)
     if origin.idempotency.key is None:
         return target
     # In this order a turn that the same request has begun in between is found.
@@ -114,15 +115,15 @@ async def _find_target(call: Call, body: CreateResponse, origin: RequestOrigin) 
     return target if keyed is None else _Target(await _session_of(call, keyed))
 
 
-async def _find_named(call: Call, body: CreateResponse, kept: frozenset[str]) -> _Target:
-    if body.conversation_name is not None and body.previous_response_id is not None:
+async def _find_named(call: Call, body: CreateResponse, continuable: frozenset[str]) -> _Target:
+    if body.conversation_id is not None and body.previous_response_id is not None:
         raise InvalidInput(
             "A request names `conversation` or `previous_response_id`, not both.", field="previous_response_id"
         )
-    if body.conversation_name is not None:
-        return await _conversation(call, body.conversation_name)
+    if body.conversation_id is not None:
+        return await _conversation(call, body.conversation_id)
     if body.previous_response_id is not None:
-        return await _previous(call, body, body.previous_response_id, kept)
+        return await _previous(call, body, body.previous_response_id, continuable)
     return _Target()
 
 
@@ -136,10 +137,10 @@ async def _conversation(call: Call, name: str) -> _Target:
     return _Target(found.session, waiting=waiting, part=0 if waiting is None else waiting.wait_count - 1)
 
 
-async def _previous(call: Call, body: CreateResponse, name: str, kept: frozenset[str]) -> _Target:
+async def _previous(call: Call, body: CreateResponse, name: str, continuable: frozenset[str]) -> _Target:
     """Return what follows a response: its session, its waiting run, or a copy of the messages up to it.
 
-    A copy keeps what is not to be stored out of a session that is kept, and the other way round.
+    What is not stored goes on in a copy of a stored session, and the other way round.
 
     Raises PreviousResponseNotFound, and SessionBusy for a response that is not over.
     """
@@ -148,8 +149,8 @@ async def _previous(call: Call, body: CreateResponse, name: str, kept: frozenset
         previous = await read_response(call, ref)
     except NotFound as error:
         raise PreviousResponseNotFound(error.detail) from None
-    was_kept = previous.echo.get("store") is not False
-    if not was_kept and name not in kept:
+    was_stored = previous.echo.get("store") is not False
+    if not was_stored and name not in continuable:
         raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
     run = previous.run
     if previous.part.is_last and run.waiting_for is not None:
@@ -158,7 +159,7 @@ async def _previous(call: Call, body: CreateResponse, name: str, kept: frozenset
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
     found = await call.services.database.sessions.get_with_runs(call.owner_id, run.session_id)
     is_newest = previous.part.is_last and found.newest_run_id == run.id
-    if is_newest and was_kept is body.is_kept:
+    if is_newest and was_stored is body.is_stored:
         return _Target(found.session, previous)
     return _Target(history=await _copied(call, previous))
 
@@ -175,7 +176,7 @@ async def _session_of(call: Call, run: Run) -> Session:
 
 async def last_position(call: Call, response: RunResponse) -> int:
     """Return the position of the response's last message: that of its question if it made none."""
-    made = (*response.part.given, *response.part.made)
+    made = (*response.part.input, *response.part.made)
     messages = made or await call.services.database.messages.of_run(response.run)
     return messages[-1].position if messages else 0
 

@@ -17,15 +17,15 @@ class ChatRequest:
     """What a request asks of which agent, and where it came from.
 
     `name` is the session as the request names it, None if it names none. `texts` are those of the user, oldest first.
-    `shown` is what is kept of the request without being used. `is_retry`: the client says that it tries again.
+    `echo` is what is kept of the request without being used. `is_retry`: the client says that it tries again.
     """
 
     call: Call
     source: Source
     name: SessionName | None
-    asked: AgentRequest
+    agent_request: AgentRequest
     texts: tuple[str, ...]
-    shown: JsonObject
+    echo: JsonObject
     idempotency: Idempotency
     is_retry: bool
 
@@ -34,30 +34,30 @@ class ChatRequest:
         """The current Unix time, in seconds."""
         return int(self.call.services.clock.now().timestamp())
 
-    async def ask(self, asked: AgentRequest) -> "BegunChat":
+    async def ask(self, agent_request: AgentRequest) -> "BegunChat":
         """Submit a new turn, or find the one that the idempotency key has begun. Raises the errors of `ask_agent`."""
-        submitted = await ask_agent(self.call, asked, self.source, self.idempotency)
+        submitted = await ask_agent(self.call, agent_request, self.source, self.idempotency)
         if submitted.replayed:
-            return replace(joined(submitted.run), is_kept=asked.is_kept)
+            return replace(join_run(submitted.run), is_stored=agent_request.is_stored)
         is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
-        ends_with_client = not asked.is_kept and self.idempotency.key is None
-        return BegunChat(0, FollowedPart(submitted.run, is_fresh=is_fresh), asked.is_kept, ends_with_client)
+        ends_with_client = not agent_request.is_stored and self.idempotency.key is None
+        return BegunChat(0, FollowedPart(submitted.run, is_fresh=is_fresh), agent_request.is_stored, ends_with_client)
 
 
 @dataclass(frozen=True, slots=True)
 class BegunChat:
     """A chat completion that was begun: the run's part that it is, and where the part's events are found.
 
-    `is_kept`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
+    `is_stored`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
     """
 
     part: int
     followed: FollowedPart
-    is_kept: bool = True
+    is_stored: bool = True
     ends_with_client: bool = False
 
 
-def joined(run: Run) -> BegunChat:
+def join_run(run: Run) -> BegunChat:
     """Return the newest part of a run that another request has begun."""
     part = run.wait_count if run.waiting_for is None else run.wait_count - 1
     return BegunChat(part, FollowedPart(run, skipped_waits=part))

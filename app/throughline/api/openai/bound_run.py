@@ -17,16 +17,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class BoundRun:
-    """The run of a request. If `is_bound`, it is cancelled when the request ends before it."""
+    """The run of a request. If `ends_with_client`, it is cancelled when the request ends before it."""
 
     call: Call
     run: Run
-    is_bound: bool
+    ends_with_client: bool
     has_ended: bool = False
 
     def close(self) -> None:
         """Ask a bound run that has not ended to stop, without waiting for it: the request may be cancelled itself."""
-        if not self.is_bound or self.has_ended:
+        if not self.ends_with_client or self.has_ended:
             return
         task = asyncio.create_task(self._cancel(), name="cancel abandoned run")
         _CANCELLING.add(task)

@@ -14,13 +14,13 @@ from throughline.domain.message import NewMessage, Role
 class BroughtConversation:
     """The messages of a request: those before the newest user message, that message, and the steps after it.
 
-    `instructions` are the texts of its system and developer messages. `asked` is None without a user message.
+    `instructions` are the texts of its system and developer messages. `user_message` is None without a user message.
     `steps` are model messages with tool calls and the results of these calls, in the order in which a turn takes them.
     """
 
     instructions: str = ""
     history: tuple[NewMessage, ...] = ()
-    asked: NewMessage | None = None
+    user_message: NewMessage | None = None
     steps: tuple[NewMessage, ...] = ()
 
     @property
@@ -48,12 +48,12 @@ def split_messages(messages: Sequence[NewMessage], *, instructions: str, param: 
     Raises InvalidInput if the messages after the newest user message are no steps of a turn: an answer that is to be
     continued, two calls of a step with one id, a result without its call, or two results of one call.
     """
-    asked_at = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=None)
+    asked_at = max((index for index, message in enumerate(messages) if message.role is Role.USER), default=None)
     if asked_at is None:
         return BroughtConversation(instructions, tuple(messages))
     steps: list[_Step] = []
-    for place, message in enumerate(messages[asked_at + 1 :], start=asked_at + 1):
-        _add(steps, message, f"{param}.{place}")
+    for index, message in enumerate(messages[asked_at + 1 :], start=asked_at + 1):
+        _add(steps, message, f"{param}.{index}")
     taken = tuple(message for step in steps for message in step.messages())
     return BroughtConversation(instructions, tuple(messages[:asked_at]), messages[asked_at], taken)
 

@@ -40,7 +40,7 @@ async def create_completion(request: Request, call: Writer) -> Response:
     body = await read_request(request, CreateCompletion, UNSUPPORTED)
     begun = await begin_chat(request, call, body)
     headers = {RUN_HEADER: str(begun.followed.run.id)}
-    if begun.is_kept:
+    if begun.is_stored:
         headers[SESSION_HEADER] = str(begun.followed.run.session_id)
     bound = BoundRun(call, begun.followed.run, begun.ends_with_client)
     if body.stream:
@@ -69,7 +69,7 @@ async def _finish(call: Call, begun: BegunChat, bound: BoundRun, ended: RunEnded
     if isinstance(ended, RunEnded) and run.status is not RunStatus.SUCCEEDED:
         raise TurnFailed(failure_of(run))
     answer = answer_of(await response_of(call, run, begun.part))
-    if answer.approvals and not begun.is_kept:
+    if answer.approvals and not begun.is_stored:
         names = ", ".join(approval.name for approval in answer.approvals)
         raise ApprovalRequired(
             f"The agent {run.agent!r} needs a person's approval to call {names}, and a request that names no session "

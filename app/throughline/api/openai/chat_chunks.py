@@ -59,13 +59,13 @@ class ChatChunks:
 
     def feed(self, event: Event) -> Iterator[JsonDict]:
         """Yield the chunks that follow from one event of the run. Raises AnswerRestarted."""
-        yield from self._begun(self._fed(event))
+        yield from self._with_role(self._event_chunks(event))
 
     def end(self, answer: ChatAnswer) -> Iterator[JsonDict]:
         """Yield the last chunks: what was not sent yet, why the answer ends, and what it has used if that is asked."""
-        yield from self._begun(self._ended(answer))
+        yield from self._with_role(self._last_chunks(answer))
 
-    def _begun(self, chunks: Iterator[JsonDict]) -> Iterator[JsonDict]:
+    def _with_role(self, chunks: Iterator[JsonDict]) -> Iterator[JsonDict]:
         """Yield the chunks, with the one that names the role before the first of all."""
         for chunk in chunks:
             if not self._has_begun:
@@ -73,7 +73,7 @@ class ChatChunks:
                 yield self._chunk({"role": "assistant", "content": "", "refusal": None})
             yield chunk
 
-    def _fed(self, event: Event) -> Iterator[JsonDict]:
+    def _event_chunks(self, event: Event) -> Iterator[JsonDict]:
         match event:
             case MessageDelta(text=text):
                 yield from self._write(text)
@@ -88,13 +88,13 @@ class ChatChunks:
             case _:
                 pass
 
-    def _ended(self, answer: ChatAnswer) -> Iterator[JsonDict]:
+    def _last_chunks(self, answer: ChatAnswer) -> Iterator[JsonDict]:
         if not self._has_text:
             yield from self._text(answer.text)
         for call in answer.calls:
-            yield from self._whole_call(call)
+            yield from self._send_unsent_call(call)
         if answer.appended:
-            yield from self._text(answer.appended, begins=True)
+            yield from self._text(answer.appended, starts_message=True)
         yield self._chunk({}, answer.finish_reason)
         if self._includes_usage:
             yield {**self._head, "choices": [], "usage": chat_usage_json(answer.response)}
@@ -106,9 +106,9 @@ class ChatChunks:
             return
         if not sent.written.startswith(sent.text):
             raise _restarted()
-        rest, begins = sent.written[len(sent.text) :], not sent.text
+        rest, starts_message = sent.written[len(sent.text) :], not sent.text
         sent.text = sent.written
-        yield from self._text(rest, begins=begins)
+        yield from self._text(rest, starts_message=starts_message)
 
     def _complete(self, whole: str) -> Iterator[JsonDict]:
         """Send the rest of a message that is stored now. Raises AnswerRestarted if it is not what was sent."""
@@ -135,9 +135,9 @@ class ChatChunks:
         self._counted[message_id] = index + 1
         self._sent.calls.pop((message_id, index), None)
         if call.name in self._client_tools:
-            yield from self._whole_call(call)
+            yield from self._send_unsent_call(call)
 
-    def _whole_call(self, call: ToolCall) -> Iterator[JsonDict]:
+    def _send_unsent_call(self, call: ToolCall) -> Iterator[JsonDict]:
         if call.id not in self._numbers:
             yield self._call_chunk(call)
 
@@ -151,10 +151,10 @@ class ChatChunks:
             raise _restarted()
         self._sent.written = ""
 
-    def _text(self, text: str, *, begins: bool = False) -> Iterator[JsonDict]:
+    def _text(self, text: str, *, starts_message: bool = False) -> Iterator[JsonDict]:
         if not text:
             return
-        between = BETWEEN if begins and self._has_text else ""
+        between = BETWEEN if starts_message and self._has_text else ""
         self._has_text = True
         yield self._chunk({"content": between + text})
 

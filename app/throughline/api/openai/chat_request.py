@@ -181,10 +181,10 @@ class CreateCompletion(BaseModel):
             tool_choice=None if choice == "auto" else choice,
         )
 
-    def echo(self, *, is_kept: bool) -> JsonObject:
+    def echo(self, *, is_stored: bool) -> JsonObject:
         """Return what the service keeps of the request without using it."""
         named = ("user", "safety_identifier", "prompt_cache_key")
-        return {"store": is_kept, "metadata": self.read_metadata(), **{name: getattr(self, name) for name in named}}
+        return {"store": is_stored, "metadata": self.read_metadata(), **{name: getattr(self, name) for name in named}}
 
     def _read_format(self) -> ResponseFormat | None:
         match self.response_format:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.requests import STRICT
-from throughline.api.openai.ask_agent import KEPT_SECONDS, copied_messages
+from throughline.api.openai.ask_agent import UNSTORED_SECONDS, copied_messages
 from throughline.api.openai.begin_response import last_position
 from throughline.api.openai.compaction_item import make_compaction_item
 from throughline.api.openai.errors import OpenAIRoute
@@ -69,7 +69,7 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     _, messages = await _brought(request, call, body.input, body.previous_response_id)
     if not messages:
         raise InvalidInput("There is nothing to compact. Send `input` or `previous_response_id`.", field="input")
-    new = Imported(call.owner_id, agent.name, "", source_of(request, call), {}, expires_in_seconds=KEPT_SECONDS)
+    new = Imported(call.owner_id, agent.name, "", source_of(request, call), {}, expires_in_seconds=UNSTORED_SECONDS)
     counted = [DatedMessage(await call.services.count_message(agent.name, message)) for message in messages]
     session = await call.services.database.sessions.import_conversation(new, counted)
     wanted = SummaryRequest(instructions=body.instructions or "")

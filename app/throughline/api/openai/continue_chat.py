@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SaidTexts, align
+from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SessionTexts, align
 from throughline.api.openai.ask_agent import AgentRequest
-from throughline.api.openai.begun_chat import BegunChat, ChatRequest, joined
+from throughline.api.openai.begun_chat import BegunChat, ChatRequest, join_run
 from throughline.api.openai.response_object import new_echo
 from throughline.api.openai.resume_turn import resume_turn
-from throughline.db.sessions.said_texts import Said
+from throughline.db.sessions.user_texts import UserText
 from throughline.domain.errors import ConversationBranched, InvalidInput
 from throughline.domain.message import NewMessage, text_of
 from throughline.domain.run import Run
@@ -25,7 +25,7 @@ class _Continued:
 
     session: Session
     waiting: Run | None
-    said: tuple[Said, ...]
+    said: tuple[UserText, ...]
 
 
 async def continue_chat(chat: ChatRequest, session: Session) -> BegunChat:
@@ -37,7 +37,7 @@ async def continue_chat(chat: ChatRequest, session: Session) -> BegunChat:
     runs = chat.call.services.database.runs
     # In this order a turn that another request resumes or begins in between is found as one that this one repeats.
     waiting = await runs.waiting_of(chat.call.owner_id, session.id)
-    said = await chat.call.services.database.sessions.said_texts(session.id, MOST_COMPARED)
+    said = await chat.call.services.database.sessions.user_texts(session.id, MOST_COMPARED)
     if chat.idempotency.key is not None:
         keyed = await runs.find_keyed(chat.call.owner_id, chat.idempotency.key)
         if keyed is not None:
@@ -48,34 +48,36 @@ async def continue_chat(chat: ChatRequest, session: Session) -> BegunChat:
     if waiting is not None and given:
         return await _resume(chat, waiting, given)
     repeated = await _repeated_run(chat, continued, alignment)
-    return await chat.ask(_new_turn(chat, continued, alignment)) if repeated is None else joined(repeated)
+    return await chat.ask(_new_turn(chat, continued, alignment)) if repeated is None else join_run(repeated)
 
 
-def _alignment(chat: ChatRequest, said: Sequence[Said]) -> Alignment:
+def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
     """Return how the request follows the session. One without a message of the user can only bring results."""
     if not chat.texts:
         return Alignment.CONTINUES
-    texts = SaidTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED)
+    texts = SessionTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED)
     return align(chat.texts, texts, has_whole_chat=chat.name is not None and chat.name.has_whole_chat)
 
 
 def _new_turn(chat: ChatRequest, continued: _Continued, alignment: Alignment) -> AgentRequest:
     """Return the request for a new turn of the session, or of a branch of it."""
-    brought = chat.asked.brought
+    brought = chat.agent_request.brought
     session = continued.session
     if alignment is Alignment.EMPTY:
-        return replace(chat.asked, session=session)
+        return replace(chat.agent_request, session=session)
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not brought.steps)
     if not is_new:
         return _branch(chat, session)
     on_busy = OnBusy.ENQUEUE if continued.waiting is None else OnBusy.INTERRUPT
-    return replace(chat.asked, brought=replace(brought, history=()), session=session, on_busy=on_busy)
+    return replace(chat.agent_request, brought=replace(brought, history=()), session=session, on_busy=on_busy)
 
 
 async def _replay(chat: ChatRequest, run: Run) -> BegunChat:
     """Return the turn that the idempotency key has begun. Raises IdempotencyKeyReused if the request is another one."""
     session = await chat.call.services.database.sessions.get(chat.call.owner_id, run.session_id)
-    asked = replace(chat.asked, brought=replace(chat.asked.brought, history=(), steps=()), session=session)
+    asked = replace(
+        chat.agent_request, brought=replace(chat.agent_request.brought, history=(), steps=()), session=session
+    )
     return await chat.ask(asked)
 
 
@@ -93,12 +95,12 @@ async def _repeated_run(chat: ChatRequest, continued: _Continued, alignment: Ali
 
 def _branch(chat: ChatRequest, session: Session) -> AgentRequest:
     """Return the request for a new session that takes the name over. Raises ConversationBranched if it cannot."""
-    if chat.asked.external_id is None or (chat.name is not None and chat.name.id == session.id):
+    if chat.agent_request.external_id is None or (chat.name is not None and chat.name.id == session.id):
         raise ConversationBranched(
             f"The messages before the newest one are not those of session {session.id}, or its newest message is sent "
             "again. Messages of a session never change. Send the newest message alone, or name another session."
         )
-    return replace(chat.asked, branched_from=session)
+    return replace(chat.agent_request, branched_from=session)
 
 
 def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
@@ -111,22 +113,22 @@ def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -
     if wait is None:
         return ()
     author = chat.call.principal.user_name
-    brought = chat.asked.brought
-    results = _newest_results(brought.history if brought.asked is None else brought.steps)
+    brought = chat.agent_request.brought
+    results = _newest_results(brought.history if brought.user_message is None else brought.steps)
     asked = [awaited for awaited in wait.calls if awaited.kind is WaitKind.TOOL_RESULT and awaited.id in results]
     if asked:
         return tuple(Resolution(awaited.id, results[awaited.id], author=author) for awaited in asked)
     questions = [awaited for awaited in wait.open_calls if awaited.kind is WaitKind.ANSWER]
     lacks_results = any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls)
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not chat.is_retry)
-    if not is_new or lacks_results or brought.asked is None or brought.steps:
+    if not is_new or lacks_results or brought.user_message is None or brought.steps:
         return ()
-    return tuple(Resolution(awaited.id, text_of(brought.asked.content), author=author) for awaited in questions)
+    return tuple(Resolution(awaited.id, text_of(brought.user_message.content), author=author) for awaited in questions)
 
 
 def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:
     """Return the results after the newest step by call id; empty without a step."""
-    begun = max((place for place, message in enumerate(steps) if message.tool_calls), default=0)
+    begun = max((index for index, message in enumerate(steps) if message.tool_calls), default=0)
     return {
         message.tool_call_id: text_of(message.content) for message in steps[begun:] if message.tool_call_id is not None
     }
@@ -135,7 +137,7 @@ def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:
 async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) -> BegunChat:
     """Give the waiting run what the request brings. Raises InvalidInput for another agent, or a missing result."""
     wait = waiting.wait
-    if chat.asked.agent != waiting.agent:
+    if chat.agent_request.agent != waiting.agent:
         raise InvalidInput(f"The turn that waits is one of the model {waiting.agent!r}. Name it.", field="model")
     known = {one.call_id for one in given}
     open_calls = () if wait is None else wait.open_calls
@@ -143,6 +145,6 @@ async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) 
     if missing:
         raise InvalidInput(f"No tool output found for function call {missing[0].id}.", field=PARAM)
     goes_on = all(one.id in known for one in open_calls)
-    echo = new_echo(waiting, chat.shown, chat.now) if goes_on else waiting.input.echo
-    followed = await resume_turn(chat.call, waiting, given, replace(chat.asked.given, echo=echo))
+    echo = new_echo(waiting, chat.echo, chat.now) if goes_on else waiting.input.echo
+    followed = await resume_turn(chat.call, waiting, given, replace(chat.agent_request.run_input, echo=echo))
     return BegunChat(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)

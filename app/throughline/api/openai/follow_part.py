@@ -99,5 +99,5 @@ async def _last(request: Request, followed: AsyncGenerator[Event | None]) -> Run
 
 def _up_to_end(events: Sequence[Event]) -> tuple[Event, ...]:
     """Return the events up to the first one with which a part ends, all without one."""
-    ends = (place for place, event in enumerate(events, start=1) if isinstance(event, RunEnded | RunWaiting))
+    ends = (index for index, event in enumerate(events, start=1) if isinstance(event, RunEnded | RunWaiting))
     return tuple(events[: next(ends, None)])

@@ -91,7 +91,7 @@ class CallItem(BaseModel):
         return self.call_id or self.id
 
 
-class OutputItem(BaseModel):
+class CallResultItem(BaseModel):
     """The result of a client's tool."""
 
     model_config = LOOSE
@@ -165,7 +165,7 @@ class UnknownItem(BaseModel):
 Item: TypeAlias = Annotated[
     Annotated[MessageItem, Tag("(message)")]
     | Annotated[CallItem, Tag("(call)")]
-    | Annotated[OutputItem, Tag("(output)")]
+    | Annotated[CallResultItem, Tag("(output)")]
     | Annotated[ApprovalItem, Tag("(approval)")]
     | Annotated[ReasoningItem, Tag("(reasoning)")]
     | Annotated[CompactionItem, Tag("(compaction)")]
@@ -220,7 +220,7 @@ class _Reader:
                 self.messages.append(NewMessage(role=Role(role), content=said, source=self._source))
             case CallItem():
                 self._add_call(item)
-            case OutputItem():
+            case CallResultItem():
                 self._add_result(item.call_id, item.text)
             case CompactionItem():
                 self._add_compacted(item)

@@ -20,16 +20,16 @@ class ListItems(QueryParameters):
     include: list[str] | None = Field(None, max_length=0, description="nothing can be included further")
 
 
-def page_of(items: Sequence[JsonDict], asked: ListItems) -> JsonDict:
+def page_of(items: Sequence[JsonDict], query: ListItems) -> JsonDict:
     """Return a page of the items, which are in the order of the conversation.
 
     Raises InvalidInput if `after` or `before` is none of the items.
     """
-    ordered = list(items) if asked.order == "asc" else list(reversed(items))
-    first = 0 if asked.after is None else _place(ordered, asked.after, "after") + 1
-    last = len(ordered) if asked.before is None else _place(ordered, asked.before, "before")
+    ordered = list(items) if query.order == "asc" else list(reversed(items))
+    first = 0 if query.after is None else _index_of(ordered, query.after, "after") + 1
+    last = len(ordered) if query.before is None else _index_of(ordered, query.before, "before")
     chosen = ordered[first:last]
-    page = chosen[: asked.limit]
+    page = chosen[: query.limit]
     return {
         "object": "list",
         "data": list(page),
@@ -39,8 +39,8 @@ def page_of(items: Sequence[JsonDict], asked: ListItems) -> JsonDict:
     }
 
 
-def _place(items: Sequence[JsonDict], item_id: str, field: str) -> int:
-    for place, item in enumerate(items):
+def _index_of(items: Sequence[JsonDict], item_id: str, field: str) -> int:
+    for index, item in enumerate(items):
         if item["id"] == item_id:
-            return place
+            return index
     raise InvalidInput(f"The list has no item {item_id!r}.", field=field)

@@ -27,10 +27,10 @@ async def read_request(request: Request, model: type[Body], unsupported: Mapping
 
     Raises InvalidRequest, which names every unsupported or wrong field, and the other errors of `read_body`.
     """
-    return read_given(await read_json(request), model, unsupported)
+    return validate_request(await read_json(request), model, unsupported)
 
 
-def read_given(given: JsonValue, model: type[Body], unsupported: Mapping[str, Unsupported]) -> Body:
+def validate_request(given: JsonValue, model: type[Body], unsupported: Mapping[str, Unsupported]) -> Body:
     """Return parsed JSON as `model`, without unsupported fields whose values mean nothing. Raises InvalidRequest."""
     if not isinstance(given, dict):
         return validate(given, model)

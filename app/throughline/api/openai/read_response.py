@@ -45,10 +45,10 @@ async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | R
     answer = followed.answer_alone(ended)
     if answer is None:
         return await response_of(call, await call.services.database.followed_runs.reload(ended.run), part)
-    return begun_response(call, ended.run, (answer,))
+    return first_part_response(call, ended.run, (answer,))
 
 
-def begun_response(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResponse:
+def first_part_response(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResponse:
     """Return the first part of a run that has not waited yet, with the messages that it has made."""
     return RunResponse(run, RunPart(made=made), call_kinds(run, made), _agent_of(call, run))
 

@@ -170,12 +170,12 @@ class CreateResponse(BaseModel):
     prompt_cache_key: str | None = Field(None, max_length=512)
 
     @property
-    def conversation_name(self) -> str | None:
+    def conversation_id(self) -> str | None:
         """The id of the conversation, None if the request names none."""
         return self.conversation.id if isinstance(self.conversation, ConversationName) else self.conversation
 
     @property
-    def is_kept(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether the response is stored: False only for `store: false`."""
         return self.store is not False
 
@@ -201,7 +201,7 @@ class CreateResponse(BaseModel):
             "previous_response_id": self.previous_response_id,
             "has_conversation": self.conversation is not None,
             "background": self.background is True,
-            "store": self.is_kept,
+            "store": self.is_stored,
             "metadata": dict(self.metadata or {}),
             "user": self.user,
             "safety_identifier": self.safety_identifier,

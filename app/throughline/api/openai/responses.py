@@ -23,8 +23,8 @@ from throughline.api.openai.output_items import items_of
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import (
     all_messages,
-    begun_response,
     ended_response,
+    first_part_response,
     read_response,
     response_of,
 )
@@ -55,7 +55,7 @@ class ReadResponse(QueryParameters):
 async def create_response(request: Request, call: Writer) -> Response:
     """Ask an agent, in OpenAI's form: waited for, streamed, or in the background."""
     body = await read_request(request, CreateResponse, UNSUPPORTED)
-    if body.background and not body.is_kept:
+    if body.background and not body.is_stored:
         raise InvalidInput("A response in the background has to be stored. Set `store` to true.", field="store")
     origin = RequestOrigin(source_of(request, call), read_idempotency(request, body))
     begun = await begin_response(call, body, origin)
@@ -63,7 +63,7 @@ async def create_response(request: Request, call: Writer) -> Response:
         return await _answer(request, call, begun)
     run = begun.followed.run
     is_fresh = begun.followed.is_fresh
-    response = begun_response(call, run) if is_fresh else await response_of(call, run, begun.part)
+    response = first_part_response(call, run) if is_fresh else await response_of(call, run, begun.part)
     if body.stream:
         return stream_response(call, ResponseStream(response, begun.followed))
     return JsonResponse(response_json(response))

@@ -13,13 +13,13 @@ from throughline.domain.waiting import OUTSIDE, WaitKind
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
-    """One part of a run: `given` are results and steps from outside with which it began, `made` what followed.
+    """One part of a run: `input` are results and steps from outside with which it began, `made` what followed.
 
     `is_last`: the run has no later part. Approved calls have their results in `made`, because the service ran them.
     """
 
     number: int = 0
-    given: tuple[Message, ...] = ()
+    input: tuple[Message, ...] = ()
     made: tuple[Message, ...] = ()
     is_last: bool = True
 
@@ -40,7 +40,7 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
             step_has_ended_part = False
             steps += 1
         if steps <= run.input.steps_brought:
-            parts[0] = replace(parts[0], given=(*parts[0].given, message))
+            parts[0] = replace(parts[0], input=(*parts[0].input, message))
             continue
         kind = message.metadata.get(OUTSIDE)
         if kind is not None and not step_has_ended_part:
@@ -50,7 +50,7 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
         if kind is None or kind == WaitKind.APPROVAL:
             parts[-1] = replace(last, made=(*last.made, message))
         else:
-            parts[-1] = replace(last, given=(*last.given, message))
+            parts[-1] = replace(last, input=(*last.input, message))
     begun = run.input.echo.get("parts")
     is_resumed = not run.status.is_final or (isinstance(begun, list) and len(begun) > len(parts))
     if run.status is not RunStatus.WAITING and is_resumed and len(parts) == run.wait_count:

@@ -18,7 +18,7 @@ from throughline.api.http.responses import json_bytes
 from throughline.api.openai.begin_response import RequestOrigin, begin_response
 from throughline.api.openai.errors import error_json, error_param, error_response, status_of
 from throughline.api.openai.output_items import JsonDict
-from throughline.api.openai.read_request import Unsupported, read_given
+from throughline.api.openai.read_request import Unsupported, validate_request
 from throughline.api.openai.read_response import response_of
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import ResponseStream, numbered_events
@@ -66,13 +66,13 @@ async def answer_websocket(websocket: WebSocket) -> None:
 
 
 class _Connection:
-    """An open connection. `_kept` are ids of responses that were not stored and can be continued on it only."""
+    """An open connection. `_continuable` are ids of responses that were not stored and can be continued on it only."""
 
     def __init__(self, websocket: WebSocket, call: Call, inbox: Inbox) -> None:
         self._websocket = websocket
         self._call = call
         self._inbox = inbox
-        self._kept: set[str] = set()
+        self._continuable: set[str] = set()
 
     async def serve(self) -> None:
         """Answer the client's messages until it leaves, its key is revoked, or its time is over."""
@@ -110,9 +110,11 @@ class _Connection:
     async def _respond(self, body: CreateResponse) -> None:
         """Send the events of a new response. One that fails makes the response that it continues unknown here."""
         continued = body.previous_response_id or ""
-        was_kept = continued in self._kept
-        self._kept.discard(continued)
-        origin = RequestOrigin(source_of(self._websocket, self._call), kept=frozenset({continued} if was_kept else ()))
+        was_continuable = continued in self._continuable
+        self._continuable.discard(continued)
+        origin = RequestOrigin(
+            source_of(self._websocket, self._call), continuable=frozenset({continued} if was_continuable else ())
+        )
         begun = await begin_response(self._call, body, origin)
         response = await response_of(self._call, begun.followed.run, begun.part)
         last: JsonDict = {}
@@ -123,7 +125,9 @@ class _Connection:
                     await self._websocket.send_text(json_bytes(event).decode())
                     last = event
         if last.get("type") != "response.failed":
-            self._kept |= ({continued} if was_kept else set()) | (set() if body.is_kept else {str(response.ref)})
+            self._continuable |= ({continued} if was_continuable else set()) | (
+                set() if body.is_stored else {str(response.ref)}
+            )
 
     async def _refuse(self, error: ThroughlineError) -> None:
         await self._send_error(status_of(error.code), error_json(error.code, error.detail, param=error_param(error)))
@@ -140,6 +144,6 @@ def _read(message: Mapping[str, object]) -> CreateResponse:
     given = parse_json(text.encode())
     if not isinstance(given, dict) or given.get("type") != CREATE:
         raise InvalidRequest((FieldError("type", f"must be {CREATE!r}, the only request of this connection"),))
-    return read_given(
+    return validate_request(
         {name: value for name, value in given.items() if name != "type"}, CreateResponse, NOT_OVER_WEBSOCKETS
     )

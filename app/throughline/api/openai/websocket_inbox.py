@@ -1,7 +1,7 @@
 """Messages of a WebSocket's client that wait to be answered.
 
-They are read all the time. Otherwise uvicorn would stop reading while one waits: pings of neither side would be answered,
-and nobody would notice that the client has left.
+They are read all the time. Otherwise uvicorn would stop reading while one waits. Pings of neither side would be
+answered, and nobody would notice that the client has left.
 """
 
 import asyncio

@@ -97,7 +97,7 @@ async def expire_waits(tx: Statements, now: datetime) -> tuple[RunId, ...]:
 
 
 def _is_stored(run: Run, given: Sequence[Resolution]) -> bool:
-    return run.wait is not None and all(run.wait.given_for(one.call_id) == one for one in given)
+    return run.wait is not None and all(run.wait.resolution_for(one.call_id) == one for one in given)
 
 
 def _not_waiting(run: Run) -> RunNotWaiting:

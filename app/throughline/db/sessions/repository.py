@@ -12,7 +12,7 @@ from throughline.db.sessions.create import CreateOutcome, check_external_id, cre
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.sessions.said_texts import Said, said_texts
+from throughline.db.sessions.user_texts import UserText, user_texts
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
@@ -156,9 +156,9 @@ class SessionRepository:
         rows = await self._transactions.fetch(_BY_EXTERNAL_ID, owner_id=owner_id, external_id=external_id)
         return session_from(rows[0]) if rows else None
 
-    async def said_texts(self, session_id: SessionId, limit: int) -> tuple[Said, ...]:
+    async def user_texts(self, session_id: SessionId, limit: int) -> tuple[UserText, ...]:
         """Return up to `limit` newest texts that the user has said in the session, oldest first."""
-        return await said_texts(self._transactions, session_id, limit)
+        return await user_texts(self._transactions, session_id, limit)
 
     async def get_with_runs(self, owner_id: UserId, session_id: SessionId) -> SessionWithRuns:
         """Return the session and what is known of its runs. Raises NotFound."""

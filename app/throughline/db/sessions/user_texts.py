@@ -31,7 +31,7 @@ _STORED = sql("""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UserText:
     """One text of the user, None if it is redacted, and its run, None for a message that belongs to no turn.
 
     `call_id` is set for the answer to a question of the model.
@@ -42,7 +42,7 @@ class Said:
     call_id: str | None = None
 
 
-async def said_texts(tx: Statements, session_id: SessionId, limit: int) -> tuple[Said, ...]:
+async def user_texts(tx: Statements, session_id: SessionId, limit: int) -> tuple[UserText, ...]:
     """Return up to `limit` newest texts of the user in the session, oldest first.
 
     Answers to several questions of one step that have the same text count once.
@@ -53,7 +53,7 @@ async def said_texts(tx: Statements, session_id: SessionId, limit: int) -> tuple
         _STORED, session_id=session_id, outside=OUTSIDE, answer=WaitKind.ANSWER.value, limit=2 * limit
     )
     found = [
-        Said(
+        UserText(
             None if row["text"] == REDACTED_TEXT else row["text"],
             None if row["run_id"] is None else RunId(row["run_id"]),
             row["tool_call_id"],
@@ -65,17 +65,19 @@ async def said_texts(tx: Statements, session_id: SessionId, limit: int) -> tuple
     return tuple(_without_repeated_answers(found))[-limit:]
 
 
-def _of_run(run: Run) -> list[Said]:
+def _of_run(run: Run) -> list[UserText]:
     """Return the message of an unfinished run, and the answers that it was given in its last wait."""
-    said = [Said(text_of(run.input.content), run.id)]
+    said = [UserText(text_of(run.input.content), run.id)]
     if run.wait is not None:
         asked = {awaited.id for awaited in run.wait.calls if awaited.kind is WaitKind.ANSWER}
-        said += [Said(given.text, run.id, given.call_id) for given in run.wait.resolutions if given.call_id in asked]
+        said += [
+            UserText(given.text, run.id, given.call_id) for given in run.wait.resolutions if given.call_id in asked
+        ]
     return said
 
 
-def _without_repeated_answers(found: list[Said]) -> list[Said]:
-    kept: list[Said] = []
+def _without_repeated_answers(found: list[UserText]) -> list[UserText]:
+    kept: list[UserText] = []
     for said in found:
         is_repeated = kept and said.call_id is not None and (kept[-1].run_id, kept[-1].text) == (said.run_id, said.text)
         if not (is_repeated and kept[-1].call_id is not None):
