@@ -36,6 +36,11 @@ def peak_mb(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
+def held_mb(pid: int) -> float:
+    """Return the memory that a process holds now."""
+    return float(psutil.Process(pid).memory_info().rss) / 1024**2
+
+
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator[asyncpg.Connection]:
     """Yield a connection to a server, past the service."""

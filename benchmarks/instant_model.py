@@ -1,17 +1,21 @@
 """A chat model in the process that asks it: it answers at once, with the provider double's text in as many chunks.
 
-What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer. `main` is the
-command line of the real service, where every model on the OpenAI wire is this one.
+What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer. If it is offered
+tools, it calls the first one for each question, and answers with the tool's result. `main` is the command line of the
+real service, where every model on the OpenAI wire is this one.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
 
 import throughline.main
 from throughline.llm import openai_wire
@@ -47,12 +51,36 @@ class InstantModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,  # noqa: ANN401  # LangChain's signature
     ) -> AsyncIterator[ChatGenerationChunk]:
-        del stop, kwargs
-        for message in chunks_for(messages):
+        del stop
+        tools: list[dict[str, Any]] = kwargs.get("tools", [])
+        calls = bool(tools) and isinstance(messages[-1], HumanMessage)
+        for message in [call_of(tools[0], messages)] if calls else chunks_for(messages):
             chunk = ChatGenerationChunk(message=message)
             if run_manager:
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | Any],  # LangChain's signature
+        *,
+        tool_choice: str | None = None,
+        **kwargs: Any,  # noqa: ANN401  # LangChain's signature
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Return the model with tools that it may call."""
+        del tool_choice, kwargs
+        return self.bind(tools=list(tools))
+
+
+def call_of(tool: dict[str, Any], messages: Sequence[BaseMessage]) -> AIMessageChunk:
+    """Return a call of a tool without arguments, as one chunk."""
+    call = tool_call_chunk(name=tool["function"]["name"], args="{}", id=f"call_{uuid.uuid4().hex}", index=0)
+    return AIMessageChunk(
+        content="",
+        tool_call_chunks=[call],
+        response_metadata={"finish_reason": "tool_calls"},
+        usage_metadata=_usage(messages),
+    )
 
 
 def answer_to(messages: Sequence[BaseMessage]) -> str:

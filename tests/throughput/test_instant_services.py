@@ -1,20 +1,29 @@
 """Both services of the benchmark can run with a model in their own process that answers as the provider double does."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
-from langchain_core.messages import HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
 
+from benchmarks import waiting_runs
+from benchmarks.dialects import DIALECTS
 from benchmarks.instant_model import InstantModel
 from benchmarks.processes import run_postgres
 from benchmarks.throughput import run_both
-from benchmarks.throughput_load import QUESTION
+from benchmarks.throughput_load import QUESTION, press
 from fakes.provider_double.answers import echo
 from fakes.provider_double.script import ScriptStep
 from fakes.provider_double.wire import Completion, completion_events
 
 PROMPT = [SystemMessage("You are a helpful assistant."), HumanMessage(QUESTION.format(number=3))]
+
+
+async def whole(chunks: AsyncIterator[AIMessage]) -> AIMessageChunk:
+    """Return the message that is streamed."""
+    first, *others = [chunk async for chunk in chunks if isinstance(chunk, AIMessageChunk)]
+    return sum(others, first)
 
 
 async def test_the_instant_model_says_what_the_double_says_in_as_many_chunks() -> None:
@@ -29,14 +38,42 @@ async def test_the_instant_model_says_what_the_double_says_in_as_many_chunks() -
 
 
 async def test_the_instant_model_reports_its_usage_and_why_it_stopped() -> None:
-    answer = None
-    async for chunk in InstantModel().astream(PROMPT):
-        answer = chunk if answer is None else answer + chunk
+    answer = await whole(InstantModel().astream(PROMPT))
 
-    assert answer is not None
     assert answer.usage_metadata is not None
     assert answer.usage_metadata["input_tokens"] > 20
     assert answer.response_metadata["finish_reason"] == "stop"
+
+
+async def test_the_instant_model_calls_a_tool_that_it_is_offered_once_for_each_question() -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+    model = InstantModel().bind_tools([tool])
+
+    asked = await whole(model.astream(PROMPT))
+    (call,) = asked.tool_calls
+    answer = await whole(model.astream([*PROMPT, asked, ToolMessage("rain", tool_call_id=call["id"])]))
+
+    assert (call["name"], call["args"]) == ("weather", {})
+    assert (answer.tool_calls, answer.text) == ([], "Answer 4 to: rain")
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+async def test_a_session_is_talked_in_over_each_interface(folder: Path) -> None:
+    async with run_postgres(folder) as url:
+        with run_both(folder, url, "in-process") as (service, _):
+            turns = {dialect.name: (await press(service.url, 1, 1.0, dialect.make_talk)).turns for dialect in DIALECTS}
+
+    assert len(turns) == len(DIALECTS)
+    assert all(turns.values())
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+async def test_runs_that_waited_answer_with_their_own_results(capsys: pytest.CaptureFixture[str]) -> None:
+    await waiting_runs.main(["--runs", "3", "--clients", "2", "--idle-seconds", "0"])
+
+    assert "Each of the 3 runs that waited has answered" in capsys.readouterr().out
 
 
 @pytest.mark.proof
