@@ -9,6 +9,7 @@ import httpx
 import openai
 
 from fakes.api_stage import LOCAL, ApiStage, set_stage
+from fakes.played_turns import claim_turns
 from fakes.scripted_model import ScriptedModel
 from fakes.stage import AGENT, CLAIMER, Stage, open_stage
 from throughline.agents.definition import AgentDefinition
@@ -16,7 +17,6 @@ from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.overrides import OverrideField
 from throughline.domain.submission import Submission, Submitted
-from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.tools import Tools
 from throughline.turn.apply_overrides import RequestChecker
 from throughline.turn.take_turn import take_turn
@@ -67,7 +67,7 @@ async def open_openai_stage(
     dependencies = {"agents": parts.agents, "submit": submit, "check_input_for": checker.check}
     api = set_stage(database, config, dependencies=dependencies)
     claims = asyncio.Lock()
-    claiming = asyncio.create_task(_claim(turns, claims))
+    claiming = asyncio.create_task(claim_turns(turns, claims))
     try:
         async with api.served() as http:
             address = f"{str(http.base_url).rstrip('/')}/v1"
@@ -78,16 +78,3 @@ async def open_openai_stage(
     finally:
         claiming.cancel()
         await asyncio.gather(claiming, *played, return_exceptions=True)
-
-
-async def _claim(turns: Stage, claims: asyncio.Lock) -> None:
-    """Play the turns of runs that are queued, one after the other, as a worker does."""
-    while True:
-        claimed = None
-        async with claims:
-            with ErrorBoundary(lambda *_args, **_fields: None):
-                claimed = await turns.database.runs.claim_next(CLAIMER)
-        if claimed is None:
-            await asyncio.sleep(0.02)
-        else:
-            await take_turn(turns.turn_start(claimed))
