@@ -84,6 +84,23 @@ class PreviousResponseTalk:
         self.previous = (await post("/v1/responses", body)).json()["id"]
 
 
+@dataclass(slots=True)
+class ChatTalk:
+    """A session over OpenAI's chat completions, whose requests bring only their newest message."""
+
+    session: str = ""
+
+    async def open(self, post: Post) -> None:
+        """Make the session."""
+        self.session = (await post("/v1/sessions", {"agent": AGENT})).json()["id"]
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it."""
+        messages = [{"role": "user", "content": question}]
+        body = {"model": AGENT, "messages": messages, "metadata": {"session_id": self.session}}
+        await post("/v1/chat/completions", body)
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """A way to ask for turns, and the one that it is compared with."""
@@ -97,6 +114,7 @@ DIALECTS = (
     Dialect("native", NativeTalk, "native"),
     Dialect("responses, conversation", ConversationTalk, "native"),
     Dialect("responses, previous_response_id", PreviousResponseTalk, "native"),
+    Dialect("chat completions, session", ChatTalk, "native"),
     Dialect("native, streamed", StreamedNativeTalk, "native, streamed"),
     Dialect("responses, conversation, streamed", StreamedConversationTalk, "native, streamed"),
 )
@@ -120,8 +138,8 @@ async def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dialects", description=__doc__)
     parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each interface")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
+    parser.add_argument("--rounds", type=int, default=15, help="measurements of each interface")
     return parser.parse_args(arguments)
 
 
