@@ -130,6 +130,21 @@ async def test_a_full_queue_refuses_and_stores_nothing(database_url: str) -> Non
     await database.close()
 
 
+async def test_a_message_for_another_agent_gives_that_agent_to_its_session(conversation: Conversation) -> None:
+    submitted = await conversation.submit(agent="other")
+
+    assert (submitted.run.agent, (await conversation.reload()).agent) == ("other", "other")
+
+
+async def test_a_refused_message_leaves_the_agent_of_its_session(conversation: Conversation) -> None:
+    await conversation.start()
+
+    with pytest.raises(SessionBusy):
+        await conversation.submit(agent="other", on_busy=OnBusy.REJECT)
+
+    assert (await conversation.reload()).agent == conversation.session.agent
+
+
 async def test_reject_names_the_turn_that_is_in_the_way(conversation: Conversation) -> None:
     running = await conversation.start()
 

@@ -51,6 +51,7 @@ class Conversation:
         fingerprint: str = "",
         on_busy: OnBusy = OnBusy.ENQUEUE,
         claimer: Claimer | None = None,
+        agent: str | None = None,
     ) -> Submitted:
         submission = Submission(
             owner_id=self.owner_id,
@@ -60,6 +61,7 @@ class Conversation:
             idempotency_key=key,
             fingerprint=fingerprint,
             on_busy=on_busy,
+            agent=agent,
         )
         return await self.database.runs.submit(submission, claimer)
 

@@ -104,6 +104,10 @@ class SessionBusy(PermanentError):
         self.run_id = run_id
 
 
+class SessionWaiting(SessionBusy):
+    """A turn of the session, run `run_id`, waits for something else than the message that was sent."""
+
+
 class RunNotWaiting(PermanentError):
     """The run, or the call that the request names, no longer waits for anything from outside."""
 

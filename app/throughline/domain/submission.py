@@ -50,7 +50,8 @@ class Submission:
     """A submitted message. `fingerprint` is a hash of the request body, to detect a reused idempotency key.
 
     `actor` names the API key that acted for the author, None if the author used their own key. `session_id` is that of
-    the new session if the opening has one.
+    the new session if the opening has one. `agent` becomes the session's, None leaves it as it is. With
+    `refuses_waiting` the message is refused while a turn of the session waits.
     """
 
     owner_id: UserId
@@ -63,6 +64,8 @@ class Submission:
     fingerprint: str = ""
     on_busy: OnBusy = OnBusy.ENQUEUE
     opening: Opening | None = None
+    agent: str | None = None
+    refuses_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

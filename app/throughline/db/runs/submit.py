@@ -23,7 +23,7 @@ from throughline.db.statements.rows import (
     session_not_found,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
+from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy, SessionWaiting
 from throughline.domain.ids import RunId
 from throughline.domain.run import ClaimedRun, Claimer, Lease, RunStatus
 from throughline.domain.submission import Caps, OnBusy, Submission, Submitted
@@ -62,6 +62,8 @@ _SUBMIT = sql(
         select line.*, owner.owner_queued, locked.agent, locked.title, locked.archived, locked.skipped_run_count,
             greatest(:max_queued - locked.skipped_run_count, 0) as max_queued,
             line.first_id is null and locked.skipped_run_count > 0 as must_append,
+            :refuses_waiting and exists (
+                select 1 from runs w where w.session_id = locked.id and w.status = 'waiting') as is_refused,
             line.first_id is null and cast(:worker as text) is not null
             and owner.owner_running < :max_running_of_owner
             and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
@@ -71,23 +73,26 @@ _SUBMIT = sql(
     ), written as (
         insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
             fingerprint, status, worker, lease_until, fence, attempt, started_at)
-        select :run_id, :session_id, :owner_id, way.agent, cast(:input as json), :source, :author, :actor,
-            :idempotency_key, :fingerprint,
+        select :run_id, :session_id, :owner_id, coalesce(cast(:agent as text), way.agent), cast(:input as json),
+            :source, :author, :actor, :idempotency_key, :fingerprint,
             case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
             case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
             cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
         from way
-        where not exists (select 1 from earlier) and not way.archived and not way.must_append
+        where not exists (select 1 from earlier)
+            and not way.archived and not way.must_append and not way.is_refused
             and case when :rejects then way.first_id is null else way.queued < way.max_queued end
             and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
         returning {run_columns}, {no_message_ids}, r.fingerprint, r.worker
-    ), titled as (
-        update sessions s set title = :title, updated_at = now() from way, written
-        where s.id = written.session_id and way.title = '' and :title <> ''
+    ), changed as (
+        update sessions s set agent = written.agent, updated_at = now(),
+            title = case when way.title = '' then :title else way.title end
+        from way, written
+        where s.id = written.session_id and (written.agent <> way.agent or (way.title = '' and :title <> ''))
     ), result as (
         select true as is_new, written.* from written union all select false, earlier.* from earlier
     )
-    select way.queued, way.first_id, way.owner_queued, way.archived, way.skipped_run_count, result.*
+    select way.queued, way.first_id, way.owner_queued, way.archived, way.is_refused, way.skipped_run_count, result.*
     from way left join result on true
 """,
     run_columns=RUN_COLUMNS,
@@ -129,7 +134,8 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     asked to stop before that lock is taken, because runs are always locked before their sessions. A retry after a lost
     reply of the database finds the run by its id.
 
-    Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull (also OwnerQueueFull).
+    Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy (also SessionWaiting), QueueFull (also
+    OwnerQueueFull).
     """
     submission = new.submission
     stopped = await _interrupt(tx, new) if submission.on_busy is OnBusy.INTERRUPT else None
@@ -190,6 +196,8 @@ def _parameters(new: NewRun) -> dict[str, object]:
         "fingerprint": submission.fingerprint,
         "title": title_of(submission.input.content),
         "rejects": submission.on_busy is OnBusy.REJECT,
+        "refuses_waiting": submission.refuses_waiting,
+        "agent": submission.agent,
         "worker": None if claimer is None else claimer.worker,
         "lease_seconds": 0 if claimer is None else claimer.lease_seconds,
     }
@@ -217,6 +225,11 @@ def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
     if row["archived"]:  # messages accepted before are still answered
         return InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
+        )
+    if row["is_refused"]:
+        return SessionWaiting(
+            f"The session's turn {row['first_id']} waits for results or answers. Give them first, or cancel it.",
+            run_id=str(row["first_id"]),
         )
     if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
         return SessionBusy(
