@@ -1,4 +1,4 @@
-"""What a response asks of the database beside its turn: where it continues, and nothing at its end."""
+"""What OpenAI's interface asks of the database beside the turn: where it continues, and nothing at its end."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fakes.scripted_model import Call, Say
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.message import ToolCall
 
-OF_ITSELF = {"session": "select s.id,", "messages": "select m.id,"}
+OF_ITSELF = {"session": "select s.id,", "run": "select r.id,", "messages": "select m.id,"}
 """How the statements of the interface itself begin. Those of the turn and of its readers begin otherwise."""
 
 
@@ -36,7 +36,7 @@ def read_by(wire: DatabaseWire) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_response_in_a_conversation_reads_only_its_session(
+async def test_a_response_in_a_conversation_reads_nothing_else(
     wired: Database, wire: DatabaseWire, *, is_streamed: bool
 ) -> None:
     async with open_openai_stage(wired) as stage:
@@ -48,7 +48,32 @@ async def test_a_response_in_a_conversation_reads_only_its_session(
         text = await ask(stage, "b", conversation, is_streamed=is_streamed)
 
         assert "two" in text
-        assert read_by(wire) == {"session": 1, "messages": 0}
+        assert read_by(wire) == {"session": 0, "run": 0, "messages": 0}
+
+
+async def test_a_response_that_follows_another_reads_only_that_run(wired: Database, wire: DatabaseWire) -> None:
+    async with open_openai_stage(wired) as stage:
+        stage.model.script(Say("one"), Say("two"))
+        first = await stage.client.responses.create(model="assistant", input="a")
+        wire.clear()
+
+        second = await stage.client.responses.create(model="assistant", input="b", previous_response_id=first.id)
+
+        assert second.output_text == "two"
+        assert read_by(wire) == {"session": 0, "run": 1, "messages": 0}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_completion_reads_only_its_session(wired: Database, wire: DatabaseWire, *, is_streamed: bool) -> None:
+    async with open_openai_stage(wired) as stage:
+        stage.model.script(Say("one"), Say("two"))
+        await complete(stage, "a", is_streamed=False)
+        wire.clear()
+
+        text = await complete(stage, "b", is_streamed=is_streamed)
+
+        assert "two" in text
+        assert read_by(wire) == {"session": 1, "run": 0, "messages": 0}
 
 
 async def test_a_response_that_called_a_tool_reads_its_messages(wired: Database, wire: DatabaseWire) -> None:
@@ -62,11 +87,18 @@ async def test_a_response_that_called_a_tool_reads_its_messages(wired: Database,
 
         assert "done" in text
         assert "mcp_call" in text
-        assert read_by(wire) == {"session": 1, "messages": 1}
+        assert read_by(wire) == {"session": 0, "run": 0, "messages": 1}
 
 
 async def ask(stage: OpenAIStage, text: str, conversation: str, *, is_streamed: bool) -> str:
     """Return the answer to the request as it was sent."""
     body = {"model": "assistant", "input": text, "conversation": conversation, "stream": is_streamed}
     response = await stage.http.post("/v1/responses", json=body)
+    return response.raise_for_status().text
+
+
+async def complete(stage: OpenAIStage, text: str, *, is_streamed: bool) -> str:
+    """Return the answer to a request for a chat completion in one session as it was sent."""
+    body = {"model": "assistant", "messages": [{"role": "user", "content": text}], "stream": is_streamed}
+    response = await stage.http.post("/v1/chat/completions", json=body, headers={"X-Session-Id": "talk"})
     return response.raise_for_status().text

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import Idempotency
 from throughline.api.openai.brought_conversation import BroughtConversation
-from throughline.db.sessions.repository import SessionChange
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import SessionId
@@ -27,46 +26,43 @@ PAGE = 200
 class AgentRequest:
     """A request for an answer: the agent's name, the brought conversation, and the turn's input without its message.
 
-    `param` is the request's field with the messages, for errors. `session` is the session to continue, None for a new
-    one: one that is stored unless `is_stored` is False, with `external_id` as the caller's own id, which it takes over
-    from the session `branched_from`.
+    `param` is the request's field with the messages, for errors. `session_id` is the session to continue, None for a
+    new one: one that is stored unless `is_stored` is False, with `external_id` as the caller's own id, which it takes
+    over from the session `branched_from`. With `refuses_waiting` nothing is asked while a turn of the session waits.
     """
 
     agent: str
     brought: BroughtConversation
     run_input: RunInput
     param: str
-    session: Session | None = None
+    session_id: SessionId | None = None
     is_stored: bool = True
     external_id: str | None = None
     on_busy: OnBusy = OnBusy.ENQUEUE
     branched_from: Session | None = None
+    refuses_waiting: bool = False
 
 
 async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> Submitted:
     """Store the request's turn, and start it if a worker of this process is free.
 
-    Changes the session's agent to the requested one first. Raises InvalidInput if nothing is asked, or if the agent
-    does not allow what the request overrides or brings, and the errors of `submit`.
+    The session's agent becomes the requested one. Raises InvalidInput if nothing is asked, or if the agent does not
+    allow what the request overrides or brings, and the errors of `submit`.
     """
     message = asked.brought.user_message
     if message is None or (isinstance(message.content, str) and is_blank(message.content)):
         raise InvalidInput(f"{asked.param} has no message of a user that says anything. Add one.", field=asked.param)
     run_input = replace(asked.run_input, content=message.content, steps_brought=asked.brought.steps_with_calls)
     await call.services.check_input_for(asked.agent, run_input)
-    session = asked.session
-    if session is not None and session.agent != asked.agent:
-        change = SessionChange(agent=asked.agent)
-        session = await call.services.database.sessions.update(call.owner_id, session.id, change)
     history = await _counted(call, asked.agent, asked.brought.history)
     steps = await _counted(call, asked.agent, asked.brought.steps)
-    new = None if session is not None else _new_session(call, asked, source, idempotency)
+    new = None if asked.session_id is not None else _new_session(call, asked, source, idempotency)
     replaces = None if asked.branched_from is None else asked.branched_from.id
     opening = Opening(new, history, steps, replaces) if new is not None or history or steps else None
     return await call.services.submit(
         Submission(
             owner_id=call.owner_id,
-            session_id=_session_id(session, new),
+            session_id=_session_id(asked.session_id, new),
             input=run_input,
             source=source,
             author=call.principal.user_name,
@@ -75,11 +71,13 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
             fingerprint=idempotency.fingerprint,
             on_busy=asked.on_busy,
             opening=opening,
+            agent=asked.agent,
+            refuses_waiting=asked.refuses_waiting,
         )
     )
 
 
-async def copied_messages(call: Call, session: Session, through_position: int) -> tuple[NewMessage, ...]:
+async def copied_messages(call: Call, session_id: SessionId, through_position: int) -> tuple[NewMessage, ...]:
     """Return the session's messages up to a position as new ones, for a session that goes on from there.
 
     Raises InvalidInput if they are more than MOST_COPIED.
@@ -92,7 +90,7 @@ async def copied_messages(call: Call, session: Session, through_position: int) -
         )
     copied: list[Message] = []
     after = None
-    while page := await call.services.database.messages.get_messages_after(session.id, after, PAGE):
+    while page := await call.services.database.messages.get_messages_after(session_id, after, PAGE):
         copied += [message for message in page if message.position <= through_position]
         if page[-1].position >= through_position:
             break
@@ -138,8 +136,8 @@ def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: I
     )
 
 
-def _session_id(session: Session | None, new: NewSession | None) -> SessionId:
-    found = session.id if session is not None else None if new is None else new.id
+def _session_id(session_id: SessionId | None, new: NewSession | None) -> SessionId:
+    found = session_id if new is None else new.id
     if found is None:
         raise AssertionError("a turn needs a session, and none was found or made")
     return found

@@ -5,6 +5,7 @@ from fastapi import Request
 from throughline.api.http.admitted_request import Call, source_of
 from throughline.api.http.headers import read_idempotency
 from throughline.api.native.openai_messages import read_messages
+from throughline.api.openai.align_history import MOST_COMPARED
 from throughline.api.openai.ask_agent import AgentRequest
 from throughline.api.openai.begun_chat import BegunChat, ChatRequest
 from throughline.api.openai.brought_conversation import split_messages
@@ -13,10 +14,10 @@ from throughline.api.openai.chat_request import CreateCompletion
 from throughline.api.openai.continue_chat import PARAM, continue_chat
 from throughline.api.openai.models import find_agent
 from throughline.api.openai.response_object import new_echo
+from throughline.db.sessions.continued_session import ContinuedSession
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.message import NewMessage, Role, text_of
 from throughline.domain.run import RunInput
-from throughline.domain.session import Session
 from throughline.domain.text import clean_content
 
 RETRY_HEADER = "x-stainless-retry-count"
@@ -30,8 +31,8 @@ async def begin_chat(request: Request, call: Call, body: CreateCompletion) -> Be
     `submit`.
     """
     chat = _read(request, call, body)
-    session = None if chat.name is None else await _find_session(call, chat.name)
-    return await (chat.ask(chat.agent_request) if session is None else continue_chat(chat, session))
+    continued = None if chat.name is None else await _find_session(call, chat.name)
+    return await (chat.ask(chat.agent_request) if continued is None else continue_chat(chat, continued))
 
 
 def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
@@ -73,13 +74,15 @@ def _user_texts(messages: tuple[NewMessage, ...]) -> tuple[str, ...]:
     return tuple(text_of(clean_content(message.content)) for message in messages if message.role is Role.USER)
 
 
-async def _find_session(call: Call, name: SessionName) -> Session | None:
+async def _find_session(call: Call, name: SessionName) -> ContinuedSession | None:
     """Return the named session; None if it has to be created. Raises NotFound for an id that no session has."""
     sessions = call.services.database.sessions
     if name.id is not None:
         try:
-            return await sessions.get(call.owner_id, name.id)
+            return await sessions.continue_session(call.owner_id, name.id, MOST_COMPARED)
         except NotFound:
             if name.external_id is None:
                 raise
-    return None if name.external_id is None else await sessions.find_external(call.owner_id, name.external_id)
+    if name.external_id is None:
+        return None
+    return await sessions.continue_external(call.owner_id, name.external_id, MOST_COMPARED)

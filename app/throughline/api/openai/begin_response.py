@@ -2,23 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import NO_KEY, Idempotency
 from throughline.api.openai.ask_agent import AgentRequest, ask_agent, copied_messages
 from throughline.api.openai.brought_conversation import split_messages
 from throughline.api.openai.follow_part import FollowedPart
-from throughline.api.openai.ids import read_conversation_id, read_response_id
+from throughline.api.openai.ids import conversation_not_found, read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem, read_items
 from throughline.api.openai.models import find_agent
-from throughline.api.openai.read_response import read_response
+from throughline.api.openai.read_response import get_continued
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
 from throughline.api.openai.resume_turn import resume_turn
-from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, SessionBusy
+from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, SessionBusy, SessionWaiting
+from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.run import Run, RunInput
-from throughline.domain.session import Session
 from throughline.domain.submission import OnBusy, Submitted
 from throughline.domain.waiting import Decision, Resolution
 
@@ -57,7 +58,7 @@ class _Target:
     `previous` is the response with which the session ends, None if the request names none.
     """
 
-    session: Session | None = None
+    session_id: SessionId | None = None
     previous: RunResponse | None = None
     waiting: Run | None = None
     part: int = 0
@@ -71,8 +72,8 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     and the errors of `submit`.
     """
     agent = find_agent(call.services.agents.all(), body.model)
-    target = await _find_target(call, body, origin)
     instructed, messages = read_items(body.input, origin.source)
+    target = await _find_target(call, body, origin, gives=_gives(body, messages))
     run_input = RunInput("", body.metadata or {}, body.read_overrides(instructed), body.read_tools())
     created_at = int(call.services.clock.now().timestamp())
     if target.waiting is not None:
@@ -86,55 +87,73 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
         brought=replace(brought, history=(*target.history, *brought.history)),
         run_input=replace(run_input, echo=new_echo(None, body.echo(), created_at)),
         param="input",
-        session=target.session,
+        session_id=target.session_id,
         is_stored=body.is_stored,
+        refuses_waiting=body.conversation_id is not None,
     )
-    submitted = await _ask(call, asked, target.previous, origin)
+    try:
+        submitted = await _ask(call, asked, target.previous, origin)
+    except SessionWaiting as error:
+        await _check_outputs(call, error.run_id, body, messages)
+        raise
     is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
     return BegunResponse(0, FollowedPart(submitted.run, is_fresh=is_fresh))
 
 
 async def _ask(call: Call, asked: AgentRequest, previous: RunResponse | None, origin: RequestOrigin) -> Submitted:
-    """Submit the turn. One that goes on from `previous` gets a copy if another turn has begun behind it meanwhile."""
+    """Submit the turn. One that goes on from `previous` gets a copy if another turn has begun behind it meanwhile.
+
+    Raises NotFound for a conversation that is missing or another user's, and what `ask_agent` raises.
+    """
     if previous is None:
-        return await ask_agent(call, asked, origin.source, origin.idempotency)
+        try:
+            return await ask_agent(call, asked, origin.source, origin.idempotency)
+        except NotFound as error:
+            raise (error if asked.session_id is None else conversation_not_found(asked.session_id)) from None
     try:
         return await ask_agent(call, replace(asked, on_busy=OnBusy.REJECT), origin.source, origin.idempotency)
     except SessionBusy:
         brought = replace(asked.brought, history=(*await _copied(call, previous), *asked.brought.history))
-    return await ask_agent(call, replace(asked, session=None, brought=brought), origin.source, origin.idempotency)
+    return await ask_agent(call, replace(asked, session_id=None, brought=brought), origin.source, origin.idempotency)
 
 
-async def _find_target(call: Call, body: CreateResponse, origin: RequestOrigin) -> _Target:
-    """Return what the request continues. A repeated idempotency key leads to the session of the first request."""
-    target = await _find_named(call, body, origin.continuable)
-    if origin.idempotency.key is None:
+async def _find_target(call: Call, body: CreateResponse, origin: RequestOrigin, *, gives: bool) -> _Target:
+    """Return what the request continues. A repeated idempotency key leads to the session of the first request.
+
+    `gives`: the request may give a waiting run what it waits for.
+    """
+    target = await _find_named(call, body, origin.continuable, gives=gives)
+    is_plain = target.session_id is not None and target.waiting is None
+    if origin.idempotency.key is None or is_plain:  # a turn of the same session is found when this one is submitted
         return target
     # In this order a turn that the same request has begun in between is found.
     keyed = await call.services.database.runs.find_keyed(call.owner_id, origin.idempotency.key)
-    return target if keyed is None else _Target(await _session_of(call, keyed))
+    return target if keyed is None else _Target(keyed.session_id)
 
 
-async def _find_named(call: Call, body: CreateResponse, continuable: frozenset[str]) -> _Target:
+async def _find_named(call: Call, body: CreateResponse, continuable: frozenset[str], *, gives: bool) -> _Target:
     if body.conversation_id is not None and body.previous_response_id is not None:
         raise InvalidInput(
             "A request names `conversation` or `previous_response_id`, not both.", field="previous_response_id"
         )
     if body.conversation_id is not None:
-        return await _conversation(call, body.conversation_id)
+        session_id = read_conversation_id(body.conversation_id)
+        # Whether the session is there, and waits, is found when the message is submitted.
+        return await _conversation(call, session_id) if gives else _Target(session_id)
     if body.previous_response_id is not None:
         return await _previous(call, body, body.previous_response_id, continuable)
     return _Target()
 
 
-async def _conversation(call: Call, name: str) -> _Target:
-    session_id = read_conversation_id(name)
-    try:
-        found = await call.services.database.sessions.get_with_runs(call.owner_id, session_id)
-    except NotFound:
-        raise NotFound(f"There is no conversation {name!r}.") from None
-    waiting = await call.services.database.runs.waiting_of(call.owner_id, session_id) if found.is_waiting else None
-    return _Target(found.session, waiting=waiting, part=0 if waiting is None else waiting.wait_count - 1)
+async def _conversation(call: Call, session_id: SessionId) -> _Target:
+    """Return the conversation with its waiting run. Raises NotFound."""
+    waiting = await call.services.database.runs.waiting_of(call.owner_id, session_id)
+    if waiting is None:
+        try:
+            await call.services.database.sessions.get(call.owner_id, session_id)
+        except NotFound:
+            raise conversation_not_found(session_id) from None
+    return _Target(session_id, waiting=waiting, part=0 if waiting is None else waiting.wait_count - 1)
 
 
 async def _previous(call: Call, body: CreateResponse, name: str, continuable: frozenset[str]) -> _Target:
@@ -146,7 +165,7 @@ async def _previous(call: Call, body: CreateResponse, name: str, continuable: fr
     """
     try:
         ref = read_response_id(name)
-        previous = await read_response(call, ref)
+        previous, found = await get_continued(call, ref)
     except NotFound as error:
         raise PreviousResponseNotFound(error.detail) from None
     was_stored = previous.echo.get("store") is not False
@@ -157,21 +176,14 @@ async def _previous(call: Call, body: CreateResponse, name: str, continuable: fr
         return _Target(waiting=run, part=ref.part)
     if previous.part.is_last and not run.status.is_final:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
-    found = await call.services.database.sessions.get_with_runs(call.owner_id, run.session_id)
-    is_newest = previous.part.is_last and found.newest_run_id == run.id
-    if is_newest and was_stored is body.is_stored:
-        return _Target(found.session, previous)
+    if previous.part.is_last and found.is_newest and was_stored is body.is_stored:
+        return _Target(run.session_id, previous)
     return _Target(history=await _copied(call, previous))
 
 
 async def _copied(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:
     """Return the messages up to the response as new ones."""
-    through = await last_position(call, previous)
-    return await copied_messages(call, await _session_of(call, previous.run), through)
-
-
-async def _session_of(call: Call, run: Run) -> Session:
-    return await call.services.database.sessions.get(call.owner_id, run.session_id)
+    return await copied_messages(call, previous.run.session_id, await last_position(call, previous))
 
 
 async def last_position(call: Call, response: RunResponse) -> int:
@@ -183,12 +195,22 @@ async def last_position(call: Call, response: RunResponse) -> int:
 
 def _check_asks(body: CreateResponse, messages: Sequence[NewMessage]) -> None:
     """Raise RunNotWaiting if the request only gives outputs or decisions, for which nothing waits."""
-    gives = any(message.role is Role.TOOL for message in messages) or _approvals(body)
-    if gives and all(message.role is Role.TOOL for message in messages):
+    if _gives(body, messages) and all(message.role is Role.TOOL for message in messages):
         raise RunNotWaiting(
             "No turn waits for these outputs: it was given them or others before, or has ended. Read its responses, or "
             "send a message of the user."
         )
+
+
+def _gives(body: CreateResponse, messages: Sequence[NewMessage]) -> bool:
+    """Return whether the request has outputs of tools, or decisions on approvals."""
+    return any(message.role is Role.TOOL for message in messages) or bool(_approvals(body))
+
+
+async def _check_outputs(call: Call, waiting_id: str, body: CreateResponse, messages: tuple[NewMessage, ...]) -> None:
+    """Raise InvalidInput if the request lacks what the waiting run waits for."""
+    waiting = await call.services.database.runs.get_run(call.owner_id, RunId(UUID(waiting_id)))
+    _resolutions(call, waiting, body, messages)
 
 
 def _approvals(body: CreateResponse) -> list[ApprovalItem]:

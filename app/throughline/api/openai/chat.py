@@ -21,7 +21,7 @@ from throughline.api.openai.chat_request import UNSUPPORTED, CreateCompletion
 from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.follow_part import follow_part, wait_for_end
 from throughline.api.openai.read_request import read_request
-from throughline.api.openai.read_response import response_of
+from throughline.api.openai.read_response import begun_response, ended_response
 from throughline.api.openai.stream_chat import ChatStream, stream_chat
 from throughline.domain.errors import ApprovalRequired
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
@@ -65,15 +65,14 @@ async def _finish(call: Call, begun: BegunChat, bound: BoundRun, ended: RunEnded
     Raises TurnFailed for a failed or cancelled run, ApprovalRequired if nobody could give the approval that it needs.
     """
     bound.has_ended = isinstance(ended, RunEnded)
-    run = await call.services.database.followed_runs.reload(ended.run)
-    if isinstance(ended, RunEnded) and run.status is not RunStatus.SUCCEEDED:
-        raise TurnFailed(failure_of(run))
-    answer = answer_of(await response_of(call, run, begun.part))
+    if isinstance(ended, RunEnded) and ended.run.status is not RunStatus.SUCCEEDED:
+        raise TurnFailed(failure_of(ended.run))
+    answer = answer_of(await ended_response(call, begun.followed, ended, begun.part))
     if answer.approvals and not begun.is_stored:
         names = ", ".join(approval.name for approval in answer.approvals)
         raise ApprovalRequired(
-            f"The agent {run.agent!r} needs a person's approval to call {names}, and a request that names no session "
-            "leaves no way to give it. Name a session with `metadata.session_id`."
+            f"The agent {ended.run.agent!r} needs a person's approval to call {names}, and a request that names no "
+            "session leaves no way to give it. Name a session with `metadata.session_id`."
         )
     return answer
 
@@ -86,9 +85,8 @@ async def _open_stream(call: Call, begun: BegunChat, bound: BoundRun, *, include
     finish = partial(_finish, call, begun, bound)
     followed = _follow(call, begun)
     try:
-        run = begun.followed.run
-        response = await response_of(call, run, begun.part)
-        chunks = ChatChunks(response, is_structured=is_structured(run), includes_usage=includes_usage)
+        response = await begun_response(call, begun.followed, begun.part)
+        chunks = ChatChunks(response, is_structured=is_structured(response.run), includes_usage=includes_usage)
         first = await _until_shown(followed)
         if first and isinstance(first[-1], RunEnded | RunWaiting):
             await finish(first[-1])

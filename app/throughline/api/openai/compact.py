@@ -116,8 +116,7 @@ async def _brought(
     if previous is None:
         return instructed, messages
     response = await read_response(call, read_response_id(previous))
-    session = await call.services.database.sessions.get(call.owner_id, response.run.session_id)
-    copied = await copied_messages(call, session, await last_position(call, response))
+    copied = await copied_messages(call, response.run.session_id, await last_position(call, response))
     return instructed, (*copied, *messages)
 
 

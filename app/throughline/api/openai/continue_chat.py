@@ -1,14 +1,14 @@
 """Continuation of a session by a request for a chat completion, of which only what is new is taken."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SessionTexts, align
 from throughline.api.openai.ask_agent import AgentRequest
 from throughline.api.openai.begun_chat import BegunChat, ChatRequest, join_run
 from throughline.api.openai.response_object import new_echo
 from throughline.api.openai.resume_turn import resume_turn
-from throughline.db.sessions.user_texts import UserText
+from throughline.db.sessions.continued_session import ContinuedSession, UserText
 from throughline.domain.errors import ConversationBranched, InvalidInput
 from throughline.domain.message import NewMessage, text_of
 from throughline.domain.run import Run
@@ -19,36 +19,32 @@ from throughline.domain.waiting import Resolution, WaitKind
 PARAM = "messages"
 
 
-@dataclass(frozen=True, slots=True)
-class _Continued:
-    """A session that a request continues, with its waiting turn, None without one, and what the user has said in it."""
-
-    session: Session
-    waiting: Run | None
-    said: tuple[UserText, ...]
-
-
-async def continue_chat(chat: ChatRequest, session: Session) -> BegunChat:
+async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> BegunChat:
     """Begin what the request asks in its session: the rest of a waiting turn, a new turn, or a branch.
 
     A repetition gets the turn that was begun before: one with the same idempotency key, one that is not finished, or
     any if the client says that it tries again.
     """
-    runs = chat.call.services.database.runs
-    # In this order a turn that another request resumes or begins in between is found as one that this one repeats.
-    waiting = await runs.waiting_of(chat.call.owner_id, session.id)
-    said = await chat.call.services.database.sessions.user_texts(session.id, MOST_COMPARED)
-    if chat.idempotency.key is not None:
-        keyed = await runs.find_keyed(chat.call.owner_id, chat.idempotency.key)
-        if keyed is not None:
-            return await _replay(chat, keyed)
-    continued = _Continued(session, waiting, said)
-    alignment = _alignment(chat, said)
-    given = _resolutions(chat, waiting, alignment)
-    if waiting is not None and given:
-        return await _resume(chat, waiting, given)
+    alignment = _alignment(chat, continued.said)
+    keyed = await _keyed_run(chat, continued, alignment)
+    if keyed is not None:
+        return await _replay(chat, keyed)
+    given = _resolutions(chat, continued.waiting, alignment)
+    if continued.waiting is not None and given:
+        return await _resume(chat, continued.waiting, given)
     repeated = await _repeated_run(chat, continued, alignment)
     return await chat.ask(_new_turn(chat, continued, alignment)) if repeated is None else join_run(repeated)
+
+
+async def _keyed_run(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> Run | None:
+    """Return the turn that the request's idempotency key has begun, None without one.
+
+    It is not looked for if the request is a message and nothing else: then it is found when the turn is submitted.
+    """
+    is_plain = alignment is Alignment.CONTINUES and not chat.agent_request.brought.steps
+    if chat.idempotency.key is None or (is_plain and continued.waiting is None):
+        return None
+    return await chat.call.services.database.runs.find_keyed(chat.call.owner_id, chat.idempotency.key)
 
 
 def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
@@ -59,29 +55,27 @@ def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
     return align(chat.texts, texts, has_whole_chat=chat.name is not None and chat.name.has_whole_chat)
 
 
-def _new_turn(chat: ChatRequest, continued: _Continued, alignment: Alignment) -> AgentRequest:
+def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> AgentRequest:
     """Return the request for a new turn of the session, or of a branch of it."""
     brought = chat.agent_request.brought
     session = continued.session
     if alignment is Alignment.EMPTY:
-        return replace(chat.agent_request, session=session)
+        return replace(chat.agent_request, session_id=session.id)
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not brought.steps)
     if not is_new:
         return _branch(chat, session)
     on_busy = OnBusy.ENQUEUE if continued.waiting is None else OnBusy.INTERRUPT
-    return replace(chat.agent_request, brought=replace(brought, history=()), session=session, on_busy=on_busy)
+    return replace(chat.agent_request, brought=replace(brought, history=()), session_id=session.id, on_busy=on_busy)
 
 
 async def _replay(chat: ChatRequest, run: Run) -> BegunChat:
     """Return the turn that the idempotency key has begun. Raises IdempotencyKeyReused if the request is another one."""
-    session = await chat.call.services.database.sessions.get(chat.call.owner_id, run.session_id)
-    asked = replace(
-        chat.agent_request, brought=replace(chat.agent_request.brought, history=(), steps=()), session=session
-    )
+    brought = replace(chat.agent_request.brought, history=(), steps=())
+    asked = replace(chat.agent_request, brought=brought, session_id=run.session_id)
     return await chat.ask(asked)
 
 
-async def _repeated_run(chat: ChatRequest, continued: _Continued, alignment: Alignment) -> Run | None:
+async def _repeated_run(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> Run | None:
     """Return the turn that the request repeats, None if it repeats none.
 
     A turn that is over is repeated only if the client says that it tries again: a user asks for another answer.

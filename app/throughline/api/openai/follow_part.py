@@ -17,12 +17,17 @@ from throughline.turn.follow_run import Idle
 
 @dataclass(slots=True)
 class SeenEvents:
-    """What the events of a part have shown so far. `has_steps`: the part may have messages besides its answer."""
+    """What the events of a part have shown so far. `has_steps`: the part may have messages besides its answer.
 
+    `has_begun`: an event was seen.
+    """
+
+    has_begun: bool = False
     has_steps: bool = False
 
     def add(self, event: Event) -> None:
         """Take the part's next event."""
+        self.has_begun = True
         self.has_steps = self.has_steps or isinstance(event, ToolCalled | AnswerReset)
 
 
@@ -47,7 +52,7 @@ class FollowedPart:
         """
         if isinstance(ended, RunWaiting) or self.after or ended.run.wait_count or ended.run.input.steps_brought:
             return None
-        return None if self.seen.has_steps else ended.answer
+        return ended.answer if self.seen.has_begun and not self.seen.has_steps else None
 
 
 async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | None]:

@@ -6,6 +6,7 @@ from throughline.api.openai.follow_part import FollowedPart
 from throughline.api.openai.ids import ResponseRef, response_not_found
 from throughline.api.openai.response_object import RunResponse, call_kinds, responses_of
 from throughline.api.openai.run_parts import RunPart
+from throughline.db.runs.repository import ContinuedRun
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.errors import NotFound
 from throughline.domain.events import RunEnded, RunWaiting
@@ -36,6 +37,12 @@ async def response_of(call: Call, run: Run, part: int) -> RunResponse:
     return found[part]
 
 
+async def begun_response(call: Call, followed: FollowedPart, part: int) -> RunResponse:
+    """Return one part of a run that was just begun. Messages are not read if none can be stored yet."""
+    run = followed.run
+    return _first_part(call, run) if followed.is_fresh else await response_of(call, run, part)
+
+
 async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | RunWaiting, part: int) -> RunResponse:
     """Return one part of a run, which was followed up to its end or wait.
 
@@ -44,11 +51,31 @@ async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | R
     """
     answer = followed.answer_alone(ended)
     if answer is None:
-        return await response_of(call, await call.services.database.followed_runs.reload(ended.run), part)
-    return first_part_response(call, ended.run, (answer,))
+        is_over = isinstance(ended, RunEnded)
+        run = ended.run if is_over else await call.services.database.followed_runs.reload(ended.run)
+        return await response_of(call, run, part)
+    return _first_part(call, ended.run, (answer,))
 
 
-def first_part_response(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResponse:
+async def get_continued(call: Call, ref: ResponseRef) -> tuple[RunResponse, ContinuedRun]:
+    """Return the response that a request continues, and its run.
+
+    The response has no messages if its run has never waited, because none are needed to continue it.
+
+    Raises NotFound if the response is missing, another user's, or deleted.
+    """
+    try:
+        found = await call.services.database.runs.get_continued(call.owner_id, ref.run_id)
+    except NotFound:
+        raise response_not_found(str(ref)) from None
+    if found.run.wait_count or ref.part:
+        return await response_of(call, found.run, ref.part), found
+    if found.is_redacted:
+        raise response_not_found(str(ref))
+    return _first_part(call, found.run), found
+
+
+def _first_part(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResponse:
     """Return the first part of a run that has not waited yet, with the messages that it has made."""
     return RunResponse(run, RunPart(made=made), call_kinds(run, made), _agent_of(call, run))
 

@@ -23,8 +23,8 @@ from throughline.api.openai.output_items import items_of
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import (
     all_messages,
+    begun_response,
     ended_response,
-    first_part_response,
     read_response,
     response_of,
 )
@@ -61,9 +61,7 @@ async def create_response(request: Request, call: Writer) -> Response:
     begun = await begin_response(call, body, origin)
     if not body.stream and not body.background:
         return await _answer(request, call, begun)
-    run = begun.followed.run
-    is_fresh = begun.followed.is_fresh
-    response = first_part_response(call, run) if is_fresh else await response_of(call, run, begun.part)
+    response = await begun_response(call, begun.followed, begun.part)
     if body.stream:
         return stream_response(call, ResponseStream(response, begun.followed))
     return JsonResponse(response_json(response))

@@ -19,7 +19,7 @@ from throughline.api.openai.begin_response import RequestOrigin, begin_response
 from throughline.api.openai.errors import error_json, error_param, error_response, status_of
 from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import Unsupported, validate_request
-from throughline.api.openai.read_response import response_of
+from throughline.api.openai.read_response import begun_response
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import ResponseStream, numbered_events
 from throughline.api.openai.websocket_inbox import Inbox, open_inbox
@@ -116,7 +116,7 @@ class _Connection:
             source_of(self._websocket, self._call), continuable=frozenset({continued} if was_continuable else ())
         )
         begun = await begin_response(self._call, body, origin)
-        response = await response_of(self._call, begun.followed.run, begun.part)
+        response = await begun_response(self._call, begun.followed, begun.part)
         last: JsonDict = {}
         async with aclosing(numbered_events(self._call, ResponseStream(response, begun.followed))) as batches:
             async for events in batches:

@@ -1,6 +1,7 @@
 """The run repository: storage of runs. After a change, waiting workers and readers of the run are notified."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.notifier import Notifier
@@ -21,6 +22,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.lease import RowLease
+from throughline.domain.message import REDACTED_TEXT
 from throughline.domain.page import Page
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunInput, RunStatus
 from throughline.domain.submission import Caps, Opening, Submission, Submitted
@@ -49,6 +51,31 @@ _KEYED = sql(
     run_columns=RUN_COLUMNS,
     message_ids=MESSAGE_IDS,
 )
+
+
+_TO_CONTINUE = sql(
+    """
+    select {run_columns}, {message_ids},
+        not exists (select 1 from runs n where n.session_id = r.session_id and n.seq > r.seq) as is_newest,
+        coalesce((select bool_and(m.content is not distinct from :redacted_text)
+            from messages m where m.run_id = r.id), false) as is_redacted
+    from runs r where r.id = :run_id and r.owner_id = :owner_id
+""",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuedRun:
+    """A run as a request continues it.
+
+    `is_newest`: no later run of its session was submitted. `is_redacted`: it has messages, and all are redacted.
+    """
+
+    run: Run
+    is_newest: bool
+    is_redacted: bool
 
 
 class RunRepository:
@@ -132,6 +159,14 @@ class RunRepository:
         if not rows:
             raise run_not_found(run_id)
         return run_from(rows[0])
+
+    async def get_continued(self, owner_id: UserId, run_id: RunId) -> ContinuedRun:
+        """Return the run, and what has followed it. Raises NotFound if it is missing or another user's."""
+        parameters = {"run_id": run_id, "owner_id": owner_id, "redacted_text": REDACTED_TEXT}
+        rows = await self._transactions.fetch(_TO_CONTINUE, **parameters)
+        if not rows:
+            raise run_not_found(run_id)
+        return ContinuedRun(run_from(rows[0]), rows[0]["is_newest"], rows[0]["is_redacted"])
 
     async def list_runs(self, owner_id: UserId, session_id: SessionId, query: RunQuery) -> Page[Run]:
         """Return one page of the session's runs, the last submitted first. Raises NotFound, InvalidInput (cursor)."""

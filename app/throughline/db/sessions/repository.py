@@ -8,11 +8,11 @@ from typing import Protocol
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append_many import append_history
+from throughline.db.sessions.continued_session import ContinuedSession, continue_external, continue_session
 from throughline.db.sessions.create import CreateOutcome, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.sessions.user_texts import UserText, user_texts
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
@@ -30,15 +30,6 @@ _GET = sql(
     "select {session_columns} from sessions s where s.id = :id and s.owner_id = :owner_id",
     session_columns=SESSION_COLUMNS,
 )
-_GET_WITH_RUNS = sql(
-    """
-    select {session_columns},
-        (select r.id from runs r where r.session_id = s.id order by r.seq desc limit 1) as newest_run_id,
-        exists (select 1 from runs r where r.session_id = s.id and r.status = 'waiting') as is_waiting
-    from sessions s where s.id = :id and s.owner_id = :owner_id
-""",
-    session_columns=SESSION_COLUMNS,
-)
 _LIST = sql(
     """
     select {session_columns} from sessions s
@@ -52,13 +43,6 @@ _LIST = sql(
         and (:include_archived or not s.archived) and s.expires_at is null
     order by s.updated_at desc, s.id desc
     limit :limit
-""",
-    session_columns=SESSION_COLUMNS,
-)
-_BY_EXTERNAL_ID = sql(
-    """
-    select {session_columns} from sessions s
-    where s.owner_id = :owner_id and s.external_id = :external_id and s.expires_at is null
 """,
     session_columns=SESSION_COLUMNS,
 )
@@ -90,15 +74,6 @@ class SessionQuery:
     external_id: str | None = None
     metadata: JsonObject | None = None
     include_archived: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SessionWithRuns:
-    """A session, the id of its run that was submitted last (None without runs), and whether one of its runs waits."""
-
-    session: Session
-    newest_run_id: RunId | None
-    is_waiting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +126,13 @@ class SessionRepository:
         """Return the session. Raises NotFound."""
         return _one(await self._transactions.fetch(_GET, id=session_id, owner_id=owner_id), session_id)
 
-    async def find_external(self, owner_id: UserId, external_id: str) -> Session | None:
-        """Return the owner's session with the external id, also an archived one; None without one."""
-        rows = await self._transactions.fetch(_BY_EXTERNAL_ID, owner_id=owner_id, external_id=external_id)
-        return session_from(rows[0]) if rows else None
+    async def continue_session(self, owner_id: UserId, session_id: SessionId, limit: int) -> ContinuedSession:
+        """Return the session with its waiting run and the user's newest `limit` texts. Raises NotFound."""
+        return await continue_session(self._transactions, owner_id, session_id, limit)
 
-    async def user_texts(self, session_id: SessionId, limit: int) -> tuple[UserText, ...]:
-        """Return up to `limit` newest texts that the user has said in the session, oldest first."""
-        return await user_texts(self._transactions, session_id, limit)
-
-    async def get_with_runs(self, owner_id: UserId, session_id: SessionId) -> SessionWithRuns:
-        """Return the session and what is known of its runs. Raises NotFound."""
-        rows = await self._transactions.fetch(_GET_WITH_RUNS, id=session_id, owner_id=owner_id)
-        session, newest = _one(rows, session_id), rows[0]["newest_run_id"]
-        return SessionWithRuns(session, None if newest is None else RunId(newest), rows[0]["is_waiting"])
+    async def continue_external(self, owner_id: UserId, external_id: str, limit: int) -> ContinuedSession | None:
+        """Return the owner's session with the external id as `continue_session` does; None without one."""
+        return await continue_external(self._transactions, owner_id, external_id, limit)
 
     async def append(
         self, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]
