@@ -22,6 +22,7 @@ from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Lease, Outcome, Run, RunStatus
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.ports.tools import Tools
+from throughline.turn.event_writer import FLUSHING
 from throughline.turn.follow_run import Following, Idle
 from throughline.turn.llm_node import OUT_OF_ROUNDS
 from throughline.turn.store_step import MOST_TRIES
@@ -214,6 +215,15 @@ async def test_what_a_run_does_to_the_database_itself_costs_its_attempts(stage: 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert ended.error is not None
     assert ended.error.type == "run_abandoned"
+
+
+async def test_a_turn_that_was_given_back_writes_nothing_more(stage: Stage) -> None:
+    await stage.submit("hello")
+    break_store(stage, load_context=[DatabaseBusy("took too long")])
+
+    await take_turn(stage.turn_start(await stage.claim()))
+
+    assert FLUSHING not in {task.get_name() for task in asyncio.all_tasks()}
 
 
 async def test_an_end_that_the_database_never_takes_becomes_a_failure(stage: Stage) -> None:

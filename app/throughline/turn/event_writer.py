@@ -23,6 +23,7 @@ from throughline.domain.ids import MessageId
 from throughline.domain.run import ClaimedRun
 from throughline.ports.storage import EventStore
 
+FLUSHING = "store run events"
 FLUSH_SECONDS = 0.05
 Part: TypeAlias = MessageDelta | ReasoningDelta | ToolCallDelta
 log = structlog.get_logger(__name__)
@@ -125,7 +126,7 @@ class EventWriter:
 
     def _schedule_flush(self) -> None:
         if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush_later(), context=self._context)
+            self._flushing = asyncio.create_task(self._flush_later(), name=FLUSHING, context=self._context)
 
     async def _flush_later(self) -> None:
         while self._pending or self._deltas:

@@ -68,6 +68,7 @@ async def _take(start: TurnStart, span: Span) -> None:
             status = None if ended is None else await end_turn(turn, start.claimed.run, ended)
     finally:
         await _stop(graph, watch)
+        await turn.events.drain()
     if ended is None or status is None:
         return
     seconds = start.dependencies.clock.monotonic() - started
@@ -141,6 +142,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
         log.warning("run lease lost, turn stopped", run_id=str(turn.lease.run_id))
         return None
     except DatabaseUnavailable as error:
+        await turn.events.drain()  # a write that goes on would hold the run's row, and the next claim would skip it
         await start.dependencies.clock.sleep(PAUSE_SECONDS)
         await _give_back(start, counts=isinstance(error, DatabaseBusy))
         return None
