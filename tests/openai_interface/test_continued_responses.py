@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import openai
 import pytest
@@ -48,8 +49,40 @@ async def test_outputs_for_which_nothing_waits_are_a_conflict(stage: OpenAIStage
     output = {"type": "function_call_output", "call_id": calls_of(asked)[0].call_id, "output": "rain"}
     await create(stage, model="assistant", input=[output], previous_response_id=asked.id)
 
+    other = {**output, "output": "sun"}
     with pytest.raises(openai.ConflictError, match="No turn waits for these outputs"):
-        await create(stage, model="assistant", input=[output], previous_response_id=asked.id)
+        await create(stage, model="assistant", input=[other], previous_response_id=asked.id)
+
+
+@pytest.mark.parametrize("in_conversation", [False, True])
+async def test_outputs_that_are_sent_again_lead_to_the_same_response(
+    stage: OpenAIStage, *, in_conversation: bool
+) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("It rains."))
+    named = {"conversation": (await stage.client.conversations.create()).id} if in_conversation else {}
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER], **named)
+    output = {"type": "function_call_output", "call_id": calls_of(asked)[0].call_id, "output": "rain"}
+    body = {"model": "assistant", "input": [output], **(named or {"previous_response_id": asked.id})}
+    answered = await create(stage, **body)
+
+    again = await create(stage, **body)
+    streamed = await stage.client.responses.create(stream=True, **body)  # type: ignore[call-overload]  # one of many shapes
+    events = [event async for event in streamed]
+
+    assert (again.id, again.output_text) == (answered.id, "It rains.")
+    assert events[-1].response == answered
+
+
+async def test_outputs_of_an_earlier_wait_lead_to_the_response_after_it(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Call((replace(ASKS_WEATHER, id="call_2"),)))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    output = {"type": "function_call_output", "call_id": calls_of(asked)[0].call_id, "output": "rain"}
+    second = await create(stage, model="assistant", input=[output], previous_response_id=asked.id)
+
+    again = await create(stage, model="assistant", input=[output], previous_response_id=asked.id)
+
+    assert again == second
+    assert [call.call_id for call in calls_of(again)] == ["call_2"]
 
 
 async def test_what_is_not_stored_stays_out_of_a_stored_session(stage: OpenAIStage, database_url: str) -> None:

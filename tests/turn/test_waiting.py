@@ -147,9 +147,47 @@ async def test_a_repeated_resume_changes_nothing_and_another_is_refused(database
     with pytest.raises(RunNotWaiting, match="is queued"):
         await resume(stage, run, Resolution("call_1", "sun"))
     await play(stage, run)
-    with pytest.raises(RunNotWaiting, match="is succeeded"):
-        await resume(stage, run, given)
+    assert (await resume(stage, run, given)).status is RunStatus.SUCCEEDED
+    for other in (Resolution("call_1", "sun"), replace(given, author="another"), Resolution("call_2", "rain")):
+        with pytest.raises(RunNotWaiting, match="is succeeded"):
+            await resume(stage, run, other)
     assert results(await stage.messages()) == [("call_1", "rain")]
+
+
+@pytest.mark.parametrize(
+    ("decided", "other"),
+    [
+        (APPROVED, replace(APPROVED, decision=Decision.REJECT)),
+        (replace(APPROVED, decision=Decision.REJECT, text="Not now."), APPROVED),
+        (
+            replace(APPROVED, decision=Decision.EDIT, arguments='{"file": "b.txt"}'),
+            replace(APPROVED, decision=Decision.EDIT, arguments='{"file": "c.txt"}'),
+        ),
+    ],
+)
+async def test_a_decision_sent_again_after_the_end_is_the_same_one(
+    database: Database, decided: Resolution, other: Resolution
+) -> None:
+    tool = OneTool("delete", "deleted", repeatable=False)
+    stage, run = await careful_stage(database, tool)
+    stage.model.script(Say("ok"))
+    await resume(stage, run, decided)
+    await play(stage, run)
+
+    assert (await resume(stage, run, decided)).status is RunStatus.SUCCEEDED
+    with pytest.raises(RunNotWaiting, match="is succeeded"):
+        await resume(stage, run, other)
+
+
+async def test_what_an_earlier_wait_was_given_can_be_sent_again_in_a_later_one(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Call((ASKS_WEATHER,)), Call((replace(ASKS_WEATHER, id="call_2"),)))
+    run = await send(stage)
+    given = Resolution("call_1", "rain")
+    await resume(stage, run, given)
+    await play(stage, run)
+
+    assert kinds(await resume(stage, run, given)) == {"call_2": WaitKind.TOOL_RESULT}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.domain.ids import MessageId
-from throughline.domain.message import ToolCall
+from throughline.domain.message import Message, ToolCall, text_of
 
 MAX_OUTPUT = 1_000_000
 """Longest result of a client's tool, or answer of a person, in characters."""
@@ -123,6 +123,10 @@ class Wait:
         """Return what the call waited for, None if the wait has no such call."""
         return next((awaited.kind for awaited in self.calls if awaited.id == call_id), None)
 
+    def knows_any(self, given: Sequence[Resolution]) -> bool:
+        """Return whether one of the resolutions is for a call of this wait."""
+        return any(self.kind_of(one.call_id) is not None for one in given)
+
     def resolution_for(self, call_id: str) -> Resolution | None:
         """Return what the call was given, None if nothing."""
         return next((given for given in self.resolutions if given.call_id == call_id), None)
@@ -152,6 +156,19 @@ def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
         if stored is None:
             resolutions.append(one)
     return replace(wait, resolutions=tuple(resolutions))
+
+
+def was_given(one: Resolution, result: Message) -> bool:
+    """Return whether a call whose stored result is `result` was given exactly this, by the same author."""
+    kept = result.metadata
+    if kept.get("given_by") != one.author:
+        return False
+    if one.decision is None:
+        kinds = {WaitKind.TOOL_RESULT.value, WaitKind.ANSWER.value}
+        is_error = kept.get("is_error") is True
+        return kept.get(OUTSIDE) in kinds and (text_of(result.content), is_error) == (one.text, one.is_error)
+    is_same = kept.get("decision") == str(one.decision) and kept.get("reason", "") == one.text
+    return is_same and kept.get("arguments") == (None if one.arguments is None else json.loads(one.arguments))
 
 
 def read_question(arguments: str) -> Question:

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.requests import STRICT
-from throughline.api.openai.ask_agent import UNSTORED_SECONDS, copied_messages
-from throughline.api.openai.begin_response import last_position
+from throughline.api.openai.ask_agent import UNSTORED_SECONDS
 from throughline.api.openai.compaction_item import make_compaction_item
 from throughline.api.openai.errors import OpenAIRoute
+from throughline.api.openai.find_target import copy_through
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import Input, read_items
 from throughline.api.openai.models import find_agent
@@ -116,7 +116,7 @@ async def _brought(
     if previous is None:
         return instructed, messages
     response = await read_response(call, read_response_id(previous))
-    copied = await copied_messages(call, response.run.session_id, await last_position(call, response))
+    copied = await copy_through(call, response)
     return instructed, (*copied, *messages)
 
 

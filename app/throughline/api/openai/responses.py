@@ -14,8 +14,9 @@ from throughline.api.http.admitted_request import Call, Reader, Writer, source_o
 from throughline.api.http.headers import read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.query_parameters import QueryParameters
-from throughline.api.openai.begin_response import BegunResponse, RequestOrigin, begin_response
+from throughline.api.openai.begin_response import BegunResponse, begin_response
 from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
+from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
 from throughline.api.openai.ids import read_response_id
 from throughline.api.openai.item_list import ListItems, page_of

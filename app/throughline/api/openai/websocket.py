@@ -15,8 +15,9 @@ from throughline.api.http.admitted_request import Call, admit_websocket, depende
 from throughline.api.http.body import parse_json
 from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
 from throughline.api.http.responses import json_bytes
-from throughline.api.openai.begin_response import RequestOrigin, begin_response
+from throughline.api.openai.begin_response import begin_response
 from throughline.api.openai.errors import error_json, error_param, error_response, status_of
+from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import Unsupported, validate_request
 from throughline.api.openai.read_response import begun_response

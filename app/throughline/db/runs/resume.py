@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, input_json, run_from, run_not_found, to_json
+from throughline.db.statements.rows import (
+    MESSAGE_COLUMNS,
+    MESSAGE_IDS,
+    RUN_COLUMNS,
+    input_json,
+    message_from,
+    run_from,
+    run_not_found,
+    to_json,
+)
 from throughline.db.statements.sql import sql
 from throughline.db.statements.wait_rows import wait_data
 from throughline.domain.errors import RunNotWaiting
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.run import Run, RunInput, RunStatus
-from throughline.domain.waiting import Resolution, resolve
+from throughline.domain.waiting import Resolution, resolve, was_given
 
 MOST_EXPIRED = 1_000
 """Runs that one statement queues again because their wait has expired."""
@@ -51,12 +60,25 @@ _EXPIRE = sql("""
 """)
 
 
+_RESULTS = sql(
+    """
+    select {message_columns} from messages m
+    where m.run_id = :run_id and m.role = 'tool' and m.tool_call_id = any(cast(:call_ids as text[]))
+""",
+    message_columns=MESSAGE_COLUMNS,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The run after it was given something, and the number of its newest event until then; 0 without stored events."""
+    """The run after it was given something, and the number of its newest event until then; 0 without stored events.
+
+    `is_repeated`: it was given the same before.
+    """
 
     run: Run
     last_seq: int
+    is_repeated: bool = False
 
 
 async def resume(
@@ -66,18 +88,22 @@ async def resume(
 
     `changed` replaces the run's input, for requests that name overrides and tools again; its message is the same.
 
-    A repetition of what is stored changes nothing. Raises NotFound, InvalidInput (a call does not wait, or for
-    something else), RunNotWaiting (the run does not wait, or the call was given something else).
+    A repetition of what was given before changes nothing, also after the end of the run.
+
+    Raises NotFound, InvalidInput (a call does not wait, or for something else), RunNotWaiting (the run does not wait,
+    or the call was given something else).
     """
     rows = await tx.fetch(_LOCK, run_id=run_id, owner_id=owner_id)
     if not rows:
         raise run_not_found(run_id)
     run = run_from(rows[0])
-    if run.wait is None or (run.status is not RunStatus.WAITING and not _is_stored(run, given)):
+    open_wait = run.wait if run.status is RunStatus.WAITING else None
+    is_for_it = open_wait is not None and open_wait.knows_any(given)
+    if not is_for_it and await _was_given_all(tx, run, given):
+        return Resumed(run, rows[0]["last_seq"], is_repeated=True)
+    if open_wait is None:
         raise _not_waiting(run)
-    if run.status is not RunStatus.WAITING:
-        return Resumed(run, rows[0]["last_seq"])
-    wait = resolve(run.wait, given)
+    wait = resolve(open_wait, given)
     stored = await tx.fetch(
         _STORE,
         run_id=run_id,
@@ -96,8 +122,15 @@ async def expire_waits(tx: Statements, now: datetime) -> tuple[RunId, ...]:
     return tuple(RunId(row["id"]) for row in await tx.fetch(_EXPIRE, now=now, most=MOST_EXPIRED))
 
 
-def _is_stored(run: Run, given: Sequence[Resolution]) -> bool:
-    return run.wait is not None and all(run.wait.resolution_for(one.call_id) == one for one in given)
+async def _was_given_all(tx: Statements, run: Run, given: Sequence[Resolution]) -> bool:
+    """Return whether calls of the run were given exactly this: in its last wait, or in one whose results are stored."""
+    if run.wait is not None and all(run.wait.resolution_for(one.call_id) == one for one in given):
+        return True
+    rows = await tx.fetch(_RESULTS, run_id=run.id, call_ids=[one.call_id for one in given])
+    results = [message_from(row) for row in rows]
+    return all(
+        any(result.tool_call_id == one.call_id and was_given(one, result) for result in results) for one in given
+    )
 
 
 def _not_waiting(run: Run) -> RunNotWaiting:

@@ -1,0 +1,162 @@
+"""What a request for a response continues: a conversation, an earlier response, or a turn that waits."""
+
+from dataclasses import dataclass
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.http.headers import NO_KEY, Idempotency
+from throughline.api.openai.ask_agent import copied_messages
+from throughline.api.openai.ids import conversation_not_found, read_conversation_id, read_response_id
+from throughline.api.openai.input_items import ApprovalItem
+from throughline.api.openai.read_response import get_continued
+from throughline.api.openai.response_object import RunResponse
+from throughline.api.openai.response_request import CreateResponse
+from throughline.db.runs.list_runs import RunQuery
+from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
+from throughline.domain.ids import SessionId
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.run import Run
+
+
+class PreviousResponseNotFound(NotFound):
+    """The response that the request continues is missing, another user's, deleted, or was not stored."""
+
+    code = "previous_response_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOrigin:
+    """Where a request for a response came from: its interface, and its idempotency key.
+
+    `continuable` are the ids of responses that were not stored and that the request's connection may continue all the
+    same.
+    """
+
+    source: Source
+    idempotency: Idempotency = NO_KEY
+    continuable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A request for a response as it was read: its body, the instructions and messages of its input, and its origin."""
+
+    body: CreateResponse
+    instructions: str
+    messages: tuple[NewMessage, ...]
+    origin: RequestOrigin
+
+    @property
+    def approvals(self) -> tuple[ApprovalItem, ...]:
+        """The decisions on approvals."""
+        items = () if isinstance(self.body.input, str) else self.body.input
+        return tuple(item for item in items if isinstance(item, ApprovalItem))
+
+    @property
+    def gives(self) -> bool:
+        """Whether the request has outputs of tools, or decisions on approvals."""
+        return any(message.role is Role.TOOL for message in self.messages) or bool(self.approvals)
+
+    @property
+    def only_gives(self) -> bool:
+        """Whether the request has nothing else."""
+        return self.gives and all(message.role is Role.TOOL for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request continues: a session, a run, or a copy of earlier messages; nothing for a new session.
+
+    `previous` is the response with which the session ends, None if the request names none. `run` waits at the end of
+    its part `part`, or has waited there and may be given the same again.
+    """
+
+    session_id: SessionId | None = None
+    previous: RunResponse | None = None
+    run: Run | None = None
+    part: int = 0
+    history: tuple[NewMessage, ...] = ()
+
+
+async def find_target(call: Call, asked: ResponseRequest) -> Target:
+    """Return what the request continues. A repeated idempotency key leads to the session of the first request.
+
+    Raises InvalidInput, NotFound (conversation), PreviousResponseNotFound, and SessionBusy for a response that is not
+    over.
+    """
+    target = await _find_named(call, asked)
+    key = asked.origin.idempotency.key
+    is_plain = target.session_id is not None and target.run is None
+    if key is None or is_plain:  # a turn of the same session is found when this one is submitted
+        return target
+    # In this order a turn that the same request has begun in between is found.
+    keyed = await call.services.database.runs.find_keyed(call.owner_id, key)
+    return target if keyed is None else Target(keyed.session_id)
+
+
+async def _find_named(call: Call, asked: ResponseRequest) -> Target:
+    body = asked.body
+    if body.conversation_id is not None and body.previous_response_id is not None:
+        raise InvalidInput(
+            "A request names `conversation` or `previous_response_id`, not both.", field="previous_response_id"
+        )
+    if body.conversation_id is not None:
+        session_id = read_conversation_id(body.conversation_id)
+        # Whether the session is there, and waits, is found when the message is submitted.
+        return await _conversation(call, asked, session_id) if asked.gives else Target(session_id)
+    if body.previous_response_id is not None:
+        return await _previous(call, asked, body.previous_response_id)
+    return Target()
+
+
+async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionId) -> Target:
+    """Return the conversation, and the run that the request may resume. Raises NotFound."""
+    runs = call.services.database.runs
+    run = await runs.waiting_of(call.owner_id, session_id)
+    if run is None:
+        try:
+            page = await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))
+        except NotFound:
+            raise conversation_not_found(session_id) from None
+        run = next((newest for newest in page.items if asked.only_gives and newest.wait_count), None)
+    return Target(session_id, run=run, part=0 if run is None else run.wait_count - 1)
+
+
+async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
+    """Return what follows a response: its session, its run, or a copy of the messages up to it.
+
+    What is not stored goes on in a copy of a stored session, and the other way round.
+    """
+    try:
+        ref = read_response_id(name)
+        previous, found = await get_continued(call, ref)
+    except NotFound as error:
+        raise PreviousResponseNotFound(error.detail) from None
+    was_stored = previous.echo.get("store") is not False
+    if not was_stored and name not in asked.origin.continuable:
+        raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
+    if _may_resume(asked, previous):
+        return Target(run=previous.run, part=ref.part)
+    is_last, run = previous.part.is_last, previous.run
+    if is_last and not run.status.is_final:
+        raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
+    if is_last and found.is_newest and was_stored is asked.body.is_stored:
+        return Target(run.session_id, previous)
+    return Target(history=await copy_through(call, previous))
+
+
+def _may_resume(asked: ResponseRequest, previous: RunResponse) -> bool:
+    """Return whether the request gives the response's run what it waits for, or once more what it was given."""
+    is_open = previous.part.is_last and previous.run.waiting_for is not None
+    return is_open or (asked.only_gives and not previous.part.is_last)
+
+
+async def copy_through(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:
+    """Return the messages up to the response as new ones. Raises InvalidInput if they are too many."""
+    return await copied_messages(call, previous.run.session_id, await last_position(call, previous))
+
+
+async def last_position(call: Call, response: RunResponse) -> int:
+    """Return the position of the response's last message: that of its question if it made none."""
+    made = (*response.part.input, *response.part.made)
+    messages = made or await call.services.database.messages.of_run(response.run)
+    return messages[-1].position if messages else 0
