@@ -110,6 +110,26 @@ async def test_the_text_is_in_no_row_of_any_table_afterwards(scene: Scene) -> No
     assert redacted.metadata == {"redacted": True}
 
 
+@pytest.mark.parametrize(
+    ("role", "outside", "kept"),
+    [
+        (Role.TOOL, "answer", {"redacted": True, "outside": "answer"}),
+        (Role.TOOL, SECRET, {"redacted": True}),
+        (Role.USER, "answer", {"redacted": True}),
+    ],
+)
+async def test_of_metadata_only_what_a_call_has_waited_for_stays(
+    scene: Scene, role: Role, outside: str, kept: dict[str, object]
+) -> None:
+    conversation = scene.conversation
+    call_id = "c" if role is Role.TOOL else None
+    new = NewMessage(role, SECRET, Source.API, tool_call_id=call_id, metadata={"outside": outside, "given_by": SECRET})
+    ids = (conversation.owner_id, conversation.session.id)
+    (stored,) = await conversation.database.sessions.append(*ids, [new])
+
+    assert (await scene.redact(stored)).metadata == kept
+
+
 async def test_the_summary_goes_back_to_what_does_not_reach_the_message(scene: Scene) -> None:
     await scene.redact()
 

@@ -7,6 +7,7 @@ from throughline.api.http.headers import Idempotency
 from throughline.api.openai.ask_agent import AgentRequest, ask_agent
 from throughline.api.openai.chat_names import SessionName
 from throughline.api.openai.follow_part import FollowedPart
+from throughline.api.openai.run_parts import newest_part
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Source
 from throughline.domain.run import Run
@@ -59,5 +60,5 @@ class BegunChat:
 
 def join_run(run: Run) -> BegunChat:
     """Return the newest part of a run that another request has begun."""
-    part = run.wait_count if run.waiting_for is None else run.wait_count - 1
+    part = newest_part(run)
     return BegunChat(part, FollowedPart(run, skipped_waits=part))

@@ -1,11 +1,13 @@
 """Reading a response: its run, the run's messages, and the part that it is."""
 
+from collections.abc import Sequence
+
 from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Call
 from throughline.api.openai.follow_part import FollowedPart
 from throughline.api.openai.ids import ResponseRef, response_not_found
-from throughline.api.openai.response_object import RunResponse, call_kinds, responses_of
-from throughline.api.openai.run_parts import RunPart
+from throughline.api.openai.response_object import DELETED, RunResponse, call_kinds, responses_of
+from throughline.api.openai.run_parts import RunPart, messages_of
 from throughline.db.runs.repository import ContinuedRun
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.errors import NotFound
@@ -28,11 +30,10 @@ async def read_response(call: Call, ref: ResponseRef) -> RunResponse:
 
 
 async def response_of(call: Call, run: Run, part: int) -> RunResponse:
-    """Return one part of the run as a response. Raises NotFound if the run has no such part, or is deleted."""
+    """Return one part of the run as a response. Raises NotFound if the run has no such part, or it is deleted."""
     messages = await call.services.database.messages.of_run(run)
-    is_deleted = bool(messages) and all(message.content == REDACTED_TEXT for message in messages)
     found = responses_of(run, messages, _agent_of(call, run))
-    if is_deleted or part >= len(found):
+    if part >= len(found) or _is_deleted(found[part], messages):
         raise response_not_found(str(ResponseRef(run.id, part)))
     return found[part]
 
@@ -91,6 +92,12 @@ async def all_messages(call: Call, session_id: SessionId, before: int | None = N
         if page.next_cursor is None:
             return messages
         after = page.items[-1].position
+
+
+def _is_deleted(response: RunResponse, messages: Sequence[Message]) -> bool:
+    """Return whether the response was deleted, or each of its messages redacted by itself."""
+    said = messages_of(response.part, messages)
+    return response.echo.get(DELETED) is True or (bool(said) and all(one.content == REDACTED_TEXT for one in said))
 
 
 def _agent_of(call: Call, run: Run) -> AgentDefinition | None:

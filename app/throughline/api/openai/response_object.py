@@ -34,6 +34,9 @@ FIXED: JsonDict = {
 }
 """Fields that every response has with the same value, because a request cannot set them."""
 
+DELETED = "deleted"
+"""Key in the echo of a part whose response was deleted."""
+
 ECHOED = ("safety_identifier", "prompt_cache_key", "user")
 
 

@@ -29,10 +29,10 @@ from throughline.api.openai.read_response import (
     read_response,
     response_of,
 )
+from throughline.api.openai.remove_response import remove_response
 from throughline.api.openai.response_object import response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import ResponseStream, stream_response, stream_whole
-from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import InvalidInput
 from throughline.domain.events import RunEnded
 from throughline.domain.run import RunStatus
@@ -99,20 +99,12 @@ async def cancel_response(request: Request, response_id: str, call: Writer) -> R
 
 @router.delete("/{response_id}")
 async def delete_response(response_id: str, call: Writer) -> Response:
-    """Delete a response: the texts of its turn are redacted, or its session is erased if it has no other message.
+    """Delete a response: its messages are redacted, or its session is erased if no other message is left.
 
-    Refused (409) while a turn of the session is not finished.
+    Refused (409) while a turn of the session is not over.
     """
     ref = read_response_id(response_id)
-    response = await read_response(call, ref)
-    database, run = call.services.database, response.run
-    messages = await database.messages.of_run(run)
-    session = await database.sessions.get(call.owner_id, run.session_id)
-    if len(messages) == session.message_count:
-        await database.sessions.delete(call.owner_id, run.session_id)
-    else:
-        for message in messages:
-            await database.messages.redact(Redaction(call.owner_id, run.session_id, message.id, call.principal.actor))
+    await remove_response(call, ref)
     return JsonResponse({"id": str(ref), "object": "response", "deleted": True})
 
 

@@ -56,3 +56,17 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
     if run.status is not RunStatus.WAITING and is_resumed and len(parts) == run.wait_count:
         parts.append(RunPart(number=len(parts)))
     return tuple(replace(part, is_last=part.number == len(parts) - 1) for part in parts)
+
+
+def newest_part(run: Run) -> int:
+    """Return the number of the run's newest part, whether it goes on, waits or is over."""
+    return run.wait_count if run.waiting_for is None else run.wait_count - 1
+
+
+def messages_of(part: RunPart, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages of the part among `messages`, those of its run; possibly none.
+
+    The user's message belongs to the first part.
+    """
+    asked = (message for message in messages if message.role is Role.USER and part.number == 0)
+    return (*asked, *part.input, *part.made)

@@ -1,5 +1,7 @@
 """Redaction of a message: a marker replaces its text, and all data derived from the text is deleted.
 
+Of its metadata stays only what the call of a tool's result has waited for, because it divides a run into parts.
+
 Derived data are segments and versions of the summary, the search index, the embedding and all later reasoning (both by
 triggers). They are also the run's input and events, the title, and what providers said about failed calls of the
 session. Results of recall tools that quoted the message, directly or through another result, are redacted too.
@@ -44,8 +46,10 @@ _ROW = sql("""
 _ALLOW = sql("select set_config('throughline.redaction', 'on', true)")
 _FORBID = sql("select set_config('throughline.redaction', '', true)")
 _OVERWRITE = sql("""
-    update messages m set content = :marker, content_blocks = null, metadata = '{"redacted": true}', token_count = 0,
-        counter = '', tool_calls = (
+    update messages m set content = :marker, content_blocks = null, token_count = 0, counter = '',
+        metadata = jsonb_strip_nulls(jsonb_build_object('redacted', true, 'outside', case
+            when m.role = 'tool' and m.metadata ->> 'outside' in ('tool_result', 'approval', 'answer', 'expired')
+                then m.metadata -> 'outside' end)), tool_calls = (
             select coalesce(jsonb_agg(jsonb_build_object(
                 'id', c.call ->> 'id', 'name', c.call ->> 'name', 'arguments', '{}') order by c.place), '[]')
             from jsonb_array_elements(m.tool_calls) with ordinality as c (call, place))
@@ -131,7 +135,7 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Message:
     again. A message that is already redacted is returned unchanged.
     """
     await hold_history(tx, wanted.owner_id)
-    session = await _lock(tx, wanted.session_id, wanted.owner_id)
+    session = await lock_idle_session(tx, wanted.session_id, wanted.owner_id)
     message = await _get(tx, wanted)
     if await tx.fetch(_IS_DONE, id=message.id):
         return message
@@ -176,17 +180,17 @@ class _Redactor:
             for row in rows:
                 of_session[SessionId(row["session_id"])].append(row)
             for session_id in sorted(of_session.keys() - self.sessions.keys()):
-                self.sessions[session_id] = await _lock(self.tx, session_id, self.owner_id)
+                self.sessions[session_id] = await lock_idle_session(self.tx, session_id, self.owner_id)
             found = await find_quoting(self.tx, self.owner_id, known)
             rows = [row for row in found if row["session_id"] != without]
         for session_id, of_one in sorted(of_session.items()):
             await _redact(self.tx, self.sessions[session_id], of_one, words)
 
 
-async def _lock(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
+async def lock_idle_session(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
     """Lock the session's unfinished runs, then the session, and return it.
 
-    Raises SessionBusy if there are such runs, also runs submitted meanwhile.
+    Raises NotFound. Raises SessionBusy if there are such runs, also runs submitted meanwhile.
     """
     busy = await tx.fetch(_BUSY, session_id=session_id, owner_id=owner_id)
     session = await lock_session(tx, session_id, owner_id)

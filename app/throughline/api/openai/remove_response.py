@@ -1,0 +1,71 @@
+"""Deletion of a response: of one part of a run, the others of which stay."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.openai.ids import ResponseRef, response_not_found
+from throughline.api.openai.read_response import read_response
+from throughline.api.openai.response_object import DELETED, RunResponse
+from throughline.api.openai.run_parts import messages_of, newest_part
+from throughline.db.sessions.remove_messages import Removal
+from throughline.domain.errors import NotFound, SessionBusy
+from throughline.domain.ids import RunId
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import REDACTED_TEXT
+from throughline.domain.run import RunInput, RunStatus
+
+
+async def remove_response(call: Call, ref: ResponseRef) -> None:
+    """Redact the response's messages, or erase its session if no other message is left in it.
+
+    The turn of a response that waits is cancelled first, because nothing can follow a deleted response. Raises
+    NotFound. Raises SessionBusy while the response, or another one of its conversation, is not over.
+    """
+    response = await read_response(call, ref)
+    database, owner_id = call.services.database, call.owner_id
+    if response.part.is_last and response.run.status is RunStatus.WAITING:
+        await database.runs.request_cancel(owner_id, response.run.id)
+        response = await read_response(call, ref)
+    run = response.run
+    messages = messages_of(response.part, await database.messages.of_run(run))
+    message_ids = [message.id for message in messages]
+    wanted = Removal(owner_id, run.session_id, run.id, message_ids, _kept_input(response), call.principal.actor)
+    try:
+        await database.messages.remove(wanted)
+    except SessionBusy as busy:
+        raise await _not_over(call, ref, busy) from None
+    except NotFound:  # another request has erased the session meanwhile
+        raise response_not_found(str(ref)) from None
+
+
+def _kept_input(response: RunResponse) -> RunInput:
+    """Return the run's input without the texts of the response's request; without its tools if no part is left.
+
+    What the part had used stays: the usage of the part before it is counted up to there. Instructions are those of the
+    last part.
+    """
+    given, number = response.run.input, response.part.number
+    kept = given if number else replace(given, content=REDACTED_TEXT, metadata={})
+    if response.part.is_last:
+        kept = replace(kept, overrides=replace(kept.overrides, instructions=None))
+    known = given.echo.get("parts")
+    parts: list[JsonValue] = list(known) if isinstance(known, list) else []
+    parts += [{} for _ in range(number + 1 - len(parts))]
+    used = {"used": response.echo["used"]} if "used" in response.echo else {}
+    parts[number] = {DELETED: True, **used}
+    is_known = response.part.is_last or number + 1 < len(parts)
+    if is_known and all(isinstance(part, dict) and part.get(DELETED) is True for part in parts):
+        kept = RunInput(REDACTED_TEXT, steps_brought=given.steps_brought)
+    return replace(kept, echo={"parts": parts})
+
+
+async def _not_over(call: Call, ref: ResponseRef, busy: SessionBusy) -> SessionBusy:
+    """Return the error that names the response which is not over, instead of its turn."""
+    run = await call.services.database.runs.get_run(call.owner_id, RunId(UUID(busy.run_id)))
+    unfinished = ResponseRef(run.id, newest_part(run))
+    if run.status is RunStatus.WAITING:
+        state = "waits for the outputs of its calls, or for approval. Send them, or delete it"
+    else:
+        state = "is not over. Wait for it, or cancel it"
+    return SessionBusy(f"The response {unfinished} {state}, then delete {ref}.", run_id=busy.run_id)
