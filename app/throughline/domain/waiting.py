@@ -145,7 +145,7 @@ def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
         if kind is None:
             known = ", ".join(awaited.id for awaited in wait.calls)
             raise InvalidInput(
-                f"The run does not wait for a call {one.call_id!r}; it waits for: {known}.", field=f"{field}.call_id"
+                f"The turn does not wait for a call {one.call_id!r}; it waits for: {known}.", field=f"{field}.call_id"
             )
         if (kind is WaitKind.APPROVAL) is not (one.decision is not None):
             needed = "`decision`" if kind is WaitKind.APPROVAL else "`output`"

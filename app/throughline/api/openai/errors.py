@@ -15,7 +15,8 @@ from fastapi.routing import APIRoute
 from throughline.api.http.problem_documents import PROBLEM_KINDS, RUN_CANCELLED, field_errors, headers_of
 from throughline.api.http.request_errors import InvalidRequest
 from throughline.api.http.responses import JsonResponse
-from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
+from throughline.api.openai.client_words import CHAT_WORDS, RESPONSE_WORDS, ClientWords
+from throughline.domain.errors import TemporaryError, ThroughlineError
 from throughline.domain.json_types import JsonValue
 from throughline.domain.run import Run, RunError, RunStatus
 
@@ -32,9 +33,7 @@ TYPES: Mapping[int, str] = {
 CODES: Mapping[str, str] = {"not_authenticated": "invalid_api_key", "daily_budget_spent": "insufficient_quota"}
 """OpenAI's codes for errors of this service; all others keep their own code."""
 
-
-PARAMS: Mapping[str, str] = {"model_not_found": "model", "previous_response_not_found": "previous_response_id"}
-"""The field that names what is missing, by the code of the error."""
+CHAT_PATH = "/v1/chat/"
 
 
 class OpenAIRoute(APIRoute):
@@ -45,14 +44,15 @@ class OpenAIRoute(APIRoute):
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as the framework declares it
         """Return the handler of the route, with its errors converted."""
         handler = super().get_route_handler()
+        words = CHAT_WORDS if self.path.startswith(CHAT_PATH) else RESPONSE_WORDS
 
         async def handle(request: Request) -> Response:
             try:
                 response: Response = await handler(request)
             except RequestValidationError as error:
-                return error_response(InvalidRequest(field_errors(error.errors())))
+                return error_response(InvalidRequest(field_errors(error.errors())), words)
             except ThroughlineError as error:
-                return error_response(error)
+                return error_response(error, words)
             except TurnFailed as failed:
                 return failure_response(failed.error)
             return response
@@ -60,11 +60,16 @@ class OpenAIRoute(APIRoute):
         return handle
 
 
-def error_response(error: ThroughlineError) -> Response:
+def error_response(error: ThroughlineError, words: ClientWords) -> Response:
     """Return the error as OpenAI's clients read it."""
-    status = status_of(error.code)
     headers = {**headers_of(error), "x-should-retry": "true" if isinstance(error, TemporaryError) else "false"}
-    return JsonResponse({"error": error_json(error.code, error.detail, param=error_param(error))}, status, headers)
+    return JsonResponse({"error": explained_json(error, words)}, status_of(error.code), headers)
+
+
+def explained_json(error: ThroughlineError, words: ClientWords) -> dict[str, JsonValue]:
+    """Return the member `error` for an error of the service, in the client's words."""
+    detail, param = words.explain(error)
+    return error_json(error.code, detail, param=param)
 
 
 class TurnFailed(Exception):
@@ -99,11 +104,3 @@ def status_of(code: str) -> int:
     """Return the HTTP status of an error code; OpenAI uses 400 where this service uses 422."""
     status = PROBLEM_KINDS.get(code, PROBLEM_KINDS["internal_error"]).status
     return HTTPStatus.BAD_REQUEST if status == HTTPStatus.UNPROCESSABLE_ENTITY else status
-
-
-def error_param(error: ThroughlineError) -> str | None:
-    """Return the name of the wrong field, None if the error is about no field."""
-    field = error.field if isinstance(error, InvalidInput) else PARAMS.get(error.code, "")
-    if isinstance(error, InvalidRequest):
-        field = error.errors[0].field
-    return field.removeprefix("overrides.") or None

@@ -16,7 +16,8 @@ from throughline.api.http.body import parse_json
 from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
 from throughline.api.http.responses import json_bytes
 from throughline.api.openai.begin_response import begin_response
-from throughline.api.openai.errors import error_json, error_param, error_response, status_of
+from throughline.api.openai.client_words import RESPONSE_WORDS
+from throughline.api.openai.errors import error_json, error_response, explained_json, status_of
 from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import Unsupported, validate_request
@@ -55,7 +56,7 @@ async def answer_websocket(websocket: WebSocket) -> None:
                 delay_seconds=RETRY_SECONDS,
             )
     except ThroughlineError as error:
-        await websocket.send_denial_response(error_response(error))
+        await websocket.send_denial_response(error_response(error, RESPONSE_WORDS))
         return
     try:
         with suppress(WebSocketDisconnect):
@@ -131,7 +132,7 @@ class _Connection:
             )
 
     async def _refuse(self, error: ThroughlineError) -> None:
-        await self._send_error(status_of(error.code), error_json(error.code, error.detail, param=error_param(error)))
+        await self._send_error(status_of(error.code), explained_json(error, RESPONSE_WORDS))
 
     async def _send_error(self, status: int, error: JsonDict) -> None:
         await self._websocket.send_text(json_bytes({"type": "error", "status": status, "error": error}).decode())

@@ -57,8 +57,8 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
     if opening.history and not locked[0]["is_stored"] and await _is_new(tx, new):
         if locked[0]["busy_with"] is not None or outcome is CreateOutcome.FOUND:
             raise SessionBusy(
-                "Another request has begun a turn of the session, so nothing can be put before it. Send this request "
-                "again when the turn has ended.",
+                f"Another request has begun a turn of session {submission.session_id}, so nothing can be put before "
+                "it. Send this request again when the turn has ended.",
                 run_id=str(locked[0]["busy_with"] or ""),
             )
         await append_messages(tx, submission.session_id, [RunMessage(message) for message in opening.history])

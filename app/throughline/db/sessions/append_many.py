@@ -86,7 +86,8 @@ async def append_history(
         raise session_not_found(session_id)
     if locked[0]["busy_with"] is not None:
         raise SessionBusy(
-            "The session has an unfinished turn, so nothing can be added to it. Wait for it or cancel it.",
+            f"The turn {locked[0]['busy_with']} of session {session_id} is not finished, so nothing can be added. Wait "
+            "for it or cancel it.",
             run_id=str(locked[0]["busy_with"]),
         )
     if not locked[0]["is_stored"]:
