@@ -15,8 +15,10 @@ from fakes.slack_stage import IDENTITY
 from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_box import make_tool_box
 from fakes.waiting import until_found
+from throughline.db.database import Database
 from throughline.domain.message import ToolCall
 from throughline.slack.decisions import ClickHandler
+from throughline.slack.services import SlackServices
 
 DELETES = ToolCall("call_1", "delete", '{"file": "<!here> ```a.txt"}')
 ASKS = ToolCall("call_2", "ask_user", '{"question": "Which *colour*, <@U0BERT001>?", "options": ["red", "dark blue"]}')
@@ -31,6 +33,7 @@ class WaitingStage:
     outgoing: DeliveryStage
     turns: Stage
     ask: Asked
+    services: SlackServices
     decisions: ClickHandler
     deleted: list[str] = field(default_factory=list)
 
@@ -68,7 +71,12 @@ class WaitingStage:
         """Return the payload of a click on the button; the message may have lost it since."""
         values = [button["value"] for button in buttons(message)]
         value = next((value for value in values if value.endswith(f":{choice}")), "")
-        return click(value, user=user, channel=message.channel, ts=message.ts)
+        return click(value, user=user, channel=message.channel, ts=message.ts, thread_ts=message.thread_ts)
+
+    def decisions_on(self, database: Database) -> ClickHandler:
+        """Return a handler of clicks that uses another connection to the same database."""
+        services = replace(self.services, database=database, slack=database.open_slack("assistant"))
+        return ClickHandler(services, self.outgoing.services.calls, IDENTITY)
 
     async def until_delivered(self, count: int = 1) -> None:
         async def is_delivered() -> bool:
@@ -128,7 +136,7 @@ async def waiting_stage(outgoing: DeliveryStage, ask: Asked) -> AsyncIterator[Wa
     decisions = ClickHandler(services, outgoing.services.calls, IDENTITY)
     async with played(turns):
         try:
-            yield WaitingStage(outgoing, turns, ask, decisions, deleted)
+            yield WaitingStage(outgoing, turns, ask, services, decisions, deleted)
         finally:
             await asyncio.sleep(0)
             await decisions.close()

@@ -281,6 +281,7 @@ KNOWN = "01900000-0000-7000-8000-0000000000aa"
         {"value": "\x00"},
         {"user": "U\x00"},
         {"channel": "C" * 65},
+        {"thread_ts": "1.1\x00"},
     ],
 )
 def test_a_click_on_none_of_our_buttons_is_ignored(changes: dict[str, str]) -> None:

@@ -28,6 +28,7 @@ _VALUE = re.compile(r"([0-9a-f-]{36}):(-[0-9]{1,6}):(approve|reject|[0-9]{1,2})"
 _ID = r"^[A-Za-z0-9_-]{1,64}$"
 NOT_ASKED = "Only <@{reader}> can decide this: their message began the turn."
 DECIDED = "This was decided before, or the turn is over."
+NOT_STORED = ":warning: Your click could not be stored. The buttons still work: click again in a moment."
 log = structlog.get_logger(__name__)
 
 
@@ -44,19 +45,28 @@ class _Action(BaseModel):
     value: str = ""
 
 
+class _Message(BaseModel):
+    thread_ts: str = Field("", pattern=r"^[0-9.]{0,64}$")
+
+
 class _Clicks(BaseModel):
     user: _User
     channel: _Named
+    message: _Message = _Message()
     enterprise: _Named | None = None
     actions: list[_Action] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """A click of `who` in a channel on the button `choice` of message `number` about a call of the run."""
+    """A click of `who` in a channel on the button `choice` of message `number` about a call of the run.
+
+    `thread_ts` is the message's thread as Slack names it, '' if it names none.
+    """
 
     who: SlackId
     channel_id: str
+    thread_ts: str
     run_id: RunId
     number: int
     choice: str
@@ -74,7 +84,7 @@ def read_click(body: Mapping[str, object], identity: Identity) -> Click | None:
         return None
     enterprise = "" if clicked.enterprise is None else clicked.enterprise.id
     who = identity.person(clicked.user.id, clicked.user.team_id, enterprise_id=enterprise)
-    return Click(who, clicked.channel.id, run_id, int(found[2]), found[3])
+    return Click(who, clicked.channel.id, clicked.message.thread_ts, run_id, int(found[2]), found[3])
 
 
 def _run_id(text: str) -> RunId | None:
@@ -85,33 +95,43 @@ def _run_id(text: str) -> RunId | None:
 
 
 class ClickHandler:
-    """Handler of clicks. Only the person who clicked sees a refusal."""
+    """Handler of clicks. Only the person who clicked sees that a click was refused or could not be stored."""
 
     def __init__(self, services: SlackServices, calls: SlackWebApi, identity: Identity) -> None:
         self._services, self._calls, self._identity = services, calls, identity
         self._late: set[asyncio.Task[None]] = set()
 
     async def handle(self, body: Mapping[str, object]) -> None:
-        """Store the decision of a click. Raises DatabaseUnavailable; the click is then not acknowledged."""
+        """Store the decision of a click. Does nothing for what is no click on a button of ours.
+
+        Raises the errors of the database. The click is then not acknowledged, and because Slack does not repeat it, the
+        person who clicked is told.
+        """
         click = read_click(body, self._identity)
         if click is None:
             return
-        asked = self._services.slack.asked
-        clicked = await asked.clicked(self._identity.team_id, click.channel_id, click.run_id, click.number)
-        if clicked is None:
-            log.info("slack click on unknown question ignored", channel=click.channel_id)
-            return
-        refusal = await self._decide(click, clicked)
+        try:
+            refusal = await self._store(click)
+        except Exception:
+            self._tell_later(click, NOT_STORED)
+            raise
         if refusal:
-            late = asyncio.create_task(self._tell(click, clicked, refusal))
-            self._late.add(late)
-            late.add_done_callback(self._late.discard)
+            self._tell_later(click, refusal)
 
     async def close(self) -> None:
         """Cancel notices that are not sent yet."""
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _store(self, click: Click) -> str:
+        """Store the decision, and return '' or the reason why the click changed nothing."""
+        asked = self._services.slack.asked
+        clicked = await asked.clicked(self._identity.team_id, click.channel_id, click.run_id, click.number)
+        if clicked is None:
+            log.info("slack click on unknown question ignored", channel=click.channel_id)
+            return ""
+        return await self._decide(click, clicked)
 
     async def _decide(self, click: Click, clicked: ClickedCall) -> str:
         """Resume the run, and return '' or the reason why the click changed nothing."""
@@ -136,10 +156,16 @@ class ClickHandler:
         author = None if person is None else person.user_name
         return None if call is None else _resolution(call, click.choice, author)
 
-    async def _tell(self, click: Click, clicked: ClickedCall, refusal: str) -> None:
+    def _tell_later(self, click: Click, text: str) -> None:
+        """Begin to show a text to the person who clicked; nothing waits for that."""
+        late = asyncio.create_task(self._tell(click, text))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
+
+    async def _tell(self, click: Click, text: str) -> None:
         with ErrorBoundary(log.error, task="slack notice to clicking person"):
             try:
-                await self._calls.post_ephemeral(click.channel_id, clicked.thread_ts, click.who.user_id, refusal)
+                await self._calls.post_ephemeral(click.channel_id, click.thread_ts, click.who.user_id, text)
             except ThroughlineError as error:
                 log.info("slack notice to clicking person not shown", error=error.code)
 

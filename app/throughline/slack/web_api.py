@@ -124,8 +124,12 @@ class SlackWebApi:
         await self._call("chat.update", args)
 
     async def post_ephemeral(self, channel_id: str, thread_ts: str, user_id: str, text: str) -> None:
-        """Show a text in the thread to one person alone. Does not wait for a rate limit."""
-        args: JsonObject = {"channel": channel_id, "thread_ts": thread_ts, "user": user_id, "text": text}
+        """Show a text to one person alone, in the thread, or in the channel for the thread ''.
+
+        Does not wait for a rate limit.
+        """
+        thread: JsonObject = {"thread_ts": thread_ts} if thread_ts else {}
+        args: JsonObject = {"channel": channel_id, **thread, "user": user_id, "text": text}
         await self._call("chat.postEphemeral", args, max_wait_seconds=0)
 
     async def set_status(self, channel_id: str, thread_ts: str, status: str) -> None:

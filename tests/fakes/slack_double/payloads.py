@@ -203,9 +203,10 @@ def slash_command(text: str, *, user: str, channel: str, response_url: str) -> s
     return urlencode(fields)
 
 
-def click(value: str, *, user: str, channel: str, ts: str, team: str = TEAM) -> Json:
+def click(value: str, *, user: str, channel: str, ts: str, team: str = TEAM, thread_ts: str = "") -> Json:
     """https://docs.slack.dev/reference/interaction-payloads/block_actions-payload/ , of a button in a message."""
     action = {"type": "button", "block_id": "b1", "action_id": "decide_approve", "value": value}
+    thread = {"thread_ts": thread_ts} if thread_ts else {}
     return {
         "type": "block_actions",
         "user": {"id": user, "username": "anna", "name": "anna", "team_id": team},
@@ -217,7 +218,7 @@ def click(value: str, *, user: str, channel: str, ts: str, team: str = TEAM) -> 
         "enterprise": None,
         "is_enterprise_install": False,
         "channel": {"id": channel, "name": "directmessage"},
-        "message": {"type": "message", "user": BOT_USER, "ts": ts, "bot_id": BOT_ID, "text": ""},
+        "message": {"type": "message", "user": BOT_USER, "ts": ts, "bot_id": BOT_ID, "text": ""} | thread,
         "state": {"values": {}},
         "response_url": "https://hooks.example/actions/1",
         "actions": [action | {"text": {"type": "plain_text", "text": "Approve"}, "action_ts": fresh_ts()}],

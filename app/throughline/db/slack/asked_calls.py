@@ -58,7 +58,7 @@ _MESSAGES = sql(
     pinned=PINNED,
 )
 _CLICKED = sql("""
-    select p.call_id, r.owner_id, d.thread_ts, d.reader_id, d.reader_team_id
+    select p.call_id, r.owner_id, d.reader_id, d.reader_team_id
     from slack_deliveries d join slack_parts p on p.delivery_id = d.id join runs r on r.id = d.run_id
     where d.run_id = :run_id and d.team_id = :team_id and d.channel_id = :channel_id
         and p.number = :number and p.call_id is not null
@@ -80,11 +80,10 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True)
 class ClickedCall:
-    """The call whose message has a clicked button: its run's owner, its thread, and who may decide on it."""
+    """The call whose message has a clicked button: its run's owner, and who may decide on it."""
 
     call_id: str
     owner_id: UserId
-    thread_ts: str
     reader: SlackId
 
 
@@ -134,4 +133,4 @@ class AskedCalls:
             return None
         row = rows[0]
         reader = SlackId(row["reader_team_id"], row["reader_id"])
-        return ClickedCall(row["call_id"], UserId(row["owner_id"]), row["thread_ts"], reader)
+        return ClickedCall(row["call_id"], UserId(row["owner_id"]), reader)
