@@ -74,7 +74,10 @@ class MessageStore(Protocol):
     async def get_messages_after(
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
     ) -> tuple[Message, ...]:
-        """Return up to `limit` messages after the given one (None: from the first), oldest first."""
+        """Return up to `limit` messages after the given one, oldest first.
+
+        With None, or an id that the session does not have, they are the first messages.
+        """
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
         """Return number, tokens and first position of the newest messages that a summary can read within the limits.

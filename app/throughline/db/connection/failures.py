@@ -45,7 +45,8 @@ _REJECTED = "rejected SSL upgrade"
 _CONFLICTS = {"40001", "40P01", "23505"}
 """SQLSTATEs of conflicts that a retry resolves.
 
-They are serialization failure, deadlock, and a unique key that a concurrent transaction inserted first.
+They are serialization failure, deadlock, and a unique key that a concurrent transaction inserted first. Primary keys
+count too: a transaction whose answer was lost may still commit while its repetition inserts the same ids.
 """
 
 _LOST_CLASSES = ("08", "57P", "25P03", "25P04")

@@ -32,7 +32,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 def stop_words_of(text: str) -> frozenset[str]:
     """Return the stop words of the language from whose list the text has the most words.
 
-    They are the English ones if no list has any of its words, and none if the text has no words.
+    They are the English ones if no list has any of its words, so that none of its words is left out. They are none if
+    the text has no words.
     """
     words = {word.lower() for word in _WORD.findall(text)}
     return max(STOP_WORDS.values(), key=lambda listed: len(words & listed)) if words else frozenset()
