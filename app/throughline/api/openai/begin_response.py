@@ -8,13 +8,12 @@ from throughline.api.openai.ask_agent import AgentRequest, ask_agent
 from throughline.api.openai.brought_conversation import split_messages
 from throughline.api.openai.find_target import RequestOrigin, ResponseRequest, Target, copy_through, find_target
 from throughline.api.openai.follow_part import FollowedPart
-from throughline.api.openai.ids import conversation_not_found
 from throughline.api.openai.input_items import ApprovalItem, read_items
 from throughline.api.openai.models import find_agent
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
 from throughline.api.openai.resume_turn import resume_turn
-from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, SessionBusy, SessionWaiting
+from throughline.domain.errors import InvalidInput, RunNotWaiting, SessionBusy, SessionWaiting
 from throughline.domain.ids import RunId
 from throughline.domain.message import Role, text_of
 from throughline.domain.run import Run, RunInput
@@ -85,15 +84,9 @@ async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitt
 
 
 async def _ask(call: Call, asked: AgentRequest, previous: RunResponse | None, origin: RequestOrigin) -> Submitted:
-    """Submit the turn. One that goes on from `previous` gets a copy if another turn has begun behind it meanwhile.
-
-    Raises NotFound for a conversation that is missing or another user's, and what `ask_agent` raises.
-    """
+    """Submit the turn. One that goes on from `previous` gets a copy if another turn has begun behind it meanwhile."""
     if previous is None:
-        try:
-            return await ask_agent(call, asked, origin.source, origin.idempotency)
-        except NotFound as error:
-            raise (error if asked.session_id is None else conversation_not_found(asked.session_id)) from None
+        return await ask_agent(call, asked, origin.source, origin.idempotency)
     try:
         return await ask_agent(call, replace(asked, on_busy=OnBusy.REJECT), origin.source, origin.idempotency)
     except SessionBusy:

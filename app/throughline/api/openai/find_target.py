@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import NO_KEY, Idempotency
 from throughline.api.openai.ask_agent import copied_messages
-from throughline.api.openai.ids import conversation_not_found, read_conversation_id, read_response_id
+from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem
 from throughline.api.openai.read_response import get_continued
 from throughline.api.openai.response_object import RunResponse
@@ -113,10 +113,7 @@ async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionI
     runs = call.services.database.runs
     run = await runs.waiting_of(call.owner_id, session_id)
     if run is None:
-        try:
-            page = await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))
-        except NotFound:
-            raise conversation_not_found(session_id) from None
+        page = await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))
         run = next((newest for newest in page.items if asked.only_gives and newest.wait_count), None)
     return Target(session_id, run=run, part=0 if run is None else run.wait_count - 1)
 

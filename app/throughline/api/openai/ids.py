@@ -33,13 +33,8 @@ def read_conversation_id(text: str) -> SessionId:
     """Return the session that a conversation is. Raises NotFound for anything that is no conversation's id."""
     found = _uuid(text.removeprefix("conv_")) if text.startswith("conv_") else None
     if found is None:
-        raise _no_conversation(text)
+        raise NotFound(f"There is no conversation {clean_text(text)[:MAX_SHOWN]!r}.")
     return SessionId(found)
-
-
-def conversation_not_found(session_id: SessionId) -> NotFound:
-    """Return the error for a conversation that is missing or another user's."""
-    return _no_conversation(conversation_id(session_id))
 
 
 def read_response_id(text: str) -> ResponseRef:
@@ -83,7 +78,3 @@ def read_item_id(text: str) -> MessageId:
 def _uuid(digits: str) -> UUID | None:
     is_hex = len(digits) == HEX_LENGTH and all(digit in "0123456789abcdef" for digit in digits)
     return UUID(hex=digits) if is_hex else None
-
-
-def _no_conversation(text: str) -> NotFound:
-    return NotFound(f"There is no conversation {clean_text(text)[:MAX_SHOWN]!r}.")

@@ -71,9 +71,10 @@ async def get_continued(call: Call, ref: ResponseRef) -> tuple[RunResponse, Cont
         raise response_not_found(str(ref)) from None
     if found.run.wait_count or ref.part:
         return await response_of(call, found.run, ref.part), found
-    if found.is_redacted:
+    response = _first_part(call, found.run)
+    if found.is_redacted or response.echo.get(DELETED) is True:
         raise response_not_found(str(ref))
-    return _first_part(call, found.run), found
+    return response, found
 
 
 def _first_part(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResponse:
