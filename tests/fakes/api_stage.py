@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -246,6 +246,7 @@ def set_stage(
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
         check_ready=check_ready,
         count_message=_count_message,
+        count_messages=_count_messages,
         agent_window=_agent_window,
         clock=WallClock(),
     )
@@ -255,6 +256,10 @@ def set_stage(
 
 async def _count_message(_agent: str, message: NewMessage) -> NewMessage:
     return replace(message, token_count=7, counter="fake")
+
+
+async def _count_messages(agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
+    return tuple([await _count_message(agent, message) for message in messages])
 
 
 async def _agent_window(agent: AgentDefinition) -> ModelWindow:

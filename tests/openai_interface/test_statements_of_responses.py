@@ -10,6 +10,7 @@ from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
 from throughline.db.database import Database, DatabaseConfig
+from throughline.db.sessions.append_many import PORTION
 from throughline.domain.message import ToolCall
 
 OF_ITSELF = {"session": "select s.id,", "run": "select r.id,", "messages": "select m.id,"}
@@ -88,6 +89,20 @@ async def test_a_response_that_called_a_tool_reads_its_messages(wired: Database,
         assert "done" in text
         assert "mcp_call" in text
         assert read_by(wire) == {"session": 0, "run": 0, "messages": 1}
+
+
+async def test_a_long_conversation_is_stored_in_few_statements(wired: Database, wire: DatabaseWire) -> None:
+    items = [{"role": "user", "content": f"text {number}"} for number in range(PORTION + 1)]
+    async with open_openai_stage(wired) as stage:
+        wire.clear()
+
+        created = await stage.client.conversations.create(items=items)  # type: ignore[arg-type]  # dicts
+
+        assert sum("insert into messages" in statement for statement in wire.statements) == 2
+        assert len(wire.statements) < 20
+        listed = [item async for item in stage.client.conversations.items.list(created.id, order="asc", limit=100)]
+        texts = [item.content[0].text for item in listed if item.type == "message"]  # type: ignore[union-attr]  # texts
+        assert texts == [item["content"] for item in items]
 
 
 async def ask(stage: OpenAIStage, text: str, conversation: str, *, is_streamed: bool) -> str:

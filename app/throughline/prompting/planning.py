@@ -1,6 +1,6 @@
 """Conversion of an agent and a conversation into the context engine's input, and calls of the engine's functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -22,6 +22,8 @@ from throughline.ports.models import TokenCounter
 from throughline.prompting.ready_agent import ReadyAgent
 
 T = TypeVar("T")
+CHARACTERS_PER_MESSAGE = 100
+"""Characters that are counted in the time that a message takes besides its text."""
 
 
 def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
@@ -69,9 +71,20 @@ async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
 
     Reasoning is not counted: later turns do not send it back.
     """
-    plain = replace(message, reasoning=None)
-    tokens = await run_off_loop_if_large(characters_of([plain]), lambda: count_message(plain, counter.count))
-    return replace(message, token_count=tokens, counter=counter.name)
+    return (await count_all_new([message], counter))[0]
+
+
+async def count_all_new(messages: Sequence[NewMessage], counter: TokenCounter) -> tuple[NewMessage, ...]:
+    """Return the messages with their token counts, as `count_new` does; many are counted in a thread together."""
+    plain = [replace(message, reasoning=None) for message in messages]
+    characters = characters_of(plain) + CHARACTERS_PER_MESSAGE * len(plain)
+    counts = await run_off_loop_if_large(
+        characters, lambda: [count_message(message, counter.count) for message in plain]
+    )
+    return tuple(
+        replace(message, token_count=tokens, counter=counter.name)
+        for message, tokens in zip(messages, counts, strict=True)
+    )
 
 
 async def compute_context(context_input: ContextInput, compute: Callable[[ContextInput], T]) -> T:

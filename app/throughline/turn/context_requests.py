@@ -4,7 +4,7 @@ Every interface (REST, CLI, Slack) uses it. Each request finds the session by it
 user's session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -20,7 +20,7 @@ from throughline.domain.session import Session
 from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
 from throughline.prompting.pins import pin_message, unpin_message
-from throughline.prompting.planning import count_new
+from throughline.prompting.planning import count_all_new
 from throughline.summary.reread import SummaryCost, SummaryRequest
 from throughline.summary.summarize_now import estimate_summary, summarize_now
 from throughline.turn.apply_overrides import RequestChecker
@@ -113,6 +113,9 @@ class ContextRequests:
 
     async def count(self, agent: str, message: NewMessage) -> NewMessage:
         """Return the message with its token count, made by the token counter of the named agent."""
-        return await count_new(
-            message, self.dependencies.make_counter(self.dependencies.agents.get(agent).context.token_counter)
-        )
+        return (await self.count_all(agent, [message]))[0]
+
+    async def count_all(self, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
+        """Return the messages with their token counts, made by the token counter of the named agent."""
+        counter = self.dependencies.make_counter(self.dependencies.agents.get(agent).context.token_counter)
+        return await count_all_new(messages, counter)

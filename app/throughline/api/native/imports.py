@@ -1,6 +1,6 @@
 """Route that imports a conversation from elsewhere, or an export of this service, as a new session."""
 
-import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
@@ -67,7 +67,7 @@ async def import_session(request: Request, call: Writer, asked: Annotated[Import
         metadata=given.metadata,
         external_id=given.external_id if asked.external_id is None else clean_text(asked.external_id) or None,
     )
-    counted = [await _counted(call, agent.name, message) for message in given.messages]
+    counted = await _counted(call, agent.name, given.messages)
     session = await call.services.database.sessions.import_conversation(new, counted)
     return JsonResponse(SessionOut.render(session), HTTPStatus.CREATED, {"Location": f"/v1/sessions/{session.id}"})
 
@@ -78,8 +78,7 @@ async def _read(request: Request, source: Source) -> Conversation:
     return from_openai(await read_body(request, ImportSession), source)
 
 
-async def _counted(call: Call, agent: str, dated: DatedMessage) -> DatedMessage:
-    if not dated.counts:
-        return dated
-    await asyncio.sleep(0)  # thousands of messages may be counted here: let other tasks run in between
-    return replace(dated, message=await call.services.count_message(agent, dated.message))
+async def _counted(call: Call, agent: str, given: Sequence[DatedMessage]) -> list[DatedMessage]:
+    """Return the messages with their tokens counted; those that do not count keep 0."""
+    counted = iter(await call.services.count_messages(agent, [dated.message for dated in given if dated.counts]))
+    return [replace(dated, message=next(counted)) if dated.counts else dated for dated in given]

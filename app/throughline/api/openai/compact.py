@@ -70,8 +70,9 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     if not messages:
         raise InvalidInput("There is nothing to compact. Send `input` or `previous_response_id`.", field="input")
     new = Imported(call.owner_id, agent.name, "", source_of(request, call), {}, expires_in_seconds=UNSTORED_SECONDS)
-    counted = [DatedMessage(await call.services.count_message(agent.name, message)) for message in messages]
-    session = await call.services.database.sessions.import_conversation(new, counted)
+    counted = await call.services.count_messages(agent.name, messages)
+    dated = [DatedMessage(message) for message in counted]
+    session = await call.services.database.sessions.import_conversation(new, dated)
     wanted = SummaryRequest(instructions=body.instructions or "")
     done = await call.services.summarize_now(call.owner_id, session.id, wanted)
     item = make_compaction_item(done.session.conversation_summary, await _uncovered(call, done.session))
@@ -103,7 +104,7 @@ async def count_input_tokens(request: Request, call: Writer) -> Response:
     texts = [
         NewMessage(role=Role.USER, content=text, source=source_of(request, call)) for text in (system, tools) if text
     ]
-    counted = [await call.services.count_message(agent.name, message) for message in (*texts, *messages)]
+    counted = await call.services.count_messages(agent.name, (*texts, *messages))
     total = sum(message.token_count for message in counted)
     return JsonResponse({"object": "response.input_tokens", "input_tokens": total})
 

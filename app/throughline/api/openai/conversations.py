@@ -70,7 +70,7 @@ async def create_conversation(request: Request, call: Writer) -> Response:
         new = NewSession(owner_id=call.owner_id, agent=agent, title="", source=source, metadata=metadata)
         session, _ = await sessions.create(new)
     else:
-        messages = await _counted(call, agent, _messages(request, call, body.items))
+        messages = await call.services.count_messages(agent, _messages(request, call, body.items))
         imported = Imported(call.owner_id, agent, "", source, metadata)
         session = await sessions.import_conversation(imported, [DatedMessage(message) for message in messages])
     return JsonResponse(_conversation_json(session))
@@ -112,7 +112,7 @@ async def add_items(request: Request, conversation: str, call: Writer) -> Respon
     """Append items to the conversation. Refused (409) while a turn of it is not finished."""
     session = await _find(call, conversation)
     body = await read_request(request, AddItems, {})
-    messages = await _counted(call, session.agent, _messages(request, call, body.items))
+    messages = await call.services.count_messages(session.agent, _messages(request, call, body.items))
     added = await call.services.database.sessions.append(call.owner_id, session.id, messages)
     return JsonResponse(page_of(_items(added), EVERYTHING))
 
@@ -159,10 +159,6 @@ def _messages(request: Request, call: Call, items: Items) -> tuple[NewMessage, .
             field="items",
         )
     return messages
-
-
-async def _counted(call: Call, agent: str, messages: tuple[NewMessage, ...]) -> list[NewMessage]:
-    return [await call.services.count_message(agent, message) for message in messages]
 
 
 def _items(messages: "list[Message] | tuple[Message, ...]") -> list[JsonDict]:

@@ -1,8 +1,9 @@
-"""Appending several messages to a session in one statement, for callers that have locked the session's row."""
+"""Appending several messages to a session in few statements, for callers that have locked the session's row."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.append import INSERT_COLUMNS
@@ -24,25 +25,39 @@ _APPEND = sql(
     with given as (
         select * from rows from (json_to_recordset(cast(:messages as json)) as (
             message_id uuid, run_id uuid, step text, role text, content text, content_blocks text, source text,
-            tool_calls text, tool_call_id text, name text, author text, token_count integer, counter text, metadata text
+            tool_calls text, tool_call_id text, name text, author text, token_count integer, counter text,
+            metadata text, created_at timestamptz, reasoning text, is_reasoning_shown boolean
         )) with ordinality as g (message_id, run_id, step, role, content, content_blocks, source, tool_calls,
-            tool_call_id, name, author, token_count, counter, metadata, place)
+            tool_call_id, name, author, token_count, counter, metadata, created_at, reasoning, is_reasoning_shown,
+            place)
     ), total as (
         select count(*) as messages, coalesce(sum(token_count), 0) as tokens from given
     ), seat as (
         update sessions s set message_count = s.message_count + total.messages,
             message_tokens = s.message_tokens + total.tokens
         from total where s.id = :session_id returning s.id, s.message_count - total.messages as last_position
+    ), reasoned as (
+        insert into message_reasoning (message_id, text, is_shown)
+        select given.message_id, given.reasoning, given.is_reasoning_shown from seat cross join given
+        where given.reasoning is not null
     )
-    insert into messages as m ({insert_columns})
+    insert into messages as m ({insert_columns}, created_at)
     select given.message_id, seat.id, seat.last_position + given.place, given.run_id, given.step, given.role,
         given.content, cast(given.content_blocks as json), given.source, cast(given.tool_calls as jsonb),
-        given.tool_call_id, given.name, given.author, given.token_count, given.counter, cast(given.metadata as jsonb)
+        given.tool_call_id, given.name, given.author, given.token_count, given.counter, cast(given.metadata as jsonb),
+        coalesce(given.created_at, clock_timestamp())
     from seat cross join given order by given.place
 """,
     insert_columns=INSERT_COLUMNS,
 )
 
+
+PORTION = 500
+PORTION_CHARACTERS = 4_000_000
+"""Limits of one statement that appends messages: PORTION messages, and this many characters of JSON.
+
+A single message may be larger. A statement with 200 MB exceeds the time limit; one with 4 MB takes a third of a second.
+"""
 
 _LOCK = sql("""
     select (select r.id from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting')
@@ -59,17 +74,23 @@ _ADDED = sql(
 
 @dataclass(frozen=True, slots=True)
 class RunMessage:
-    """A message to append; `run_id` and `step` name its run and its place there, None if it belongs to no run."""
+    """A message to append; `run_id` and `step` name its run and its place there, None if it belongs to no run.
+
+    `created_at` is its original time, None for the present time.
+    """
 
     message: NewMessage
     run_id: RunId | None = None
     step: str | None = None
+    created_at: datetime | None = None
 
 
 async def append_messages(tx: Statements, session_id: SessionId, messages: Sequence[RunMessage]) -> None:
-    """Append the messages in order. The caller has locked the session's row, so positions have no gaps."""
-    if messages:
-        written = json.dumps([_parameters(one) for one in messages], ensure_ascii=False)
+    """Append the messages in order, with the text of their reasoning.
+
+    The caller has locked the session's row, so positions have no gaps.
+    """
+    for written in _portions(messages):
         await tx.fetch(_APPEND, session_id=session_id, messages=written)
 
 
@@ -95,7 +116,28 @@ async def append_history(
     return tuple(message_from(row) for row in await tx.fetch(_ADDED, session_id=session_id, ids=ids))
 
 
+def _portions(messages: Sequence[RunMessage]) -> Iterator[str]:
+    """Yield the messages as JSON lists, each small enough for one statement."""
+    portion: list[str] = []
+    characters = 0
+    for one in messages:
+        portion.append(json.dumps(_parameters(one), ensure_ascii=False))
+        characters += len(portion[-1])
+        if len(portion) >= PORTION or characters >= PORTION_CHARACTERS:
+            yield f"[{','.join(portion)}]"
+            portion, characters = [], 0
+    if portion:
+        yield f"[{','.join(portion)}]"
+
+
 def _parameters(one: RunMessage) -> dict[str, object]:
-    run_id = None if one.run_id is None else str(one.run_id)
-    message_id = str(one.message.id or new_id())
-    return {"message_id": message_id, "run_id": run_id, "step": one.step, **message_parameters(one.message)}
+    reasoning = one.message.reasoning
+    return {
+        "message_id": str(one.message.id or new_id()),
+        "run_id": None if one.run_id is None else str(one.run_id),
+        "step": one.step,
+        **message_parameters(one.message),
+        "created_at": None if one.created_at is None else one.created_at.isoformat(),
+        "reasoning": None if reasoning is None else reasoning.text or None,
+        "is_reasoning_shown": reasoning is not None and reasoning.is_shown,
+    }

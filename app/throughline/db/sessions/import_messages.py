@@ -7,11 +7,9 @@ from datetime import datetime
 from throughline.db.connection.transactions import Statements
 from throughline.db.jobs.kinds import index_job, summary_job
 from throughline.db.jobs.queue import enqueue_job
-from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
+from throughline.db.sessions.append_many import RunMessage, append_messages
 from throughline.db.sessions.create import check_external_id
-from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
-from throughline.db.statements.rows import SESSION_COLUMNS, message_parameters, session_from, to_json
+from throughline.db.statements.rows import SESSION_COLUMNS, session_from, to_json
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.json_types import JsonObject
@@ -24,22 +22,6 @@ _OPEN = sql("""
     values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :external_id,
         now() + make_interval(secs => cast(:expires_in as float8)))
 """)
-_APPEND = sql(
-    """
-    with seat as (
-        update sessions s set message_count = s.message_count + 1, message_tokens = s.message_tokens + :token_count
-        where s.id = :session_id returning s.id, s.message_count
-    ), written as (
-        insert into messages as m ({insert_columns}, created_at)
-        select {insert_values}, coalesce(cast(:created_at as timestamptz), clock_timestamp()) from seat
-        returning m.id
-    )
-    {insert_reasoning}
-""",
-    insert_columns=INSERT_COLUMNS,
-    insert_values=INSERT_VALUES,
-    insert_reasoning=INSERT_REASONING.format(message_id="written.id", source="written"),
-)
 _GET = sql("select {columns} from sessions s where s.id = :id", columns=SESSION_COLUMNS)
 
 
@@ -104,11 +86,8 @@ async def import_session(
             external_id=new.external_id,
             expires_in=new.expires_in_seconds,
         )
-        for dated in messages:
-            parameters = {"session_id": session_id, "message_id": new_id(), "run_id": None, "step": None}
-            written = {"created_at": dated.created_at, **message_parameters(dated.message)}
-            written |= reasoning_parameters(dated.message)
-            await tx.fetch(_APPEND, **parameters, **written)
+        written = [RunMessage(dated.message, created_at=dated.created_at) for dated in messages]
+        await append_messages(tx, session_id, written)
     session = session_from((await tx.fetch(_GET, id=session_id))[0])
     if new.expires_in_seconds is None:
         await enqueue_job(tx, summary_job(session_id, new.owner_id))
