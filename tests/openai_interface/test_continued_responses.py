@@ -85,6 +85,19 @@ async def test_outputs_of_an_earlier_wait_lead_to_the_response_after_it(stage: O
     assert [call.call_id for call in calls_of(again)] == ["call_2"]
 
 
+async def test_two_outputs_of_one_call_in_a_request_are_refused_as_such(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("It rains."))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    output = {"type": "function_call_output", "call_id": calls_of(asked)[0].call_id, "output": "rain"}
+
+    with pytest.raises(openai.BadRequestError, match="'call_1' two different things"):
+        await create(
+            stage, model="assistant", input=[output, {**output, "output": "sun"}], previous_response_id=asked.id
+        )
+    answered = await create(stage, model="assistant", input=[output, output], previous_response_id=asked.id)
+    assert answered.output_text == "It rains."
+
+
 async def test_what_is_not_stored_stays_out_of_a_stored_session(stage: OpenAIStage, database_url: str) -> None:
     stage.model.script(Say("one"), Say("two"), Say("three"))
     first = await create(stage, model="assistant", input="a")

@@ -135,8 +135,8 @@ class Wait:
 def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
     """Return the wait with the further resolutions. A repetition of a stored one changes nothing.
 
-    Raises InvalidInput for a call that does not wait or needs another kind of resolution, RunNotWaiting for a call that
-    was given something else before.
+    Raises InvalidInput for a call that does not wait, needs another kind of resolution, or is among `given` with two
+    different ones, RunNotWaiting for a call that was given something else before.
     """
     resolutions = list(wait.resolutions)
     for number, one in enumerate(given):
@@ -152,6 +152,10 @@ def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
             raise InvalidInput(f"The call {one.call_id!r} waits for: {kind}. Send {needed}.", field=field)
         stored = next((other for other in resolutions if other.call_id == one.call_id), None)
         if stored is not None and stored != one:
+            if wait.resolution_for(one.call_id) is None:
+                raise InvalidInput(
+                    f"The request gives the call {one.call_id!r} two different things. Send one of them.", field=field
+                )
             raise RunNotWaiting(f"The call {one.call_id!r} was given something else before, which counts.")
         if stored is None:
             resolutions.append(one)

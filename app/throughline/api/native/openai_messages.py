@@ -1,9 +1,9 @@
 """Messages in OpenAI's chat format, as messages of this service.
 
-Imported conversations and requests for chat completions have them.
+Imported conversations and requests for chat completions have them. Input items of responses share some of their parts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -156,7 +156,12 @@ def _content(given: str | list[ImportedPart] | None) -> Content:
     """Return the content of a message. Parts without an image among them become one text."""
     if given is None or isinstance(given, str):
         return given or ""
-    blocks = tuple(_block(part) for part in given)
+    return content_of_blocks(_block(part) for part in given)
+
+
+def content_of_blocks(given: Iterable[Block]) -> Content:
+    """Return the blocks as the content of a message: one text if there is no image among them."""
+    blocks = tuple(given)
     return blocks if any(isinstance(block, ImageBlock) for block in blocks) else text_of(blocks)
 
 

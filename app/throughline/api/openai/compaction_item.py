@@ -4,13 +4,15 @@ OpenAI's clients send it back as it is. It is not encrypted: it holds what the c
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from throughline.api.http.body import parse_json, validate
+from throughline.api.http.request_errors import InvalidRequest, MalformedBody
+from throughline.api.native.openai_messages import FOREIGN
 from throughline.db.statements.new_ids import new_id
 
 VERSION = 1
@@ -20,7 +22,7 @@ MAX_CONTENT = 20_000_000
 class CompactionItem(BaseModel):
     """A conversation's summary and newest messages, as this service has returned them."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = FOREIGN
 
     type: Literal["compaction"]
     encrypted_content: Annotated[str, Field(max_length=MAX_CONTENT)]
@@ -44,9 +46,9 @@ def make_compaction_item(summary: str, items: Sequence[dict[str, JsonValue]]) ->
 
 
 def read_compaction_item(item: CompactionItem) -> CompactedContent | None:
-    """Return what the item stands for; None if this service did not make it."""
+    """Return what the item stands for, its texts cleaned as those of a body; None if this service did not make it."""
     try:
         content = base64.b64decode(item.encrypted_content, altchars=b"-_", validate=True)
-        return CompactedContent.model_validate_json(content)
-    except (binascii.Error, ValueError, ValidationError):
+        return validate(parse_json(content), CompactedContent)
+    except (ValueError, MalformedBody, InvalidRequest):
         return None

@@ -4,11 +4,14 @@ See https://platform.openai.com/docs/api-reference/responses/create . Items that
 be sent back as input.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import BaseModel, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
+from throughline.api.native.openai_messages import FOREIGN, INSTRUCTING, MAX_CALLS, ImportedRefusal, content_of_blocks
 from throughline.api.native.requests import IMAGE_URL, MAX_BLOCKS, content_kind
 from throughline.api.openai.compaction_item import CompactionItem, read_compaction_item
 from throughline.domain.errors import InvalidInput
@@ -24,49 +27,36 @@ from throughline.domain.message import (
     text_of,
 )
 
-LOOSE = ConfigDict(extra="ignore", strict=True, frozen=True)
-"""Configuration of items. Fields that only describe an item, such as its status, are ignored."""
-
 MAX_ITEMS = 10_000
-INSTRUCTING = frozenset({"system", "developer"})
 
 
 class InputText(BaseModel):
     """A piece of text, of a user or of an earlier answer."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
     text: str
 
 
-class InputRefusal(BaseModel):
-    """A piece of an earlier answer that declines; stored as text."""
-
-    model_config = LOOSE
-
-    type: Literal["refusal"]
-    refusal: str
-
-
 class InputImage(BaseModel):
     """An image: an https address or a `data:` URL."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["input_image"]
     image_url: str = Field(pattern=IMAGE_URL)
     detail: Literal["auto", "low", "high"] = "auto"
 
 
-Part: TypeAlias = Annotated[InputText | InputRefusal | InputImage, Field(discriminator="type")]
+Part: TypeAlias = Annotated[InputText | ImportedRefusal | InputImage, Field(discriminator="type")]
 Parts: TypeAlias = Annotated[list[Part], Field(max_length=MAX_BLOCKS)]
 
 
 class MessageItem(BaseModel):
     """A message of anybody; `type` may be missing."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -76,7 +66,7 @@ class MessageItem(BaseModel):
 class CallItem(BaseModel):
     """A tool call of the model: of a client's tool, of a tool of this service, or one that needs approval."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["function_call", "mcp_call", "mcp_approval_request"]
     id: str = Field("", max_length=200)
@@ -94,7 +84,7 @@ class CallItem(BaseModel):
 class CallResultItem(BaseModel):
     """The result of a client's tool."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["function_call_output"]
     call_id: str = Field(min_length=1, max_length=200)
@@ -111,7 +101,7 @@ class CallResultItem(BaseModel):
 class ApprovalItem(BaseModel):
     """A person's decision on a call that needs approval."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["mcp_approval_response"]
     approval_request_id: str = Field(min_length=1, max_length=200)
@@ -122,7 +112,7 @@ class ApprovalItem(BaseModel):
 class ReasoningItem(BaseModel):
     """Reasoning that was returned before; models do not get it again."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal["reasoning"]
 
@@ -148,7 +138,7 @@ KINDS = {
 class UnknownItem(BaseModel):
     """An item of a type that this service does not have; its validation always fails, and says so."""
 
-    model_config = LOOSE
+    model_config = FOREIGN
 
     type: Literal[
         "message",
@@ -191,14 +181,15 @@ def read_items(items: str | Sequence[Item], source: Source) -> tuple[str, tuple[
     """Return the instructions in the items, and their messages.
 
     Calls without a result between them become one message. Reasoning and approvals are left out. A text stands for one
-    message of the user. Raises InvalidInput for a compaction item that this service has not made.
+    message of the user. Raises InvalidInput for a compaction item that this service has not made, and for a message
+    with more than MAX_CALLS calls.
     """
     if isinstance(items, str):
         return "", (NewMessage(role=Role.USER, content=items, source=source),)
     reader = _Reader(source)
     for item in items:
         reader.add(item)
-    return "\n\n".join(reader.instructions), tuple(reader.messages)
+    return "\n\n".join(reader.instructions), reader.read_messages()
 
 
 class _Reader:
@@ -206,9 +197,17 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self.instructions: list[str] = []
-        self.messages: list[NewMessage] = []
         self._source = source
+        self._messages: list[NewMessage] = []
+        self._calls: defaultdict[int, list[ToolCall]] = defaultdict(list)
         self._names: dict[str, str] = {}
+
+    def read_messages(self) -> tuple[NewMessage, ...]:
+        """Return the messages of the items until now, with their calls."""
+        return tuple(
+            replace(message, tool_calls=tuple(self._calls[place])) if place in self._calls else message
+            for place, message in enumerate(self._messages)
+        )
 
     def add(self, item: Item) -> None:
         """Add one item to the messages or to the instructions."""
@@ -217,7 +216,7 @@ class _Reader:
                 self.instructions.append(text_of(content_of(item.content)))
             case MessageItem(role=role):
                 said = content_of(item.content)
-                self.messages.append(NewMessage(role=Role(role), content=said, source=self._source))
+                self._messages.append(NewMessage(role=Role(role), content=said, source=self._source))
             case CallItem():
                 self._add_call(item)
             case CallResultItem():
@@ -233,7 +232,7 @@ class _Reader:
             raise InvalidInput(UNREADABLE, field="input")
         if content.summary:
             said = f"{SUMMARY_HEAD}\n\n{content.summary}"
-            self.messages.append(NewMessage(role=Role.USER, content=said, source=self._source))
+            self._messages.append(NewMessage(role=Role.USER, content=said, source=self._source))
         try:
             kept = _ITEMS.validate_python(content.items)
         except ValidationError:
@@ -244,36 +243,36 @@ class _Reader:
     def _add_call(self, item: CallItem) -> None:
         call = ToolCall(item.tool_call_id, item.name, item.arguments)
         self._names[call.id] = call.name
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last.role is Role.ASSISTANT:
-            self.messages[-1] = NewMessage(
-                role=Role.ASSISTANT, content=last.content, source=self._source, tool_calls=(*last.tool_calls, call)
+        if not self._messages or self._messages[-1].role is not Role.ASSISTANT:
+            self._messages.append(NewMessage(role=Role.ASSISTANT, content="", source=self._source))
+        calls = self._calls[len(self._messages) - 1]
+        if len(calls) == MAX_CALLS:
+            raise InvalidInput(
+                f"The call {call.id[:80]!r} is one too many: at most {MAX_CALLS:,} calls may follow each other "
+                "without a result or a message between them.",
+                field="input",
             )
-        else:
-            self.messages.append(NewMessage(role=Role.ASSISTANT, content="", source=self._source, tool_calls=(call,)))
+        calls.append(call)
         if item.output is not None:
             self._add_result(call.id, item.output)
 
     def _add_result(self, call_id: str, text: str) -> None:
         name = self._names.get(call_id)
-        self.messages.append(
+        self._messages.append(
             NewMessage(role=Role.TOOL, content=text, source=self._source, tool_call_id=call_id, name=name)
         )
 
 
-def content_of(given: str | Sequence[InputText | InputRefusal | InputImage]) -> Content:
+def content_of(given: str | Sequence[Part]) -> Content:
     """Return the content of a message. Parts without an image among them become one text."""
-    if isinstance(given, str):
-        return given
-    blocks = tuple(_block(part) for part in given)
-    return blocks if any(isinstance(block, ImageBlock) for block in blocks) else text_of(blocks)
+    return given if isinstance(given, str) else content_of_blocks(_block(part) for part in given)
 
 
-def _block(part: InputText | InputRefusal | InputImage) -> Block:
+def _block(part: Part) -> Block:
     match part:
         case InputText():
             return TextBlock(part.text)
-        case InputRefusal():
+        case ImportedRefusal():
             return TextBlock(part.refusal)
         case InputImage():
             return ImageBlock(part.image_url, part.detail)

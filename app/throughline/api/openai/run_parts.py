@@ -4,7 +4,7 @@ A part ends with a step whose calls wait for something from outside. What they a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
@@ -24,13 +24,21 @@ class RunPart:
     is_last: bool = True
 
 
+@dataclass(slots=True)
+class _Draft:
+    """A part whose messages are still being read: a run may have thousands."""
+
+    input: list[Message] = field(default_factory=list)
+    made: list[Message] = field(default_factory=list)
+
+
 def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
     """Return the parts of the run, at least one. `messages` are all messages of the run, oldest first.
 
     Steps that the request brought are given to the first part. A run that was resumed and has stored nothing since has
     a last part without messages, also if it was cancelled or failed then.
     """
-    parts = [RunPart()]
+    drafts = [_Draft()]
     step_has_ended_part = True
     steps = 0
     for message in messages:
@@ -40,22 +48,22 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
             step_has_ended_part = False
             steps += 1
         if steps <= run.input.steps_brought:
-            parts[0] = replace(parts[0], input=(*parts[0].input, message))
+            drafts[0].input.append(message)
             continue
         kind = message.metadata.get(OUTSIDE)
         if kind is not None and not step_has_ended_part:
-            parts.append(RunPart(number=len(parts)))
+            drafts.append(_Draft())
             step_has_ended_part = True
-        last = parts[-1]
-        if kind is None or kind == WaitKind.APPROVAL:
-            parts[-1] = replace(last, made=(*last.made, message))
-        else:
-            parts[-1] = replace(last, input=(*last.input, message))
+        is_made = kind is None or kind == WaitKind.APPROVAL
+        (drafts[-1].made if is_made else drafts[-1].input).append(message)
     begun = run.input.echo.get("parts")
-    is_resumed = not run.status.is_final or (isinstance(begun, list) and len(begun) > len(parts))
-    if run.status is not RunStatus.WAITING and is_resumed and len(parts) == run.wait_count:
-        parts.append(RunPart(number=len(parts)))
-    return tuple(replace(part, is_last=part.number == len(parts) - 1) for part in parts)
+    is_resumed = not run.status.is_final or (isinstance(begun, list) and len(begun) > len(drafts))
+    if run.status is not RunStatus.WAITING and is_resumed and len(drafts) == run.wait_count:
+        drafts.append(_Draft())
+    return tuple(
+        RunPart(number, tuple(draft.input), tuple(draft.made), is_last=number == len(drafts) - 1)
+        for number, draft in enumerate(drafts)
+    )
 
 
 def newest_part(run: Run) -> int:
