@@ -123,8 +123,7 @@ async def _brought(
 
 async def _uncovered(call: Call, session: Session) -> list[JsonDict]:
     """Return the items of the session's messages that its summary does not cover."""
-    messages = await all_messages(call, session.id)
-    newest = [message for message in messages if message.position > session.summary_through_position]
+    newest = await all_messages(call, session.id, session.summary_through_position)
     brought = (made.name for message in newest for made in message.tool_calls)
     return items_of(newest, CallKinds(frozenset(brought), awaited_kinds(newest)))
 

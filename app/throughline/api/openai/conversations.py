@@ -3,6 +3,7 @@
 See https://platform.openai.com/docs/api-reference/conversations .
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,11 +15,10 @@ from throughline.api.native.requests import STRICT
 from throughline.api.openai.errors import OpenAIRoute
 from throughline.api.openai.ids import conversation_id, read_conversation_id, read_item_id
 from throughline.api.openai.input_items import Items, read_items
-from throughline.api.openai.item_list import ListItems, page_of
+from throughline.api.openai.item_list import ListItems, list_json
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
+from throughline.api.openai.read_items import ItemSource, find_item, read_page
 from throughline.api.openai.read_request import read_request
-from throughline.api.openai.read_response import all_messages
-from throughline.api.openai.response_object import awaited_kinds
 from throughline.api.openai.response_request import Metadata
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.redaction import Redaction
@@ -31,7 +31,9 @@ from throughline.domain.session import NewSession, Session
 DEFAULT_AGENT = "assistant"
 """Agent of new conversations, until the first response names one; without it, the first agent by name."""
 
-EVERYTHING = ListItems(limit=100, order="asc", after=None, before=None)
+MOST_RETURNED = 100
+"""Added items that the answer shows."""
+
 router = APIRouter(prefix="/v1/conversations", route_class=OpenAIRoute, include_in_schema=False)
 
 
@@ -104,7 +106,7 @@ async def delete_conversation(conversation: str, call: Writer) -> Response:
 async def list_items(conversation: str, call: Reader, asked: Annotated[ListItems, Query()]) -> Response:
     """List the conversation's items, the newest first unless `order` says otherwise."""
     session = await _find(call, conversation)
-    return JsonResponse(page_of(_items(await all_messages(call, session.id)), asked))
+    return JsonResponse(await read_page(ItemSource(call, session.id), asked))
 
 
 @router.post("/{conversation}/items")
@@ -114,14 +116,14 @@ async def add_items(request: Request, conversation: str, call: Writer) -> Respon
     body = await read_request(request, AddItems, {})
     messages = await call.services.count_messages(session.agent, _messages(request, call, body.items))
     added = await call.services.database.sessions.append(call.owner_id, session.id, messages)
-    return JsonResponse(page_of(_items(added), EVERYTHING))
+    return JsonResponse(list_json(_items(added), MOST_RETURNED))
 
 
 @router.get("/{conversation}/items/{item}")
 async def get_item(conversation: str, item: str, call: Reader) -> Response:
     """Return one item of the conversation."""
     session = await _find(call, conversation)
-    found = next((one for one in _items(await all_messages(call, session.id)) if one["id"] == item), None)
+    found = await find_item(ItemSource(call, session.id), item)
     if found is None:
         raise NotFound(f"The conversation has no item {item[:80]!r}.")
     return JsonResponse(found)
@@ -161,13 +163,10 @@ def _messages(request: Request, call: Call, items: Items) -> tuple[NewMessage, .
     return messages
 
 
-def _items(messages: "list[Message] | tuple[Message, ...]") -> list[JsonDict]:
-    """Return the items of messages.
-
-    Calls that came with a request, or that waited for a result or an answer, are the client's.
-    """
-    brought = (call.name for message in messages if message.run_id is None for call in message.tool_calls)
-    return items_of(messages, CallKinds(frozenset(brought), awaited_kinds(messages)))
+def _items(added: Sequence[Message]) -> list[JsonDict]:
+    """Return the items of messages that were added. Their calls came with the request, so they are the client's."""
+    brought = (call.name for message in added for call in message.tool_calls)
+    return items_of(added, CallKinds(frozenset(brought), {}))
 
 
 def _conversation_json(session: Session) -> JsonDict:

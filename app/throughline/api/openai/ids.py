@@ -69,7 +69,7 @@ def result_item_id(message_id: MessageId) -> str:
 def read_item_id(text: str) -> MessageId:
     """Return the message that an item shows. Raises NotFound for anything that is no item's id."""
     parts = text.split("_")
-    found = _uuid(parts[1]) if len(parts) in {2, 3} and parts[0] in {"msg", "fc", "fco"} else None
+    found = _uuid(parts[1]) if len(parts) in {2, 3} and parts[0] in {"msg", "fc", "fco", "mcp"} else None
     if found is None:
         raise NotFound(f"There is no item {clean_text(text)[:MAX_SHOWN]!r}.")
     return MessageId(found)

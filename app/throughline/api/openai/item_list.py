@@ -7,7 +7,6 @@ from pydantic import Field
 
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.openai.output_items import JsonDict
-from throughline.domain.errors import InvalidInput
 
 
 class ListItems(QueryParameters):
@@ -20,27 +19,13 @@ class ListItems(QueryParameters):
     include: list[str] | None = Field(None, max_length=0, description="nothing can be included further")
 
 
-def page_of(items: Sequence[JsonDict], query: ListItems) -> JsonDict:
-    """Return a page of the items, which are in the order of the conversation.
-
-    Raises InvalidInput if `after` or `before` is none of the items.
-    """
-    ordered = list(items) if query.order == "asc" else list(reversed(items))
-    first = 0 if query.after is None else _index_of(ordered, query.after, "after") + 1
-    last = len(ordered) if query.before is None else _index_of(ordered, query.before, "before")
-    chosen = ordered[first:last]
-    page = chosen[: query.limit]
+def list_json(items: Sequence[JsonDict], limit: int) -> JsonDict:
+    """Return the first `limit` items as a list object, which says whether there are more."""
+    page = items[:limit]
     return {
         "object": "list",
         "data": list(page),
         "first_id": page[0]["id"] if page else "",
         "last_id": page[-1]["id"] if page else "",
-        "has_more": len(chosen) > len(page),
+        "has_more": len(items) > len(page),
     }
-
-
-def _index_of(items: Sequence[JsonDict], item_id: str, field: str) -> int:
-    for index, item in enumerate(items):
-        if item["id"] == item_id:
-            return index
-    raise InvalidInput(f"The list has no item {item_id!r}.", field=field)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from throughline.api.openai.ids import call_item_id, message_item_id, result_item_id
+from throughline.domain.ids import MessageId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall, text_of
 from throughline.domain.waiting import OUTSIDE, WaitKind
@@ -35,6 +36,39 @@ class CallKinds:
         """Return whether the call waits, or has waited, for a person's approval."""
         return self.awaited.get(call.id) is WaitKind.APPROVAL
 
+    def is_run_by_service(self, call: ToolCall) -> bool:
+        """Return whether the service runs the call without asking, so that its item shows its result."""
+        return not self.is_for_client(call) and not self.needs_approval(call)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCalls:
+    """The results of calls, by the message of a call and the call's number in it.
+
+    `open_calls` are the ids of the calls without a result, `unasked_results` those of results without a call.
+    """
+
+    results: Mapping[tuple[MessageId, int], Message]
+    open_calls: tuple[str, ...]
+    unasked_results: tuple[str, ...]
+
+
+def pair_calls(messages: Sequence[Message]) -> PairedCalls:
+    """Return which results belong to which calls of the messages: each to the last call before it that has its id."""
+    results: dict[tuple[MessageId, int], Message] = {}
+    waiting: dict[str | None, tuple[MessageId, int]] = {}
+    unasked: list[str] = []
+    for message in messages:
+        waiting |= {call.id: (message.id, number) for number, call in enumerate(message.tool_calls)}
+        if message.role is not Role.TOOL:
+            continue
+        asked = waiting.pop(message.tool_call_id, None)
+        if asked is not None:
+            results[asked] = message
+        elif message.tool_call_id is not None:
+            unasked.append(message.tool_call_id)
+    return PairedCalls(results, tuple(call_id for call_id in waiting if call_id is not None), tuple(unasked))
+
 
 def items_of(messages: Sequence[Message], kinds: CallKinds) -> list[JsonDict]:
     """Return the items of messages in their order: texts, calls, and results.
@@ -42,19 +76,29 @@ def items_of(messages: Sequence[Message], kinds: CallKinds) -> list[JsonDict]:
     The result of a tool that the service ran is part of its call's item. Without the call among `messages`, it is an
     item with the call's name.
     """
-    results = {message.tool_call_id: message for message in messages if message.role is Role.TOOL}
-    items: list[JsonDict] = []
-    for message in messages:
-        match message.role:
-            case Role.USER:
-                items.append(user_item(message))
-            case Role.ASSISTANT:
-                items += _of_step(message, results, kinds)
-            case Role.TOOL if message.tool_call_id in results:
-                items.append(_of_result(message))
-            case _:
-                pass
-    return items
+    return [item for _, items in items_by_message(messages, kinds) for item in items]
+
+
+def items_by_message(messages: Sequence[Message], kinds: CallKinds) -> list[tuple[Message, list[JsonDict]]]:
+    """Return each message with its items, as `items_of` does; a result that is part of a call's item has none."""
+    results = pair_calls(messages).results
+    joined = {
+        result.id
+        for message in messages
+        for number, call in enumerate(message.tool_calls)
+        if kinds.is_run_by_service(call) and (result := results.get((message.id, number))) is not None
+    }
+    return [(message, [] if message.id in joined else _of_message(message, results, kinds)) for message in messages]
+
+
+def _of_message(message: Message, results: Mapping[tuple[MessageId, int], Message], kinds: CallKinds) -> list[JsonDict]:
+    match message.role:
+        case Role.USER:
+            return [user_item(message)]
+        case Role.ASSISTANT:
+            return list(_of_step(message, results, kinds))
+        case Role.TOOL:
+            return [_of_result(message)]
 
 
 def _of_result(message: Message) -> JsonDict:
@@ -63,7 +107,9 @@ def _of_result(message: Message) -> JsonDict:
     return result_item(message)
 
 
-def _of_step(message: Message, results: dict[str | None, Message], kinds: CallKinds) -> Iterator[JsonDict]:
+def _of_step(
+    message: Message, results: Mapping[tuple[MessageId, int], Message], kinds: CallKinds
+) -> Iterator[JsonDict]:
     if text_of(message.content) or not message.tool_calls:
         yield message_item(message)
     for index, call in enumerate(message.tool_calls):
@@ -73,7 +119,7 @@ def _of_step(message: Message, results: dict[str | None, Message], kinds: CallKi
         elif kinds.needs_approval(call):
             yield approval_item(call)
         else:
-            yield mcp_item(item_id, call, results.pop(call.id, None))
+            yield mcp_item(item_id, call, results.get((message.id, index)))
 
 
 def message_item(message: Message, status: str = COMPLETED) -> JsonDict:

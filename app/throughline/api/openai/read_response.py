@@ -82,12 +82,11 @@ def _first_part(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResp
     return RunResponse(run, RunPart(made=made), call_kinds(run, made), _agent_of(call, run))
 
 
-async def all_messages(call: Call, session_id: SessionId, before: int | None = None) -> list[Message]:
-    """Return all messages of the session, oldest first; with `before`, those with smaller positions."""
+async def all_messages(call: Call, session_id: SessionId, after: int | None = None) -> list[Message]:
+    """Return all messages of the session, oldest first; with `after`, those with larger positions."""
     messages: list[Message] = []
-    after: int | None = None
     while True:
-        query = MessageQuery(after=after, before=before, limit=200, order="asc")
+        query = MessageQuery(after=after, limit=200)
         page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
         messages += page.items
         if page.next_cursor is None:

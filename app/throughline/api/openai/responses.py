@@ -19,11 +19,10 @@ from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
 from throughline.api.openai.ids import read_response_id
-from throughline.api.openai.item_list import ListItems, page_of
-from throughline.api.openai.output_items import items_of
+from throughline.api.openai.item_list import ListItems
+from throughline.api.openai.read_items import ItemSource, read_page
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import (
-    all_messages,
     begun_response,
     ended_response,
     read_response,
@@ -33,6 +32,7 @@ from throughline.api.openai.remove_response import remove_response
 from throughline.api.openai.response_object import response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import ResponseStream, stream_response, stream_whole
+from throughline.db.sessions.messages import LAST_POSITION
 from throughline.domain.errors import InvalidInput
 from throughline.domain.events import RunEnded
 from throughline.domain.run import RunStatus
@@ -113,9 +113,9 @@ async def list_input_items(response_id: str, call: Reader, asked: Annotated[List
     """List the items that a response was asked with: all messages of the conversation before its output."""
     response = await read_response(call, read_response_id(response_id))
     made = response.part.made
-    before = made[0].position if made else None
-    messages = await all_messages(call, response.run.session_id, before)
-    return JsonResponse(page_of(items_of(messages, response.kinds), asked))
+    before = made[0].position if made else LAST_POSITION
+    source = ItemSource(call, response.run.session_id, before, response.kinds)
+    return JsonResponse(await read_page(source, asked))
 
 
 async def _answer(request: Request, call: Call, begun: BegunResponse) -> Response:

@@ -12,6 +12,7 @@ from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redaction, redact_message
+from throughline.db.sessions.related_calls import ReadPage, brought_names, related_messages
 from throughline.db.sessions.remove_messages import Removal, remove_messages
 from throughline.db.sessions.returned_reasoning import with_returned_reasoning
 from throughline.db.statements.new_ids import new_id
@@ -106,7 +107,8 @@ def _pages(pieces: Mapping[str, str]) -> Mapping[str, Statement]:
 _PAGES, _PAGES_WITH_REASONING = _pages(_WITHOUT_REASONING), _pages(_WITH_REASONING)
 PAGE_BYTES = 8_000_000
 """Size limit of a page of messages; the page ends with the message that reaches it."""
-_LAST_POSITION = 2**31 - 1
+LAST_POSITION = 2**31 - 1
+"""The largest position that a message may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,14 @@ class MessageRepository:
         rows = await self._transactions.fetch(_OF_RUN, session_id=run.session_id, run_id=run.id)
         return tuple(message_from(row) for row in rows)
 
+    async def related_messages(self, session_id: SessionId, page: ReadPage) -> tuple[Message, ...]:
+        """Return messages elsewhere in the session with the results and calls that a page lacks, oldest first."""
+        return await related_messages(self._transactions, session_id, page)
+
+    async def brought_names(self, session_id: SessionId) -> frozenset[str]:
+        """Return the names of the tools in the session's calls that belong to no run."""
+        return await brought_names(self._transactions, session_id)
+
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
         """Return number, tokens and first position of the newest messages that a summary can read within the limits.
 
@@ -213,7 +223,7 @@ class MessageRepository:
             owner_id=owner_id,
             session_id=session_id,
             after=_bounded(query.after, 0),
-            before=_bounded(query.before, _LAST_POSITION),
+            before=_bounded(query.before, LAST_POSITION),
             limit=query.limit + 1,
             max_bytes=PAGE_BYTES,
             reads_hidden=query.reasoning == "all",
@@ -265,4 +275,4 @@ def _listed(row: Row) -> Message:
 
 def _bounded(position: int | None, default: int) -> int:
     """Return the position limited to the range of its column, `default` for None."""
-    return default if position is None else min(max(position, 0), _LAST_POSITION)
+    return default if position is None else min(max(position, 0), LAST_POSITION)

@@ -1,0 +1,133 @@
+"""Pages of a session's items. For a page only its messages are read, and the calls and results that belong to them."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from throughline.api.http.admitted_request import Call
+from throughline.api.openai.ids import read_item_id
+from throughline.api.openai.item_list import ListItems, list_json
+from throughline.api.openai.output_items import CallKinds, JsonDict, items_by_message, pair_calls
+from throughline.api.openai.response_object import awaited_kinds
+from throughline.db.sessions.messages import LAST_POSITION, MessageQuery
+from throughline.db.sessions.related_calls import ReadPage
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Message
+from throughline.domain.text import clean_text
+
+MOST_READ = 200
+"""Messages that one statement reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSource:
+    """The items of the session's messages at positions smaller than `before`.
+
+    `kinds` says whose the calls are. With None, calls that came with a request, or that waited for a result or an
+    answer, are the client's.
+    """
+
+    call: Call
+    session_id: SessionId
+    before: int = LAST_POSITION
+    kinds: CallKinds | None = None
+
+
+async def read_page(source: ItemSource, query: ListItems) -> JsonDict:
+    """Return the page of items in OpenAI's form.
+
+    Raises InvalidInput if `after` or `before` is none of the items.
+    """
+    after = None if query.after is None else await _position_of(source, query.after, "after")
+    before = None if query.before is None else await _position_of(source, query.before, "before")
+    first, last = (after, before) if query.order == "asc" else (before, after)
+    bounds = MessageQuery(
+        after=None if first is None else first - 1,
+        before=source.before if last is None else last + 1,
+        limit=query.limit + 2,  # the item named by `after`, and one more to see whether the list goes on
+        order=query.order,
+    )
+    page: list[JsonDict] = []
+    is_begun = query.after is None
+    async for item in _items(source, bounds):
+        if item["id"] == query.before:
+            break
+        if is_begun:
+            page.append(item)
+        if len(page) > query.limit:
+            break
+        is_begun = is_begun or item["id"] == query.after
+    return list_json(page, query.limit)
+
+
+async def find_item(source: ItemSource, item_id: str) -> JsonDict | None:
+    """Return the item with this id, None if there is none."""
+    found = await _find(source, item_id)
+    return None if found is None else found[1]
+
+
+async def _position_of(source: ItemSource, item_id: str, field: str) -> int:
+    found = await _find(source, item_id)
+    if found is None:
+        raise InvalidInput(f"The list has no item {item_id!r}.", field=field)
+    return found[0].position
+
+
+async def _find(source: ItemSource, item_id: str) -> tuple[Message, JsonDict] | None:
+    """Return the item with this id and the message that it shows."""
+    message = await _message_of(source, item_id)
+    if message is None or message.position >= source.before:
+        return None
+    shown = await _shown(source, [message])
+    return next(((message, item) for _, items in shown for item in items if item["id"] == item_id), None)
+
+
+async def _message_of(source: ItemSource, item_id: str) -> Message | None:
+    """Return the message whose item may have this id, None without one. The item of an approval has its call's id."""
+    messages, owner_id = source.call.services.database.messages, source.call.owner_id
+    try:
+        return await messages.get_message(owner_id, source.session_id, read_item_id(item_id))
+    except NotFound:
+        called = ReadPage(source.before, source.before, source.before, (), [clean_text(item_id)])
+        return next(iter(await messages.related_messages(source.session_id, called)), None)
+
+
+async def _items(source: ItemSource, bounds: MessageQuery) -> AsyncIterator[JsonDict]:
+    """Yield the items of the messages in the bounds, in their order. Each statement reads more than the one before."""
+    after, before, limit, is_ascending = bounds.after, bounds.before, bounds.limit, bounds.order == "asc"
+    while True:
+        query = MessageQuery(after=after, before=before, limit=limit, order=bounds.order)
+        page = await source.call.services.database.messages.list_messages(
+            source.call.owner_id, source.session_id, query
+        )
+        items = [item for _, shown in await _shown(source, page.items) for item in shown]
+        for item in items if is_ascending else reversed(items):
+            yield item
+        if page.next_cursor is None:
+            return
+        position = page.items[-1].position
+        after, before = (position, before) if is_ascending else (after, position)
+        limit = min(2 * limit, MOST_READ)
+
+
+async def _shown(source: ItemSource, page: Sequence[Message]) -> list[tuple[Message, list[JsonDict]]]:
+    """Return each message of the page with its items, oldest first."""
+    ordered = sorted(page, key=lambda message: message.position)
+    if not ordered:
+        return []
+    paired = pair_calls(ordered)
+    asked = ReadPage(
+        ordered[0].position, ordered[-1].position, source.before, paired.open_calls, paired.unasked_results
+    )
+    related = await source.call.services.database.messages.related_messages(source.session_id, asked)
+    messages = sorted((*related, *ordered), key=lambda message: message.position)
+    kinds = await _kinds(source, messages) if source.kinds is None else source.kinds
+    known = {message.id for message in ordered}
+    return [(message, items) for message, items in items_by_message(messages, kinds) if message.id in known]
+
+
+async def _kinds(source: ItemSource, messages: Sequence[Message]) -> CallKinds:
+    names = frozenset[str]()
+    if any(message.tool_calls for message in messages):
+        names = await source.call.services.database.messages.brought_names(source.session_id)
+    return CallKinds(names, awaited_kinds(messages))
