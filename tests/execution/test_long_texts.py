@@ -14,6 +14,7 @@ from fakes.waiting import HANG_SECONDS
 from fakes.watched_counter import WatchedCounter
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
+from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.run import RunStatus
 from throughline.execution.compute_threads import (
     LARGE_CHARACTERS,
@@ -23,6 +24,7 @@ from throughline.execution.compute_threads import (
     work_for,
 )
 from throughline.prompting.context_report import preview_context, report_context
+from throughline.prompting.planning import count_all_new, count_new
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,17 @@ async def test_no_long_text_is_counted_on_the_event_loop(database: Database, uni
     assert [first.status, second.status] == [RunStatus.SUCCEEDED] * 2
     assert max(counter.on_loop) <= LARGE_CHARACTERS
     assert max(counter.beside) > LARGE_CHARACTERS
+
+
+async def test_many_short_messages_are_counted_together_beside_the_event_loop() -> None:
+    counter = WatchedCounter()
+    messages = [NewMessage(role=Role.USER, content="hi", source=Source.API)] * 1_000
+
+    counted = await count_all_new(messages, counter)
+
+    assert counter.on_loop == []
+    assert len(counter.beside) == len(counted) == len(messages)
+    assert counted[0] == await count_new(messages[0], counter)
 
 
 async def test_work_on_a_short_text_costs_no_thread() -> None:

@@ -22,8 +22,8 @@ from throughline.ports.models import TokenCounter
 from throughline.prompting.ready_agent import ReadyAgent
 
 T = TypeVar("T")
-CHARACTERS_PER_MESSAGE = 100
-"""Characters that are counted in the time that a message takes besides its text."""
+CHARACTERS_PER_PIECE = 100
+"""Characters that are counted in the time that a message, or a call, takes besides its text."""
 
 
 def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
@@ -77,9 +77,8 @@ async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
 async def count_all_new(messages: Sequence[NewMessage], counter: TokenCounter) -> tuple[NewMessage, ...]:
     """Return the messages with their token counts, as `count_new` does; many are counted in a thread together."""
     plain = [replace(message, reasoning=None) for message in messages]
-    characters = characters_of(plain) + CHARACTERS_PER_MESSAGE * len(plain)
     counts = await run_off_loop_if_large(
-        characters, lambda: [count_message(message, counter.count) for message in plain]
+        _work_of(plain), lambda: [count_message(message, counter.count) for message in plain]
     )
     return tuple(
         replace(message, token_count=tokens, counter=counter.name)
@@ -91,11 +90,16 @@ async def compute_context(context_input: ContextInput, compute: Callable[[Contex
     """Return the result of the engine's function `compute`, run in a thread if the conversation is long."""
     pending = () if context_input.user is None else (context_input.user,)
     characters = (
-        characters_of((*context_input.rows, *context_input.pinned, *pending))
+        _work_of((*context_input.rows, *context_input.pinned, *pending))
         + len(context_input.system_prompt)
         + len(context_input.summary)
     )
     return await run_off_loop_if_large(characters, lambda: compute(context_input))
+
+
+def _work_of(messages: Sequence[Message | NewMessage]) -> int:
+    """Return the characters of the messages, with those that messages and calls take besides."""
+    return characters_of(messages) + CHARACTERS_PER_PIECE * sum(1 + len(message.tool_calls) for message in messages)
 
 
 @dataclass(frozen=True, slots=True)
