@@ -245,7 +245,6 @@ def set_stage(
         unpin_message=pins.unpin,
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
         check_ready=check_ready,
-        count_message=_count_message,
         count_messages=_count_messages,
         agent_window=_agent_window,
         clock=WallClock(),
@@ -254,12 +253,8 @@ def set_stage(
     return ApiStage(database, turns, pins, services, create_app(services, config))
 
 
-async def _count_message(_agent: str, message: NewMessage) -> NewMessage:
-    return replace(message, token_count=7, counter="fake")
-
-
-async def _count_messages(agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
-    return tuple([await _count_message(agent, message) for message in messages])
+async def _count_messages(_agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
+    return tuple(replace(message, token_count=7, counter="fake") for message in messages)
 
 
 async def _agent_window(agent: AgentDefinition) -> ModelWindow:

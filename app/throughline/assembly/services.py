@@ -33,8 +33,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,
         check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
-        count_message=context.count,
-        count_messages=context.count_all,
+        count_messages=context.count,
         agent_window=partial(agent_window, runtime.turn_dependencies),
         clock=runtime.turn_dependencies.clock,
     )

@@ -111,11 +111,7 @@ class ContextRequests:
         checker = RequestChecker(self.dependencies.agents, self.dependencies.models, self.dependencies.tools)
         await checker.check(agent, given)
 
-    async def count(self, agent: str, message: NewMessage) -> NewMessage:
-        """Return the message with its token count, made by the token counter of the named agent."""
-        return (await self.count_all(agent, [message]))[0]
-
-    async def count_all(self, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
+    async def count(self, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
         """Return the messages with their token counts, made by the token counter of the named agent."""
         counter = self.dependencies.make_counter(self.dependencies.agents.get(agent).context.token_counter)
         return await count_all_new(messages, counter)

@@ -53,7 +53,7 @@ class Services:
     - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
     - `check_input` raises InvalidInput for overrides and tools of a request that the session's agent does not allow;
       `check_input_for` does so for the agent of that name.
-    - `count_message` returns a message with its token count, as the named agent counts it; `count_messages` several.
+    - `count_messages` returns messages with their token counts, as the named agent counts them.
     - `agent_window` returns the window of an agent's next turn.
     - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
     - `shutting_down` is set after the grace period for turns; requests that still wait are then cut off.
@@ -74,7 +74,6 @@ class Services:
     estimate_summary: Callable[[UserId, SessionId, SummaryRequest], Awaitable[SummaryCost]]
     render_metrics: Callable[[], tuple[bytes, str]]
     check_ready: Callable[[], Awaitable[Readiness]]
-    count_message: Callable[[str, NewMessage], Awaitable[NewMessage]]
     count_messages: Callable[[str, Sequence[NewMessage]], Awaitable[tuple[NewMessage, ...]]]
     agent_window: Callable[[AgentDefinition], Awaitable[ModelWindow]]
     clock: Clock

@@ -115,9 +115,9 @@ def _as_new(message: Message) -> NewMessage:
 
 async def _counted(call: Call, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
     """Return the messages with their tokens counted; those that have a count keep it."""
-    return tuple([
-        message if message.counter else await call.services.count_message(agent, message) for message in messages
-    ])
+    uncounted = [message for message in messages if not message.counter]
+    counted = iter(await call.services.count_messages(agent, uncounted))
+    return tuple(message if message.counter else next(counted) for message in messages)
 
 
 def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> NewSession:
