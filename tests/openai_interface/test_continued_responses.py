@@ -98,6 +98,55 @@ async def test_two_outputs_of_one_call_in_a_request_are_refused_as_such(stage: O
     assert answered.output_text == "It rains."
 
 
+async def test_outputs_of_each_wait_of_a_conversation_lead_to_their_own_response(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Call((replace(ASKS_WEATHER, id="call_2"),)), Say("ok"))
+    conversation = (await stage.client.conversations.create()).id
+    named = {"model": "assistant", "conversation": conversation}
+    await create(stage, input="Rain?", tools=[WEATHER], **named)
+    second = await create(stage, input=[output_of("call_1")], **named)
+
+    during = await create(stage, input=[output_of("call_1")], **named)
+    third = await create(stage, input=[output_of("call_2")], **named)
+
+    assert during == second
+    assert await create(stage, input=[output_of("call_1")], **named) == second
+    assert await create(stage, input=[output_of("call_2")], **named) == third
+
+
+async def test_outputs_for_a_later_wait_are_refused_behind_an_earlier_response(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Call((replace(ASKS_WEATHER, id="call_2"),)))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    await create(stage, model="assistant", input=[output_of("call_1")], previous_response_id=asked.id)
+
+    with pytest.raises(openai.ConflictError, match="No turn waits for these outputs"):
+        await create(stage, model="assistant", input=[output_of("call_2")], previous_response_id=asked.id)
+
+
+async def test_outputs_are_sent_again_after_the_events_are_gone(stage: OpenAIStage, database_url: str) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Call((replace(ASKS_WEATHER, id="call_2"),)), Say("ok"))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    body = {"model": "assistant", "input": [output_of("call_1")], "previous_response_id": asked.id}
+    second = await create(stage, **body)
+    await create(stage, model="assistant", input=[output_of("call_2")], previous_response_id=second.id)
+    await run_sql(database_url, "delete from run_events")
+
+    streamed = await stage.client.responses.create(stream=True, **body)  # type: ignore[call-overload]  # one of many shapes
+    events = [event async for event in streamed]
+
+    assert await create(stage, **body) == second
+    assert events[-1].response == second
+
+
+async def test_history_is_refused_with_the_output_that_a_conversation_waits_for(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)))
+    conversation = (await stage.client.conversations.create()).id
+    await create(stage, model="assistant", input="Rain?", tools=[WEATHER], conversation=conversation)
+
+    brought = [{"role": role, "content": "hi"} for role in ("user", "assistant", "user")]
+    with pytest.raises(openai.BadRequestError, match="No tool output found for function call call_1"):
+        await create(stage, model="assistant", input=brought, conversation=conversation)
+
+
 async def test_what_is_not_stored_stays_out_of_a_stored_session(stage: OpenAIStage, database_url: str) -> None:
     stage.model.script(Say("one"), Say("two"), Say("three"))
     first = await create(stage, model="assistant", input="a")
@@ -120,3 +169,7 @@ async def test_a_response_that_is_cancelled_before_its_first_message_can_be_read
         await stage.client.responses.cancel(begun.id)
 
         assert (await stage.client.responses.retrieve(begun.id)).status == "cancelled"
+
+
+def output_of(call_id: str) -> dict[str, str]:
+    return {"type": "function_call_output", "call_id": call_id, "output": "rain"}

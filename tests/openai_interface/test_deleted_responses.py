@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import openai
 import pytest
@@ -166,3 +167,32 @@ async def test_a_stranger_cannot_delete_any_part(stage: OpenAIStage) -> None:
             await stranger.responses.delete(response.id)
 
     assert await stage.client.responses.retrieve(answered.id) == answered
+
+
+async def test_parts_that_are_deleted_at_the_same_time_leave_no_text(stage: OpenAIStage, database_url: str) -> None:
+    stage.model.script(*(step for _ in range(6) for step in (Call((ASKS_WEATHER,)), Say("It rains."))), Say("more"))
+    for _ in range(6):
+        asked = await ask_weather(stage, "A secret?")
+        given = await give_weather(stage, asked)
+        session = await run_sql(database_url, "select session_id from runs order by seq desc limit 1")
+        await asyncio.gather(*(stage.client.responses.delete(one.id) for one in (asked, given)))
+
+        assert await run_sql(database_url, f"select id from runs where session_id = '{session[0][0]}'") == []
+
+
+async def test_a_refused_deletion_leaves_the_wait(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)))
+    conversation = (await stage.client.conversations.create()).id
+    named = {"model": "assistant", "conversation": conversation}
+    asked = await create(stage, input="Rain?", tools=[WEATHER], **named)
+    session = conversation.removeprefix("conv_")
+    queued = await stage.http.post(
+        f"/v1/sessions/{UUID(session)}/messages", json={"content": "Later."}, headers={"Prefer": "respond-async"}
+    )
+    assert queued.status_code == 202
+
+    with pytest.raises(openai.ConflictError):
+        await stage.client.responses.delete(asked.id)
+
+    run = await stage.http.get(f"/v1/runs/{UUID(asked.id.removeprefix('resp_'))}")
+    assert run.json()["status"] == "waiting"

@@ -117,7 +117,7 @@ class Database:
         self.jobs = JobQueue(self._transactions, self._leases, self.notifier.jobs)
         self.usage, self.retention = UsageRepository(self._transactions), RetentionRepository(self._transactions)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
-        self.runs = RunRepository(self._transactions, self._leases, self.notifier, config.caps)
+        self.runs = RunRepository(self._transactions, self._leases, self.notifier, config.caps, loaded)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":

@@ -87,7 +87,8 @@ async def resume_run(request: Request, run_id: PathId, call: Writer) -> Response
     body = await read_body(request, ResumeRun)
     given = [one.read(call.principal.user_name) for one in body.calls]
     resumed = await call.services.database.runs.resume(call.owner_id, run_id_of(run_id), given)
-    return await answer_turn(request, call, AskedTurn(resumed.run, after=resumed.last_seq))
+    after = 0 if resumed.is_repeated else resumed.last_seq
+    return await answer_turn(request, call, AskedTurn(resumed.run, after=after))
 
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunForOperators | RunOut}})

@@ -8,25 +8,29 @@ from throughline.api.openai.ask_agent import AgentRequest, ask_agent
 from throughline.api.openai.brought_conversation import split_messages
 from throughline.api.openai.find_target import RequestOrigin, ResponseRequest, Target, copy_through, find_target
 from throughline.api.openai.follow_part import FollowedPart
-from throughline.api.openai.input_items import ApprovalItem, read_items
+from throughline.api.openai.input_items import read_items
 from throughline.api.openai.models import find_agent
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
 from throughline.api.openai.resume_turn import resume_turn
 from throughline.domain.errors import InvalidInput, RunNotWaiting, SessionBusy, SessionWaiting
 from throughline.domain.ids import RunId
-from throughline.domain.message import Role, text_of
+from throughline.domain.message import Role
 from throughline.domain.run import Run, RunInput
 from throughline.domain.submission import OnBusy, Submitted
-from throughline.domain.waiting import Decision, Resolution
+from throughline.domain.waiting import Resolution
 
 
 @dataclass(frozen=True, slots=True)
 class BegunResponse:
-    """A response that was begun: the run's part that it is, and where the part's events are found."""
+    """A response that was begun: the run's part that it is, and where the part's events are found.
+
+    `repeated` is the response if the same outputs or decisions have begun it before.
+    """
 
     part: int
     followed: FollowedPart
+    repeated: RunResponse | None = None
 
 
 async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin) -> BegunResponse:
@@ -41,25 +45,26 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     instructions, messages = read_items(body.input, origin.source)
     asked = ResponseRequest(body, instructions, messages, origin)
     target = await find_target(call, asked)
-    if target.run is not None:
-        return await _resume(call, asked, target.run, target.part)
+    if target.repeated is not None:
+        part = target.repeated.part.number
+        return BegunResponse(part, FollowedPart(target.repeated.run, skipped_waits=part), target.repeated)
+    if target.waiting is not None:
+        return await _resume(call, asked, target.waiting)
     if asked.only_gives:
-        raise _not_waiting()
+        raise RunNotWaiting(
+            "No turn waits for these outputs: it was given others before, or has ended. Read its responses, or send a "
+            "message of the user."
+        )
     submitted = await _submit(call, asked, target)
     is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
     return BegunResponse(0, FollowedPart(submitted.run, is_fresh=is_fresh))
 
 
-async def _resume(call: Call, asked: ResponseRequest, run: Run, part: int) -> BegunResponse:
-    """Give the run what the request brings. Raises RunNotWaiting if it waits no more, and was given something else."""
+async def _resume(call: Call, asked: ResponseRequest, run: Run) -> BegunResponse:
+    """Give the waiting run what the request brings."""
     changed = replace(_run_input(asked), echo=new_echo(run, asked.body.echo(), _now(call)))
-    given = _resolutions(call, run, part, asked)
-    try:
-        return BegunResponse(part + 1, await resume_turn(call, run, part, given, changed))
-    except RunNotWaiting:
-        if run.waiting_for is None:
-            raise _not_waiting() from None
-        raise
+    given = _checked(call, run, asked)
+    return BegunResponse(run.wait_count, await resume_turn(call, run, given, changed))
 
 
 async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitted:
@@ -79,7 +84,7 @@ async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitt
         return await _ask(call, agent_request, target.previous, asked.origin)
     except SessionWaiting as error:
         waiting = await call.services.database.runs.get_run(call.owner_id, RunId(UUID(error.run_id)))
-        _resolutions(call, waiting, waiting.wait_count - 1, asked)  # says what is missing
+        _checked(call, waiting, asked)  # says what is missing
         raise
 
 
@@ -105,31 +110,16 @@ def _now(call: Call) -> int:
     return int(call.services.clock.now().timestamp())
 
 
-def _not_waiting() -> RunNotWaiting:
-    """Return the error for a request that only gives outputs or decisions, for which nothing waits."""
-    return RunNotWaiting(
-        "No turn waits for these outputs: it was given others before, or has ended. Read its responses, or send a "
-        "message of the user."
-    )
-
-
-def _resolutions(call: Call, run: Run, part: int, asked: ResponseRequest) -> tuple[Resolution, ...]:
-    """Return what the request gives to the calls for which the run waits, or has waited, after the part.
+def _checked(call: Call, run: Run, asked: ResponseRequest) -> tuple[Resolution, ...]:
+    """Return what the request gives to the calls of the waiting run.
 
     Raises InvalidInput if it lacks what a call waits for, or says anything else, or names another agent.
     """
     if asked.body.model != run.agent:
         raise InvalidInput(f"The turn that waits is one of the model {run.agent!r}. Name it.", field="model")
-    author = call.principal.user_name
-    given = [_decided(item, author) for item in asked.approvals]
-    given += [
-        Resolution(message.tool_call_id or "", text_of(message.content), author=author)
-        for message in asked.messages
-        if message.role is Role.TOOL
-    ]
+    given = asked.resolutions(call.principal.user_name)
     known = {resolution.call_id for resolution in given}
-    waits = None if part < run.wait_count - 1 else run.waiting_for
-    missing = [awaited for awaited in (() if waits is None else waits.calls) if awaited.id not in known]
+    missing = [awaited for awaited in (run.wait.open_calls if run.wait is not None else ()) if awaited.id not in known]
     if missing:
         raise InvalidInput(f"No tool output found for function call {missing[0].id}.", field="input")
     if any(message.role is not Role.TOOL for message in asked.messages):
@@ -137,10 +127,4 @@ def _resolutions(call: Call, run: Run, part: int, asked: ResponseRequest) -> tup
             "The conversation waits for outputs of function calls. Send them alone, and messages with a later request.",
             field="input",
         )
-    return tuple(given)
-
-
-def _decided(item: ApprovalItem, author: str) -> Resolution:
-    decision = Decision.APPROVE if item.approve else Decision.REJECT
-    reason = "" if item.approve else item.reason or ""
-    return Resolution(item.approval_request_id, reason, decision=decision, author=author)
+    return given

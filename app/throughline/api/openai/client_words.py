@@ -1,6 +1,7 @@
-"""Errors in the words of OpenAI's clients: the request's own fields, and conversations and responses by their ids.
+"""Errors in the words of OpenAI's clients: the request's own fields, and conversations by their ids.
 
-Most errors come from parts of the service that know only its own overrides, sessions and runs.
+Most errors come from parts of the service that know only its own overrides and sessions. Runs keep their own ids, which
+`GET /v1/runs/{id}` takes: an error does not know which part of a run, and so which response, it is about.
 """
 
 import re
@@ -9,9 +10,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from throughline.api.http.request_errors import InvalidRequest
-from throughline.api.openai.ids import ResponseRef, conversation_id
+from throughline.api.openai.ids import conversation_id
 from throughline.domain.errors import InvalidInput, ThroughlineError
-from throughline.domain.ids import RunId, SessionId
+from throughline.domain.ids import SessionId
 
 OVERRIDES, RESUMED_CALLS = "overrides.", "calls."
 """Beginnings of fields of the service's own requests: for messages, and for what a waiting turn is given."""
@@ -20,8 +21,8 @@ PARAMS: Mapping[str, str] = {"model_not_found": "model", "previous_response_not_
 """The field that names what is missing, by the code of the error."""
 
 _UUID = r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-_SESSION = re.compile(rf"\b([Ss])ession {_UUID}", re.ASCII)
-_RUN = re.compile(rf"(\b(?:turn|run) |/v1/runs/){_UUID}", re.ASCII)
+_SESSION = re.compile(rf"(?<!['\"`])\b([Ss])ession {_UUID}(?!['\"`])", re.ASCII)
+"""A session that a text names. What stands between quotation marks was sent by the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class ClientWords:
     """The words of one kind of request.
 
     `messages` is the field with the messages and the outputs of calls. `fields` are the request's names of overrides
-    where they differ from the service's; a longer name comes first. `has_sessions`: its clients know sessions and runs
-    by their own ids.
+    where they differ from the service's; a longer name comes first. `has_sessions`: its clients know sessions by
+    their own ids.
     """
 
     messages: str
@@ -42,7 +43,8 @@ class ClientWords:
 
         A text that calls the field by another name begins with the field's name.
         """
-        detail, field = error.detail if self.has_sessions else _as_responses(error.detail), _field_of(error)
+        detail = error.detail if self.has_sessions else _SESSION.sub(_as_conversation, error.detail)
+        field = _field_of(error)
         if field.startswith(RESUMED_CALLS):
             return detail, self.messages
         known = field.removeprefix(OVERRIDES)
@@ -69,17 +71,6 @@ def _field_of(error: ThroughlineError) -> str:
     return error.field if isinstance(error, InvalidInput) else PARAMS.get(error.code, "")
 
 
-def _as_responses(detail: str) -> str:
-    """Return the text with a conversation for each session that it names, and a response for each run."""
-    told = _SESSION.sub(_conversation, detail)
-    return _RUN.sub(_response, told)
-
-
-def _conversation(found: "re.Match[str]") -> str:
+def _as_conversation(found: "re.Match[str]") -> str:
     begin = "C" if found[1] == "S" else "c"
     return f"{begin}onversation {conversation_id(SessionId(UUID(found[2])))}"
-
-
-def _response(found: "re.Match[str]") -> str:
-    before = "/v1/responses/" if found[1].startswith("/") else "response "
-    return f"{before}{ResponseRef(RunId(UUID(found[2])))}"

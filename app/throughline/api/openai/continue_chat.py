@@ -141,5 +141,5 @@ async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) 
     goes_on = all(one.id in known for one in open_calls)
     echo = new_echo(waiting, chat.echo, chat.now) if goes_on else waiting.input.echo
     changed = replace(chat.agent_request.run_input, echo=echo)
-    followed = await resume_turn(chat.call, waiting, waiting.wait_count - 1, given, changed)
+    followed = await resume_turn(chat.call, waiting, given, changed)
     return BegunChat(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)

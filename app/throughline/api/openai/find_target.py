@@ -7,14 +7,15 @@ from throughline.api.http.headers import NO_KEY, Idempotency
 from throughline.api.openai.ask_agent import copied_messages
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem
-from throughline.api.openai.read_response import get_continued
+from throughline.api.openai.read_response import find_repeated, get_continued
 from throughline.api.openai.response_object import RunResponse
 from throughline.api.openai.response_request import CreateResponse
 from throughline.db.runs.list_runs import RunQuery
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
 from throughline.domain.ids import SessionId
-from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.run import Run
+from throughline.domain.waiting import Decision, Resolution
 
 
 class PreviousResponseNotFound(NotFound):
@@ -51,6 +52,16 @@ class ResponseRequest:
         items = () if isinstance(self.body.input, str) else self.body.input
         return tuple(item for item in items if isinstance(item, ApprovalItem))
 
+    def resolutions(self, author: str) -> tuple[Resolution, ...]:
+        """Return what the request gives to calls, in the name of `author`."""
+        decided = [_decided(item, author) for item in self.approvals]
+        outputs = [
+            Resolution(message.tool_call_id or "", text_of(message.content), author=author)
+            for message in self.messages
+            if message.role is Role.TOOL
+        ]
+        return (*decided, *outputs)
+
     @property
     def gives(self) -> bool:
         """Whether the request has outputs of tools, or decisions on approvals."""
@@ -66,14 +77,14 @@ class ResponseRequest:
 class Target:
     """What a request continues: a session, a run, or a copy of earlier messages; nothing for a new session.
 
-    `previous` is the response with which the session ends, None if the request names none. `run` waits at the end of
-    its part `part`, or has waited there and may be given the same again.
+    `previous` is the response with which the session ends, None if the request names none. `waiting` is the run that
+    waits. `repeated` is the response that the same outputs or decisions have begun before.
     """
 
     session_id: SessionId | None = None
     previous: RunResponse | None = None
-    run: Run | None = None
-    part: int = 0
+    waiting: Run | None = None
+    repeated: RunResponse | None = None
     history: tuple[NewMessage, ...] = ()
 
 
@@ -85,7 +96,7 @@ async def find_target(call: Call, asked: ResponseRequest) -> Target:
     """
     target = await _find_named(call, asked)
     key = asked.origin.idempotency.key
-    is_plain = target.session_id is not None and target.run is None
+    is_plain = target.session_id is not None and target.waiting is None and target.repeated is None
     if key is None or is_plain:  # a turn of the same session is found when this one is submitted
         return target
     # In this order a turn that the same request has begun in between is found.
@@ -109,13 +120,16 @@ async def _find_named(call: Call, asked: ResponseRequest) -> Target:
 
 
 async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionId) -> Target:
-    """Return the conversation, and the run that the request may resume. Raises NotFound."""
+    """Return the conversation, and the run that the request resumes, or has resumed before. Raises NotFound."""
     runs = call.services.database.runs
-    run = await runs.waiting_of(call.owner_id, session_id)
-    if run is None:
-        page = await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))
-        run = next((newest for newest in page.items if asked.only_gives and newest.wait_count), None)
-    return Target(session_id, run=run, part=0 if run is None else run.wait_count - 1)
+    waiting = await runs.waiting_of(call.owner_id, session_id)
+    if waiting is not None and _is_for(waiting, asked):
+        return Target(session_id, waiting=waiting)
+    newest = waiting or next(iter((await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))).items), None)
+    repeated = None
+    if asked.only_gives and newest is not None:
+        repeated = await find_repeated(call, newest, asked.resolutions(call.principal.user_name))
+    return Target(session_id, waiting=None if repeated is not None else waiting, repeated=repeated)
 
 
 async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
@@ -131,9 +145,12 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
     was_stored = previous.echo.get("store") is not False
     if not was_stored and name not in asked.origin.continuable:
         raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
-    if _may_resume(asked, previous):
-        return Target(run=previous.run, part=ref.part)
     is_last, run = previous.part.is_last, previous.run
+    if is_last and run.waiting_for is not None:
+        return Target(waiting=run)
+    if not is_last and asked.only_gives:
+        repeated = await find_repeated(call, run, asked.resolutions(call.principal.user_name), ref.part + 1)
+        return Target(repeated=repeated)
     if is_last and not run.status.is_final:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
     if is_last and found.is_newest and was_stored is asked.body.is_stored:
@@ -141,10 +158,10 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
     return Target(history=await copy_through(call, previous))
 
 
-def _may_resume(asked: ResponseRequest, previous: RunResponse) -> bool:
-    """Return whether the request gives the response's run what it waits for, or once more what it was given."""
-    is_open = previous.part.is_last and previous.run.waiting_for is not None
-    return is_open or (asked.only_gives and not previous.part.is_last)
+def _is_for(waiting: Run, asked: ResponseRequest) -> bool:
+    """Return whether the request gives the waiting run something, or brings anything else."""
+    given = asked.resolutions("")
+    return not asked.only_gives or (waiting.wait is not None and waiting.wait.knows_any(given))
 
 
 async def copy_through(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:
@@ -157,3 +174,9 @@ async def last_position(call: Call, response: RunResponse) -> int:
     made = (*response.part.input, *response.part.made)
     messages = made or await call.services.database.messages.of_run(response.run)
     return messages[-1].position if messages else 0
+
+
+def _decided(item: ApprovalItem, author: str) -> Resolution:
+    decision = Decision.APPROVE if item.approve else Decision.REJECT
+    reason = "" if item.approve else item.reason or ""
+    return Resolution(item.approval_request_id, reason, decision=decision, author=author)

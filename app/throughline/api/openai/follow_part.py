@@ -72,7 +72,7 @@ async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple
     async with aclosing(follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)) as followed:
         async for item in followed:
             later = [] if isinstance(item, Idle) else [one.event for one in item]
-            while waits_left and later:
+            while waits_left and later and not isinstance(later[0], RunEnded):
                 waits_left -= isinstance(later.pop(0), RunWaiting)
             events = _up_to_end(later)
             for event in events:

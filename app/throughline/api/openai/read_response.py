@@ -15,6 +15,7 @@ from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.ids import SessionId
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.run import Run
+from throughline.domain.waiting import Resolution, was_given
 
 
 async def read_response(call: Call, ref: ResponseRef) -> RunResponse:
@@ -31,8 +32,12 @@ async def read_response(call: Call, ref: ResponseRef) -> RunResponse:
 
 async def response_of(call: Call, run: Run, part: int) -> RunResponse:
     """Return one part of the run as a response. Raises NotFound if the run has no such part, or it is deleted."""
-    messages = await call.services.database.messages.of_run(run)
-    found = responses_of(run, messages, _agent_of(call, run))
+    return part_of(run, await call.services.database.messages.of_run(run), _agent_of(call, run), part)
+
+
+def part_of(run: Run, messages: Sequence[Message], agent: AgentDefinition | None, part: int) -> RunResponse:
+    """Return one part of the run, with all its messages, as `response_of` does."""
+    found = responses_of(run, messages, agent)
     if part >= len(found) or _is_deleted(found[part], messages):
         raise response_not_found(str(ResponseRef(run.id, part)))
     return found[part]
@@ -56,6 +61,30 @@ async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | R
         run = ended.run if is_over else await call.services.database.followed_runs.reload(ended.run)
         return await response_of(call, run, part)
     return _first_part(call, ended.run, (answer,))
+
+
+async def find_repeated(
+    call: Call, run: Run, given: Sequence[Resolution], part: int | None = None
+) -> RunResponse | None:
+    """Return the response that exactly these resolutions have begun, or None: the newest one, or only that `part`."""
+    messages = await call.services.database.messages.of_run(run)
+    for response in reversed(responses_of(run, messages, _agent_of(call, run))[1:]):
+        is_wanted = part is None or response.part.number == part
+        if is_wanted and not _is_deleted(response, messages) and _has_begun_with(response, given):
+            return response
+    return None
+
+
+def _has_begun_with(response: RunResponse, given: Sequence[Resolution]) -> bool:
+    """Return whether the response's part was given all of `given`. Until results are stored, the wait has them."""
+    results = {message.tool_call_id: message for message in (*response.part.input, *response.part.made)}
+    wait = response.run.wait if response.part.is_last and response.run.waiting_for is None else None
+    return all(
+        was_given(one, results[one.call_id])
+        if one.call_id in results
+        else wait is not None and wait.resolution_for(one.call_id) == one
+        for one in given
+    )
 
 
 async def get_continued(call: Call, ref: ResponseRef) -> tuple[RunResponse, ContinuedRun]:

@@ -1,19 +1,21 @@
 """Deletion of a response: of one part of a run, the others of which stay."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from throughline.api.http.admitted_request import Call
 from throughline.api.openai.ids import ResponseRef, response_not_found
-from throughline.api.openai.read_response import read_response
+from throughline.api.openai.read_response import part_of, read_response
 from throughline.api.openai.response_object import DELETED, RunResponse
 from throughline.api.openai.run_parts import messages_of, newest_part
-from throughline.db.sessions.remove_messages import Removal
+from throughline.db.runs.remove_messages import Removal, Removed
 from throughline.domain.errors import NotFound, SessionBusy
 from throughline.domain.ids import RunId
 from throughline.domain.json_types import JsonValue
-from throughline.domain.message import REDACTED_TEXT
-from throughline.domain.run import RunInput, RunStatus
+from throughline.domain.message import REDACTED_TEXT, Message
+from throughline.domain.run import Run, RunInput, RunStatus
 
 
 async def remove_response(call: Call, ref: ResponseRef) -> None:
@@ -22,21 +24,30 @@ async def remove_response(call: Call, ref: ResponseRef) -> None:
     The turn of a response that waits is cancelled first, because nothing can follow a deleted response. Raises
     NotFound. Raises SessionBusy while the response, or another one of its conversation, is not over.
     """
-    response = await read_response(call, ref)
-    database, owner_id = call.services.database, call.owner_id
-    if response.part.is_last and response.run.status is RunStatus.WAITING:
-        await database.runs.request_cancel(owner_id, response.run.id)
-        response = await read_response(call, ref)
-    run = response.run
-    messages = messages_of(response.part, await database.messages.of_run(run))
-    message_ids = [message.id for message in messages]
-    wanted = Removal(owner_id, run.session_id, run.id, message_ids, _kept_input(response), call.principal.actor)
+    run = (await read_response(call, ref)).run
+    if run.status.needs_worker and newest_part(run) == ref.part:
+        raise _not_over(ref, run)
+    wanted = Removal(
+        call.owner_id,
+        run.session_id,
+        run.id,
+        partial(_choose, ref),
+        cancels_wait=newest_part(run) == ref.part,
+        actor=call.principal.actor,
+    )
     try:
-        await database.messages.remove(wanted)
+        await call.services.database.runs.remove_messages(wanted)
     except SessionBusy as busy:
-        raise await _not_over(call, ref, busy) from None
+        unfinished = await call.services.database.runs.get_run(call.owner_id, RunId(UUID(busy.run_id)))
+        raise _not_over(ref, unfinished) from None
     except NotFound:  # another request has erased the session meanwhile
         raise response_not_found(str(ref)) from None
+
+
+def _choose(ref: ResponseRef, run: Run, messages: Sequence[Message]) -> Removed:
+    """Return what is removed for the response. Raises NotFound if it is deleted."""
+    response = part_of(run, messages, None, ref.part)
+    return Removed([message.id for message in messages_of(response.part, messages)], _kept_input(response))
 
 
 def _kept_input(response: RunResponse) -> RunInput:
@@ -60,12 +71,11 @@ def _kept_input(response: RunResponse) -> RunInput:
     return replace(kept, echo={"parts": parts})
 
 
-async def _not_over(call: Call, ref: ResponseRef, busy: SessionBusy) -> SessionBusy:
-    """Return the error that names the response which is not over, instead of its turn."""
-    run = await call.services.database.runs.get_run(call.owner_id, RunId(UUID(busy.run_id)))
+def _not_over(ref: ResponseRef, run: Run) -> SessionBusy:
+    """Return the error that names the response of the run which is not over."""
     unfinished = ResponseRef(run.id, newest_part(run))
     if run.status is RunStatus.WAITING:
         state = "waits for the outputs of its calls, or for approval. Send them, or delete it"
     else:
         state = "is not over. Wait for it, or cancel it"
-    return SessionBusy(f"The response {unfinished} {state}, then delete {ref}.", run_id=busy.run_id)
+    return SessionBusy(f"The response {unfinished} {state}, then delete {ref}.", run_id=str(run.id))

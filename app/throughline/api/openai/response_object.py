@@ -60,6 +60,11 @@ class RunResponse:
         return echo_of(self.run, self.part.number)
 
     @property
+    def is_over(self) -> bool:
+        """Whether the part has ended: with its run, or with a wait."""
+        return not self.part.is_last or not self.run.status.needs_worker
+
+    @property
     def status(self) -> str:
         """The response's status."""
         return STATUSES[self.run.status] if self.part.is_last else "completed"

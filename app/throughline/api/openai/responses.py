@@ -29,12 +29,11 @@ from throughline.api.openai.read_response import (
     response_of,
 )
 from throughline.api.openai.remove_response import remove_response
-from throughline.api.openai.response_object import response_json
+from throughline.api.openai.response_object import STATUSES, response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
-from throughline.api.openai.stream_response import ResponseStream, stream_response, stream_whole
+from throughline.api.openai.stream_response import find_events, stream_response
 from throughline.db.sessions.messages import LAST_POSITION
 from throughline.domain.errors import InvalidInput
-from throughline.domain.events import RunEnded
 from throughline.domain.run import RunStatus
 
 MAX_NUMBER = 2**31 - 1
@@ -62,9 +61,9 @@ async def create_response(request: Request, call: Writer) -> Response:
     begun = await begin_response(call, body, origin)
     if not body.stream and not body.background:
         return await _answer(request, call, begun)
-    response = await begun_response(call, begun.followed, begun.part)
+    response = begun.repeated or await begun_response(call, begun.followed, begun.part)
     if body.stream:
-        return stream_response(call, ResponseStream(response, begun.followed))
+        return stream_response(call, await find_events(call, response, begun.followed))
     return JsonResponse(response_json(response))
 
 
@@ -75,12 +74,8 @@ async def get_response(response_id: str, call: Reader, asked: Annotated[ReadResp
     if not asked.stream:
         return JsonResponse(response_json(response))
     after = -1 if asked.starting_after is None else asked.starting_after
-    run = response.run
-    is_over = not response.part.is_last or not run.status.needs_worker
-    if is_over and not await call.services.database.followed_runs.read_events(run.id, 0, 1):
-        return stream_whole(call, response, after)
-    followed = FollowedPart(run, skipped_waits=response.part.number)
-    return stream_response(call, ResponseStream(response, followed, after))
+    followed = FollowedPart(response.run, skipped_waits=response.part.number)
+    return stream_response(call, await find_events(call, response, followed, after))
 
 
 @router.post("/{response_id}/cancel")
@@ -120,7 +115,10 @@ async def list_input_items(response_id: str, call: Reader, asked: Annotated[List
 
 async def _answer(request: Request, call: Call, begun: BegunResponse) -> Response:
     """Wait until the response is over, and return it, or the error with which its turn failed."""
-    ended = await wait_for_end(request, call, begun.followed)
-    if isinstance(ended, RunEnded) and ended.run.status is RunStatus.FAILED:
-        raise TurnFailed(failure_of(ended.run))
-    return JsonResponse(response_json(await ended_response(call, begun.followed, ended, begun.part)))
+    response = begun.repeated
+    if response is None or not response.is_over:
+        ended = await wait_for_end(request, call, begun.followed)
+        response = await ended_response(call, begun.followed, ended, begun.part)
+    if response.status == STATUSES[RunStatus.FAILED]:
+        raise TurnFailed(failure_of(response.run))
+    return JsonResponse(response_json(response))

@@ -9,8 +9,8 @@ from throughline.domain.run import Run, RunInput
 from throughline.domain.waiting import Resolution
 
 
-async def resume_turn(call: Call, run: Run, part: int, given: Sequence[Resolution], changed: RunInput) -> FollowedPart:
-    """Give the run what it waits for at the end of a part, and return the next part, also if it was begun before.
+async def resume_turn(call: Call, run: Run, given: Sequence[Resolution], changed: RunInput) -> FollowedPart:
+    """Give the waiting run what it waits for, and return its next part.
 
     The run's overrides, tools and echo become those of `changed`. Without tools in the request the run keeps those that
     it has, because the model has called them. Raises InvalidInput, RunNotWaiting.
@@ -21,5 +21,5 @@ async def resume_turn(call: Call, run: Run, part: int, given: Sequence[Resolutio
     await call.services.check_input_for(run.agent, new)
     resumed = await call.services.database.runs.resume(call.owner_id, run.id, given, new)
     if resumed.is_repeated:
-        return FollowedPart(resumed.run, skipped_waits=part + 1)
+        return FollowedPart(resumed.run, skipped_waits=run.wait_count)
     return FollowedPart(resumed.run, after=resumed.last_seq)

@@ -35,27 +35,29 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ResponseStream:
-    """A response to stream, and where its events are found. Events up to number `starting_after` are not sent."""
+    """A response to stream, and where its events are found. Events up to number `starting_after` are not sent.
+
+    `is_whole`: the run's events are deleted, so each item comes as a whole.
+    """
 
     response: RunResponse
     followed: FollowedPart
     starting_after: int = -1
+    is_whole: bool = False
+
+
+async def find_events(
+    call: Call, response: RunResponse, followed: FollowedPart, starting_after: int = -1
+) -> ResponseStream:
+    """Return the stream of the response. If it is over, the run's events may be deleted."""
+    has_none = response.is_over and not await call.services.database.followed_runs.read_events(response.run.id, 0, 1)
+    return ResponseStream(response, followed, starting_after, is_whole=has_none)
 
 
 def stream_response(call: Call, stream: ResponseStream) -> Response:
     """Return the HTTP response that streams the response's events, up to its last one."""
     timeout = call.config.send_timeout_seconds
     return EventStream(_chunks(call, stream), STREAM_HEADERS, send_timeout_seconds=timeout)
-
-
-def stream_whole(call: Call, response: RunResponse, starting_after: int) -> Response:
-    """Return the HTTP response that streams a response whose run's events are deleted: each item comes as a whole."""
-
-    async def chunks() -> AsyncGenerator[bytes]:
-        yield _encoded(_Numbers(starting_after).add(_whole_events(response)))
-        yield END
-
-    return EventStream(chunks(), STREAM_HEADERS, send_timeout_seconds=call.config.send_timeout_seconds)
 
 
 async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
@@ -102,6 +104,9 @@ class _Numbers:
 
 async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[list[JsonDict]]:
     """Yield the response's events without their numbers, all that are known at a time together; none while idle."""
+    if stream.is_whole:
+        yield list(_whole_events(stream.response))
+        return
     yield list(_first_events(stream.response))
     made = _events_of(stream.response)
     async with aclosing(follow_batches(call, stream.followed)) as batches:

@@ -23,7 +23,7 @@ from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import Unsupported, validate_request
 from throughline.api.openai.read_response import begun_response
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
-from throughline.api.openai.stream_response import ResponseStream, numbered_events
+from throughline.api.openai.stream_response import find_events, numbered_events
 from throughline.api.openai.websocket_inbox import Inbox, open_inbox
 from throughline.domain.errors import NotAuthenticated, ThroughlineError
 from throughline.execution.error_boundary import ErrorBoundary
@@ -118,9 +118,10 @@ class _Connection:
             source_of(self._websocket, self._call), continuable=frozenset({continued} if was_continuable else ())
         )
         begun = await begin_response(self._call, body, origin)
-        response = await begun_response(self._call, begun.followed, begun.part)
+        response = begun.repeated or await begun_response(self._call, begun.followed, begun.part)
+        stream = await find_events(self._call, response, begun.followed)
         last: JsonDict = {}
-        async with aclosing(numbered_events(self._call, ResponseStream(response, begun.followed))) as batches:
+        async with aclosing(numbered_events(self._call, stream)) as batches:
             async for events in batches:
                 self._inbox.check_open()
                 for event in events:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs import submit as run_submit
-from throughline.db.runs.submit import NewRun
+from throughline.db.runs.submit import NewRun, session_waiting
 from throughline.db.sessions.append_many import RunMessage, append_messages
 from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.statements.rows import session_not_found
@@ -23,7 +23,9 @@ from throughline.domain.submission import Opening, Submitted
 
 _LOCK = sql("""
     select s.id, (select r.id from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting')
-        order by r.seq limit 1) as busy_with, exists (select 1 from runs r where r.id = :run_id) as is_stored
+        order by r.seq limit 1) as busy_with,
+        (select r.id from runs r where r.session_id = s.id and r.status = 'waiting') as waiting_id,
+        exists (select 1 from runs r where r.id = :run_id) as is_stored
     from sessions s where s.id = :session_id and s.owner_id = :owner_id for no key update
 """)
 
@@ -55,6 +57,8 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
     if not locked:
         raise session_not_found(submission.session_id)
     if opening.history and not locked[0]["is_stored"] and await _is_new(tx, new):
+        if submission.refuses_waiting and locked[0]["waiting_id"] is not None:
+            raise session_waiting(RunId(locked[0]["waiting_id"]))
         if locked[0]["busy_with"] is not None or outcome is CreateOutcome.FOUND:
             raise SessionBusy(
                 f"Another request has begun a turn of session {submission.session_id}, so nothing can be put before "

@@ -15,8 +15,10 @@ from throughline.db.runs import submit as run_submit
 from throughline.db.runs.finish import Ending
 from throughline.db.runs.list_runs import RunQuery, list_runs
 from throughline.db.runs.open_conversation import open_conversation
+from throughline.db.runs.remove_messages import Removal, remove_messages
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
+from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
@@ -81,8 +83,14 @@ class ContinuedRun:
 class RunRepository:
     """Storage of runs; implements the interface RunStore (ports/storage.py)."""
 
-    def __init__(self, transactions: Transactions, leases: Transactions, notifier: Notifier, caps: Caps) -> None:
-        """Use `transactions`, but `leases` for renewals; notify workers and readers through `notifier`."""
+    def __init__(
+        self, transactions: Transactions, leases: Transactions, notifier: Notifier, caps: Caps, loaded: MessageCache
+    ) -> None:
+        """Use `transactions`, but `leases` for renewals; notify workers and readers through `notifier`.
+
+        The rows of changed messages are removed from the cache `loaded`.
+        """
+        self._loaded = loaded
         self._transactions = transactions
         self._leases = leases
         self._notifier = notifier
@@ -195,6 +203,19 @@ class RunRepository:
         if resumed.run.status is RunStatus.QUEUED:
             self._notifier.announce_work()
         return resumed
+
+    async def remove_messages(self, wanted: Removal) -> None:
+        """Redact messages of a run, or erase the session if no other message is left in it.
+
+        Raises NotFound. Raises SessionBusy if the session, or another one that quotes it, has an unfinished turn.
+        """
+        try:
+            is_cancelled = await self._transactions.run(lambda tx: remove_messages(tx, wanted))
+        finally:  # do not keep the old texts in memory until the next turn
+            self._loaded.forget(wanted.session_id)
+        if is_cancelled:
+            self._notifier.announce_events(wanted.run_id)
+            self._notifier.announce_work()
 
     async def expire_waits(self, now: datetime) -> int:
         """Queue the runs whose wait has expired at `now`, up to a limit; return how many."""

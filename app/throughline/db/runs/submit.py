@@ -62,8 +62,8 @@ _SUBMIT = sql(
         select line.*, owner.owner_queued, locked.agent, locked.title, locked.archived, locked.skipped_run_count,
             greatest(:max_queued - locked.skipped_run_count, 0) as max_queued,
             line.first_id is null and locked.skipped_run_count > 0 as must_append,
-            :refuses_waiting and exists (
-                select 1 from runs w where w.session_id = locked.id and w.status = 'waiting') as is_refused,
+            case when :refuses_waiting then (
+                select w.id from runs w where w.session_id = locked.id and w.status = 'waiting') end as waiting_id,
             line.first_id is null and cast(:worker as text) is not null
             and owner.owner_running < :max_running_of_owner
             and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
@@ -80,7 +80,7 @@ _SUBMIT = sql(
             cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
         from way
         where not exists (select 1 from earlier)
-            and not way.archived and not way.must_append and not way.is_refused
+            and not way.archived and not way.must_append and way.waiting_id is null
             and case when :rejects then way.first_id is null else way.queued < way.max_queued end
             and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
         returning {run_columns}, {no_message_ids}, r.fingerprint, r.worker
@@ -92,7 +92,7 @@ _SUBMIT = sql(
     ), result as (
         select true as is_new, written.* from written union all select false, earlier.* from earlier
     )
-    select way.queued, way.first_id, way.owner_queued, way.archived, way.is_refused, way.skipped_run_count, result.*
+    select way.queued, way.first_id, way.owner_queued, way.archived, way.waiting_id, way.skipped_run_count, result.*
     from way left join result on true
 """,
     run_columns=RUN_COLUMNS,
@@ -226,11 +226,8 @@ def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
         return InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
         )
-    if row["is_refused"]:
-        return SessionWaiting(
-            f"The session's turn {row['first_id']} waits for results or answers. Give them first, or cancel it.",
-            run_id=str(row["first_id"]),
-        )
+    if row["waiting_id"] is not None:
+        return session_waiting(RunId(row["waiting_id"]))
     if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
         return SessionBusy(
             f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
@@ -250,6 +247,13 @@ def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
         "most there may be (MAX_QUEUED_PER_OWNER). Send this one again when some are answered, or cancel some.",
         cap="max_queued_per_owner",
         limit=caps.queued_per_owner,
+    )
+
+
+def session_waiting(run_id: RunId) -> SessionWaiting:
+    """Return the error for a message that is refused because the run waits for something else."""
+    return SessionWaiting(
+        f"The session's turn {run_id} waits for results or answers. Give them first, or cancel it.", run_id=str(run_id)
     )
 
 

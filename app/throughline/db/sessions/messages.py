@@ -13,7 +13,6 @@ from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redaction, redact_message
 from throughline.db.sessions.related_calls import ReadPage, brought_names, related_messages
-from throughline.db.sessions.remove_messages import Removal, remove_messages
 from throughline.db.sessions.returned_reasoning import with_returned_reasoning
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
@@ -243,16 +242,6 @@ class MessageRepository:
         try:
             return await self._transactions.run(lambda tx: redact_message(tx, wanted))
         finally:  # do not keep the old text in memory until the next turn
-            self._loaded.forget(wanted.session_id)
-
-    async def remove(self, wanted: Removal) -> None:
-        """Redact messages of a run, or erase the session if no other message is left in it.
-
-        Raises NotFound. Raises SessionBusy if the session, or another one that quotes it, has an unfinished turn.
-        """
-        try:
-            await self._transactions.run(lambda tx: remove_messages(tx, wanted))
-        finally:  # do not keep the old texts in memory until the next turn
             self._loaded.forget(wanted.session_id)
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
