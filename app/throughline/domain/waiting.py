@@ -123,8 +123,8 @@ class Wait:
         """Return what the call waited for, None if the wait has no such call."""
         return next((awaited.kind for awaited in self.calls if awaited.id == call_id), None)
 
-    def knows_any(self, given: Sequence[Resolution]) -> bool:
-        """Return whether one of the resolutions is for a call of this wait."""
+    def has_any_call(self, given: Sequence[Resolution]) -> bool:
+        """Return whether at least one of the resolutions is for a call of this wait."""
         return any(self.kind_of(one.call_id) is not None for one in given)
 
     def resolution_for(self, call_id: str) -> Resolution | None:
@@ -162,8 +162,11 @@ def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
     return replace(wait, resolutions=tuple(resolutions))
 
 
-def was_given(one: Resolution, result: Message) -> bool:
-    """Return whether a call whose stored result is `result` was given exactly this, by the same author."""
+def matches_result(one: Resolution, result: Message) -> bool:
+    """Return whether the stored result came from an equal resolution.
+
+    Authors are compared; for a decision also its reason and arguments, for anything else text and error flag.
+    """
     kept = result.metadata
     if kept.get("given_by") != one.author:
         return False

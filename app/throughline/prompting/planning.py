@@ -78,7 +78,7 @@ async def count_all_new(messages: Sequence[NewMessage], counter: TokenCounter) -
     """Return the messages with their token counts, as `count_new` does; many are counted in a thread together."""
     plain = [replace(message, reasoning=None) for message in messages]
     counts = await run_off_loop_if_large(
-        _work_of(plain), lambda: [count_message(message, counter.count) for message in plain]
+        _estimated_work(plain), lambda: [count_message(message, counter.count) for message in plain]
     )
     return tuple(
         replace(message, token_count=tokens, counter=counter.name)
@@ -90,14 +90,14 @@ async def compute_context(context_input: ContextInput, compute: Callable[[Contex
     """Return the result of the engine's function `compute`, run in a thread if the conversation is long."""
     pending = () if context_input.user is None else (context_input.user,)
     characters = (
-        _work_of((*context_input.rows, *context_input.pinned, *pending))
+        _estimated_work((*context_input.rows, *context_input.pinned, *pending))
         + len(context_input.system_prompt)
         + len(context_input.summary)
     )
     return await run_off_loop_if_large(characters, lambda: compute(context_input))
 
 
-def _work_of(messages: Sequence[Message | NewMessage]) -> int:
+def _estimated_work(messages: Sequence[Message | NewMessage]) -> int:
     """Return the characters of the messages, with those that messages and calls take besides."""
     return characters_of(messages) + CHARACTERS_PER_PIECE * sum(1 + len(message.tool_calls) for message in messages)
 

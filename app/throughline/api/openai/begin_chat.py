@@ -85,4 +85,4 @@ async def _find_session(call: Call, name: SessionName) -> ContinuedSession | Non
                 raise
     if name.external_id is None:
         return None
-    return await sessions.continue_external(call.owner_id, name.external_id, MOST_COMPARED)
+    return await sessions.continue_by_external_id(call.owner_id, name.external_id, MOST_COMPARED)

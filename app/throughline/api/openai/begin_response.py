@@ -50,7 +50,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
         return BegunResponse(part, FollowedPart(target.repeated.run, skipped_waits=part), target.repeated)
     if target.waiting is not None:
         return await _resume(call, asked, target.waiting)
-    if asked.only_gives:
+    if asked.has_only_resolutions:
         raise RunNotWaiting(
             "No turn waits for these outputs: it was given others before, or has ended. Read its responses, or send a "
             "message of the user."

@@ -7,7 +7,7 @@ from throughline.api.http.headers import NO_KEY, Idempotency
 from throughline.api.openai.ask_agent import copied_messages
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem
-from throughline.api.openai.read_response import find_repeated, get_continued
+from throughline.api.openai.read_response import find_resumed_by, get_continued
 from throughline.api.openai.response_object import RunResponse
 from throughline.api.openai.response_request import CreateResponse
 from throughline.db.runs.list_runs import RunQuery
@@ -63,14 +63,14 @@ class ResponseRequest:
         return (*decided, *outputs)
 
     @property
-    def gives(self) -> bool:
+    def has_resolutions(self) -> bool:
         """Whether the request has outputs of tools, or decisions on approvals."""
         return any(message.role is Role.TOOL for message in self.messages) or bool(self.approvals)
 
     @property
-    def only_gives(self) -> bool:
-        """Whether the request has nothing else."""
-        return self.gives and all(message.role is Role.TOOL for message in self.messages)
+    def has_only_resolutions(self) -> bool:
+        """Whether the request has outputs or decisions, and no other messages."""
+        return self.has_resolutions and all(message.role is Role.TOOL for message in self.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ async def _find_named(call: Call, asked: ResponseRequest) -> Target:
     if body.conversation_id is not None:
         session_id = read_conversation_id(body.conversation_id)
         # Whether the session is there, and waits, is found when the message is submitted.
-        return await _conversation(call, asked, session_id) if asked.gives else Target(session_id)
+        return await _conversation(call, asked, session_id) if asked.has_resolutions else Target(session_id)
     if body.previous_response_id is not None:
         return await _previous(call, asked, body.previous_response_id)
     return Target()
@@ -127,8 +127,8 @@ async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionI
         return Target(session_id, waiting=waiting)
     newest = waiting or next(iter((await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))).items), None)
     repeated = None
-    if asked.only_gives and newest is not None:
-        repeated = await find_repeated(call, newest, asked.resolutions(call.principal.user_name))
+    if asked.has_only_resolutions and newest is not None:
+        repeated = await find_resumed_by(call, newest, asked.resolutions(call.principal.user_name))
     return Target(session_id, waiting=None if repeated is not None else waiting, repeated=repeated)
 
 
@@ -148,8 +148,8 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
     is_last, run = previous.part.is_last, previous.run
     if is_last and run.waiting_for is not None:
         return Target(waiting=run)
-    if not is_last and asked.only_gives:
-        repeated = await find_repeated(call, run, asked.resolutions(call.principal.user_name), ref.part + 1)
+    if not is_last and asked.has_only_resolutions:
+        repeated = await find_resumed_by(call, run, asked.resolutions(call.principal.user_name), ref.part + 1)
         return Target(repeated=repeated)
     if is_last and not run.status.is_final:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
@@ -161,7 +161,7 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
 def _is_for(waiting: Run, asked: ResponseRequest) -> bool:
     """Return whether the request gives the waiting run something, or brings anything else."""
     given = asked.resolutions("")
-    return not asked.only_gives or (waiting.wait is not None and waiting.wait.knows_any(given))
+    return not asked.has_only_resolutions or (waiting.wait is not None and waiting.wait.has_any_call(given))
 
 
 async def copy_through(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:
@@ -170,7 +170,7 @@ async def copy_through(call: Call, previous: RunResponse) -> tuple[NewMessage, .
 
 
 async def last_position(call: Call, response: RunResponse) -> int:
-    """Return the position of the response's last message: that of its question if it made none."""
+    """Return the position of the response's last message that was read, or of its run's newest one; 0 without any."""
     made = (*response.part.input, *response.part.made)
     messages = made or await call.services.database.messages.of_run(response.run)
     return messages[-1].position if messages else 0

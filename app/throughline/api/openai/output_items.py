@@ -45,16 +45,20 @@ class CallKinds:
 class PairedCalls:
     """The results of calls, by the message of a call and the call's number in it.
 
-    `open_calls` are the ids of the calls without a result, `unasked_results` those of results without a call.
+    `calls_without_result` are ids whose last call has no result, `results_without_call` those of results without an
+    open call before them.
     """
 
     results: Mapping[tuple[MessageId, int], Message]
-    open_calls: tuple[str, ...]
-    unasked_results: tuple[str, ...]
+    calls_without_result: tuple[str, ...]
+    results_without_call: tuple[str, ...]
 
 
 def pair_calls(messages: Sequence[Message]) -> PairedCalls:
-    """Return which results belong to which calls of the messages: each to the last call before it that has its id."""
+    """Return which result belongs to which call of the messages.
+
+    A result belongs to the last call of its id before it, unless that call has a result already.
+    """
     results: dict[tuple[MessageId, int], Message] = {}
     waiting: dict[str | None, tuple[MessageId, int]] = {}
     unasked: list[str] = []
@@ -80,7 +84,7 @@ def items_of(messages: Sequence[Message], kinds: CallKinds) -> list[JsonDict]:
 
 
 def items_by_message(messages: Sequence[Message], kinds: CallKinds) -> list[tuple[Message, list[JsonDict]]]:
-    """Return each message with its items, as `items_of` does; a result that is part of a call's item has none."""
+    """Return each message with its items, in their order. A result that its call's item shows has none."""
     results = pair_calls(messages).results
     joined = {
         result.id

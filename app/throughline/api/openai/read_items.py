@@ -49,7 +49,7 @@ async def read_page(source: ItemSource, query: ListItems) -> JsonDict:
     )
     page: list[JsonDict] = []
     is_begun = query.after is None
-    async for item in _items(source, bounds):
+    async for item in _iterate_items(source, bounds):
         if item["id"] == query.before:
             break
         if is_begun:
@@ -75,15 +75,18 @@ async def _position_of(source: ItemSource, item_id: str, field: str) -> int:
 
 async def _find(source: ItemSource, item_id: str) -> tuple[Message, JsonDict] | None:
     """Return the item with this id and the message that it shows."""
-    message = await _message_of(source, item_id)
+    message = await _find_message(source, item_id)
     if message is None or message.position >= source.before:
         return None
     shown = await _shown(source, [message])
     return next(((message, item) for _, items in shown for item in items if item["id"] == item_id), None)
 
 
-async def _message_of(source: ItemSource, item_id: str) -> Message | None:
-    """Return the message whose item may have this id, None without one. The item of an approval has its call's id."""
+async def _find_message(source: ItemSource, item_id: str) -> Message | None:
+    """Return the message that the item id names, None without one.
+
+    The item of an approval has its call's id: then it is the last message with this call.
+    """
     messages, owner_id = source.call.services.database.messages, source.call.owner_id
     try:
         return await messages.get_message(owner_id, source.session_id, read_item_id(item_id))
@@ -92,8 +95,11 @@ async def _message_of(source: ItemSource, item_id: str) -> Message | None:
         return next(iter(await messages.related_messages(source.session_id, called)), None)
 
 
-async def _items(source: ItemSource, bounds: MessageQuery) -> AsyncIterator[JsonDict]:
-    """Yield the items of the messages in the bounds, in their order. Each statement reads more than the one before."""
+async def _iterate_items(source: ItemSource, bounds: MessageQuery) -> AsyncIterator[JsonDict]:
+    """Yield the items of the messages within the bounds, in the order of the bounds.
+
+    Each statement reads twice as many messages as the one before, up to MOST_READ.
+    """
     after, before, limit, is_ascending = bounds.after, bounds.before, bounds.limit, bounds.order == "asc"
     while True:
         query = MessageQuery(after=after, before=before, limit=limit, order=bounds.order)
@@ -117,7 +123,11 @@ async def _shown(source: ItemSource, page: Sequence[Message]) -> list[tuple[Mess
         return []
     paired = pair_calls(ordered)
     asked = ReadPage(
-        ordered[0].position, ordered[-1].position, source.before, paired.open_calls, paired.unasked_results
+        ordered[0].position,
+        ordered[-1].position,
+        source.before,
+        paired.calls_without_result,
+        paired.results_without_call,
     )
     related = await source.call.services.database.messages.related_messages(source.session_id, asked)
     messages = sorted((*related, *ordered), key=lambda message: message.position)
@@ -129,5 +139,5 @@ async def _shown(source: ItemSource, page: Sequence[Message]) -> list[tuple[Mess
 async def _kinds(source: ItemSource, messages: Sequence[Message]) -> CallKinds:
     names = frozenset[str]()
     if any(message.tool_calls for message in messages):
-        names = await source.call.services.database.messages.brought_names(source.session_id)
+        names = await source.call.services.database.messages.imported_tool_names(source.session_id)
     return CallKinds(names, awaited_kinds(messages))

@@ -15,7 +15,7 @@ from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.ids import SessionId
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.run import Run
-from throughline.domain.waiting import Resolution, was_given
+from throughline.domain.waiting import Resolution, matches_result
 
 
 async def read_response(call: Call, ref: ResponseRef) -> RunResponse:
@@ -44,7 +44,10 @@ def part_of(run: Run, messages: Sequence[Message], agent: AgentDefinition | None
 
 
 async def begun_response(call: Call, followed: FollowedPart, part: int) -> RunResponse:
-    """Return one part of a run that was just begun. Messages are not read if none can be stored yet."""
+    """Return one part of a run that a request has begun or found. A fresh run's messages are not read.
+
+    Raises NotFound if the part is missing or deleted.
+    """
     run = followed.run
     return _first_part(call, run) if followed.is_fresh else await response_of(call, run, part)
 
@@ -63,10 +66,13 @@ async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | R
     return _first_part(call, ended.run, (answer,))
 
 
-async def find_repeated(
+async def find_resumed_by(
     call: Call, run: Run, given: Sequence[Resolution], part: int | None = None
 ) -> RunResponse | None:
-    """Return the response that exactly these resolutions have begun, or None: the newest one, or only that `part`."""
+    """Return the newest response whose part was given all these resolutions, None without one.
+
+    With `part` only that part is considered. The first part and deleted ones are skipped.
+    """
     messages = await call.services.database.messages.of_run(run)
     for response in reversed(responses_of(run, messages, _agent_of(call, run))[1:]):
         is_wanted = part is None or response.part.number == part
@@ -80,7 +86,7 @@ def _has_begun_with(response: RunResponse, given: Sequence[Resolution]) -> bool:
     results = {message.tool_call_id: message for message in (*response.part.input, *response.part.made)}
     wait = response.run.wait if response.part.is_last and response.run.waiting_for is None else None
     return all(
-        was_given(one, results[one.call_id])
+        matches_result(one, results[one.call_id])
         if one.call_id in results
         else wait is not None and wait.resolution_for(one.call_id) == one
         for one in given

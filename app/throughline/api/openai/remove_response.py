@@ -19,10 +19,13 @@ from throughline.domain.run import Run, RunInput, RunStatus
 
 
 async def remove_response(call: Call, ref: ResponseRef) -> None:
-    """Redact the response's messages, or erase its session if no other message is left in it.
+    """Redact the response's messages, or erase its session if no message without redaction is left in it.
 
-    The turn of a response that waits is cancelled first, because nothing can follow a deleted response. Raises
-    NotFound. Raises SessionBusy while the response, or another one of its conversation, is not over.
+    The turn of a response that waits is cancelled first, because nothing can follow a deleted response. A refused
+    deletion cancels nothing.
+
+    Raises NotFound. Raises SessionBusy while the response is not over, or while another turn of its session, or of one
+    that quotes it, goes on or waits.
     """
     run = (await read_response(call, ref)).run
     if run.status.needs_worker and newest_part(run) == ref.part:
@@ -31,7 +34,7 @@ async def remove_response(call: Call, ref: ResponseRef) -> None:
         call.owner_id,
         run.session_id,
         run.id,
-        partial(_choose, ref),
+        partial(_select_removed, ref),
         cancels_wait=newest_part(run) == ref.part,
         actor=call.principal.actor,
     )
@@ -44,8 +47,11 @@ async def remove_response(call: Call, ref: ResponseRef) -> None:
         raise response_not_found(str(ref)) from None
 
 
-def _choose(ref: ResponseRef, run: Run, messages: Sequence[Message]) -> Removed:
-    """Return what is removed for the response. Raises NotFound if it is deleted."""
+def _select_removed(ref: ResponseRef, run: Run, messages: Sequence[Message]) -> Removed:
+    """Return the ids of the response's messages, and the run's input without its texts.
+
+    Raises NotFound if the run has no such part, or it is deleted.
+    """
     response = part_of(run, messages, None, ref.part)
     return Removed([message.id for message in messages_of(response.part, messages)], _kept_input(response))
 

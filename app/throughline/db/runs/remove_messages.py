@@ -69,9 +69,9 @@ class Removal:
 
 
 async def remove_messages(tx: Statements, wanted: Removal) -> bool:
-    """Redact the messages; erase the session if all its messages are redacted then, or if it has none.
+    """Redact the chosen messages of the run and replace its input; return whether its wait was cancelled first.
 
-    Return whether the run was cancelled.
+    The session is erased if it has no message without redaction then.
 
     Raises NotFound. Raises SessionBusy if the session, or another one that quotes it, has an unfinished turn.
     """

@@ -205,7 +205,9 @@ class RunRepository:
         return resumed
 
     async def remove_messages(self, wanted: Removal) -> None:
-        """Redact messages of a run, or erase the session if no other message is left in it.
+        """Redact the chosen messages of a run and replace its input, as `wanted` says.
+
+        The session is erased if it has no message without redaction then.
 
         Raises NotFound. Raises SessionBusy if the session, or another one that quotes it, has an unfinished turn.
         """

@@ -23,7 +23,7 @@ from throughline.db.statements.wait_rows import wait_data
 from throughline.domain.errors import RunNotWaiting
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.run import Run, RunInput, RunStatus
-from throughline.domain.waiting import Resolution, resolve, was_given
+from throughline.domain.waiting import Resolution, matches_result, resolve
 
 MOST_EXPIRED = 1_000
 """Runs that one statement queues again because their wait has expired."""
@@ -98,8 +98,8 @@ async def resume(
         raise run_not_found(run_id)
     run = run_from(rows[0])
     open_wait = run.wait if run.status is RunStatus.WAITING else None
-    is_for_it = open_wait is not None and open_wait.knows_any(given)
-    if not is_for_it and await _was_given_all(tx, run, given):
+    is_for_it = open_wait is not None and open_wait.has_any_call(given)
+    if not is_for_it and await _is_repetition(tx, run, given):
         return Resumed(run, rows[0]["last_seq"], is_repeated=True)
     if open_wait is None:
         raise _not_waiting(run)
@@ -122,14 +122,14 @@ async def expire_waits(tx: Statements, now: datetime) -> tuple[RunId, ...]:
     return tuple(RunId(row["id"]) for row in await tx.fetch(_EXPIRE, now=now, most=MOST_EXPIRED))
 
 
-async def _was_given_all(tx: Statements, run: Run, given: Sequence[Resolution]) -> bool:
-    """Return whether calls of the run were given exactly this: in its last wait, or in one whose results are stored."""
+async def _is_repetition(tx: Statements, run: Run, given: Sequence[Resolution]) -> bool:
+    """Return whether the run was given all of this before: its last wait has it all, or stored results have."""
     if run.wait is not None and all(run.wait.resolution_for(one.call_id) == one for one in given):
         return True
     rows = await tx.fetch(_RESULTS, run_id=run.id, call_ids=[one.call_id for one in given])
     results = [message_from(row) for row in rows]
     return all(
-        any(result.tool_call_id == one.call_id and was_given(one, result) for result in results) for one in given
+        any(result.tool_call_id == one.call_id and matches_result(one, result) for result in results) for one in given
     )
 
 

@@ -95,8 +95,13 @@ async def continue_session(tx: Statements, owner_id: UserId, session_id: Session
     return await _continued(tx, rows[0], limit)
 
 
-async def continue_external(tx: Statements, owner_id: UserId, external_id: str, limit: int) -> ContinuedSession | None:
-    """Return the owner's session with the external id, also an archived one, and its texts; None without one."""
+async def continue_by_external_id(
+    tx: Statements, owner_id: UserId, external_id: str, limit: int
+) -> ContinuedSession | None:
+    """Return the owner's session with this external id and up to `limit` texts.
+
+    Archived sessions count. Return None without one, or if it expires.
+    """
     parameters = {"external_id": external_id, "owner_id": owner_id}
     rows = await tx.fetch(_BY_EXTERNAL_ID, **parameters, **_text_parameters(limit))
     return await _continued(tx, rows[0], limit) if rows else None

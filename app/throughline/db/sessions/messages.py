@@ -12,7 +12,7 @@ from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redaction, redact_message
-from throughline.db.sessions.related_calls import ReadPage, brought_names, related_messages
+from throughline.db.sessions.related_calls import ReadPage, imported_tool_names, related_messages
 from throughline.db.sessions.returned_reasoning import with_returned_reasoning
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
@@ -188,9 +188,9 @@ class MessageRepository:
         """Return messages elsewhere in the session with the results and calls that a page lacks, oldest first."""
         return await related_messages(self._transactions, session_id, page)
 
-    async def brought_names(self, session_id: SessionId) -> frozenset[str]:
-        """Return the names of the tools in the session's calls that belong to no run."""
-        return await brought_names(self._transactions, session_id)
+    async def imported_tool_names(self, session_id: SessionId) -> frozenset[str]:
+        """Return the names of the tools that the session's messages without a run call."""
+        return await imported_tool_names(self._transactions, session_id)
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
         """Return number, tokens and first position of the newest messages that a summary can read within the limits.

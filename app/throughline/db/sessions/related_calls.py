@@ -66,6 +66,6 @@ async def related_messages(transactions: Transactions, session_id: SessionId, pa
     return tuple(message_from(row) for row in rows)
 
 
-async def brought_names(transactions: Transactions, session_id: SessionId) -> frozenset[str]:
-    """Return the names of the tools in the session's calls that belong to no run."""
+async def imported_tool_names(transactions: Transactions, session_id: SessionId) -> frozenset[str]:
+    """Return the names of the tools that the session's messages without a run call."""
     return frozenset(row["name"] for row in await transactions.fetch(_BROUGHT, session_id=session_id))

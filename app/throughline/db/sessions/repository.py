@@ -8,7 +8,7 @@ from typing import Protocol
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append_many import append_history
-from throughline.db.sessions.continued_session import ContinuedSession, continue_external, continue_session
+from throughline.db.sessions.continued_session import ContinuedSession, continue_by_external_id, continue_session
 from throughline.db.sessions.create import CreateOutcome, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
@@ -130,9 +130,12 @@ class SessionRepository:
         """Return the session with its waiting run and the user's newest `limit` texts. Raises NotFound."""
         return await continue_session(self._transactions, owner_id, session_id, limit)
 
-    async def continue_external(self, owner_id: UserId, external_id: str, limit: int) -> ContinuedSession | None:
-        """Return the owner's session with the external id as `continue_session` does; None without one."""
-        return await continue_external(self._transactions, owner_id, external_id, limit)
+    async def continue_by_external_id(self, owner_id: UserId, external_id: str, limit: int) -> ContinuedSession | None:
+        """Return the owner's session with this external id, as `continue_session` does.
+
+        Archived sessions count. Return None without one, or if it expires.
+        """
+        return await continue_by_external_id(self._transactions, owner_id, external_id, limit)
 
     async def append(
         self, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]
