@@ -118,12 +118,15 @@ async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Pat
     assert process.stdout is not None
     try:
         async with asyncio.timeout(HANG_SECONDS):
-            told = await process.stdout.readline()
+            told = [(await process.stdout.readline()).decode().split() for _ in range(4)]
             process.send_signal(signal.SIGTERM)
             await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
 
-    assert told.startswith(b"Throughline is serving on http://127.0.0.1:")
+    address = told[0][-1]
+    assert told[0][:-1] == ["Throughline", "is", "serving", "on"]
+    assert told[1][:2] == ["model", "offline"]
+    assert told[2:] == [["interface", f"{address}/docs"], ["chat", "throughline", "chat", "--url", address]]
     assert process.returncode == 0

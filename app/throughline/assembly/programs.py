@@ -24,6 +24,7 @@ from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOption
 from throughline.domain.ids import UserId
 from throughline.domain.principal import Scope
 from throughline.domain.process import ProcessKind
+from throughline.llm.registry import OFFLINE
 from throughline.logs import set_up_logging
 from throughline.settings import Settings
 from throughline.slack.health import SlackHealth
@@ -64,7 +65,7 @@ async def _serve(options: ServeOptions) -> None:
         config = await _api_config(runtime, host)
         if config.is_local_mode and slack is not None:
             _warn_of_proxy(slack)
-        print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
+        print(_greeting(bound_url(listener), settings, config), flush=True)  # noqa: T201  # what a person reads first
         stopping.started()
         async with noted(runtime, has_worker=mode.has_worker):
             await serve_on(listener, runtime, config, mode)
@@ -110,6 +111,19 @@ def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settin
     """Return the settings, replaced by the values from the command line that are not None."""
     changes = {name: value for name, value in given.items() if value is not None}
     return read_program_settings(data_dir).model_copy(update=changes)
+
+
+def _greeting(url: str, settings: Settings, config: ApiConfig) -> str:
+    """Return what the service says once it serves: where, with which model, and how to go on from there."""
+    is_offline = settings.default_llm == OFFLINE
+    hint = " (small, local, without a key; DEFAULT_LLM connects a real model)" if is_offline else ""
+    key = "" if config.is_local_mode else " --api-key KEY"
+    return "\n".join((
+        f"Throughline is serving on {url}",
+        f"  model      {settings.default_llm}{hint}",
+        f"  interface  {url}/docs",
+        f"  chat       throughline chat --url {url}{key}",
+    ))
 
 
 def _start_line(what: str, health: str | None) -> str:
