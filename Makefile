@@ -14,7 +14,7 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-pooled durations quick check ci format open-responses bench chaos hostile fuzz fuzz-api \
+.PHONY: help setup run test test-slow test-pooled durations quick check ci format docs docs-links open-responses bench chaos hostile fuzz fuzz-api \
 	migrate lock setup-dev static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
@@ -56,6 +56,13 @@ ci: setup-dev static ## run everything a change must pass: `make check`, `make t
 format: setup-dev ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+docs: setup-dev ## build the site from README.md and docs/ into build/site, and fail if a link leads nowhere
+	@echo "== docs"
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs/site . build/site
+
+docs-links: setup-dev ## ask the network for each address that the documents name
+	@$(BIN)/sphinx-build -q -b linkcheck -c docs/site . build/links
 
 open-responses: setup-dev ## run the compliance tests of Open Responses, cloned and installed into FOLDER; needs bun
 	@OPEN_RESPONSES=$(abspath $(FOLDER)) $(PYTEST) tests/openai_interface/test_open_responses.py $(ARGS)
@@ -106,11 +113,11 @@ setup-dev:
 # Each of them uses one core: two run at a time, the longest first, and where make can do it, each prints by itself.
 static: setup-dev
 	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-		mypy house ruff import-linter deptry codespell compose-file
+		mypy house docs ruff import-linter deptry codespell compose-file
 
 mypy:
 	@echo "== mypy"
-	@$(BIN)/mypy app tests benchmarks chaos docs/examples
+	@$(BIN)/mypy app tests benchmarks chaos docs/examples docs/site
 
 ruff:
 	@echo "== ruff"
