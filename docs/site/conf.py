@@ -14,7 +14,15 @@ PAGE = re.compile(r"\]\(([^)#]+)\.md\)")
 
 project = "Throughline"
 root_doc = "README"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/**", "benchmarks/data/SOURCE.md"]
+include_patterns = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/**",
+    "benchmarks/data/SOURCE.md",
+]
 exclude_patterns = ["docs/site"]
 extensions = ["myst_parser"]
 myst_heading_anchors = 6
@@ -39,7 +47,7 @@ def _add_contents(_app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += _list_pages("All pages", ["docs/README"])
         for caption, text in zip(sections[::2], sections[1::2], strict=True):
             source[0] += _list_pages(caption, [normpath(f"docs/{page}") for page in PAGE.findall(text)])
-        source[0] += _list_pages("Changes and data", ["CHANGELOG", "benchmarks/data/SOURCE"])
+        source[0] += _list_pages("The project", ["CHANGELOG", "CONTRIBUTING", "SECURITY", "benchmarks/data/SOURCE"])
     elif name == "docs/decisions/README":
         source[0] += _list_pages("Decisions", PAGE.findall(source[0]))
 
