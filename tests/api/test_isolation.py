@@ -12,6 +12,7 @@ from fakes.api_stage import KEYED, ApiStage, set_stage
 from throughline.db.database import Database
 
 OPEN_TO_ALL = {
+    ("GET", "/problems/{name}"),
     ("GET", "/"),
     ("GET", "/health/live"),
     ("GET", "/health/ready"),

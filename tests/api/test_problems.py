@@ -8,7 +8,8 @@ import pytest
 import throughline.api.http.request_errors
 from fakes.api_stage import KEYED, LOCAL, set_stage
 from throughline.api.app import create_app
-from throughline.api.http.problem_documents import PROBLEM_KINDS, error_problem
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.api.http.services import Readiness
 from throughline.context.context_report import ContextReport
 from throughline.db.database import Database

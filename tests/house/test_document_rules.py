@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from house.tree import ROOT, name_of, own_files
-from throughline.api.http.problem_documents import PROBLEM_KINDS
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.llm.known_refusals import KNOWN_REFUSALS
 from throughline.settings import Settings
 

@@ -57,6 +57,17 @@ class FieldProblem(Shape):
     detail: str
 
 
+class ProblemKindOut(Shape):
+    """What all problems with the same `type` share: the cause, and what to do about it."""
+
+    type: str = Field(examples=["/problems/not_found"])
+    title: str
+    status: int
+    cause: str
+    remedy: str
+    page: str | None = Field(description="the page of the manual that says more, below the project's folder; or null")
+
+
 class Problem(Shape):
     """Problem document of RFC 9457: what is wrong and what to do. `type` is stable."""
 

@@ -1,11 +1,11 @@
-"""Conversion of errors to RFC 9457 problem documents; the only module that maps error codes to HTTP statuses.
+"""Conversion of errors to RFC 9457 problem documents; `problem_kinds/` has the status and title of each error code.
 
-`type` is `/problems/<code>`, a stable reference relative to the service. Clients compare it and need not fetch it.
+`type` is `/problems/<code>`, a stable reference relative to the service. Clients compare it and need not fetch it. The
+service answers it with an explanation (`api/native/problems.py`).
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.api.http.request_errors import FieldError, InvalidRequest, TooManyConnections
 from throughline.api.http.responses import json_bytes
 from throughline.domain.errors import (
@@ -36,7 +37,6 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
 MAX_FIELDS = 20
 MAX_FIELD_LENGTH = 80
-RUN_CANCELLED = "run_cancelled"
 
 log = structlog.get_logger(__name__)
 
@@ -69,75 +69,6 @@ PYDANTIC_TEXTS: Mapping[str, str] = {
     "union_tag_not_found": "Must be a JSON object with a {discriminator}.",
 }
 """Error texts for pydantic's error types, filled with the limits of the check and never with the sent value."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemKind:
-    """HTTP status of an error code, and the title that all problems with this code share."""
-
-    status: int
-    title: str
-
-
-PROBLEM_KINDS: Mapping[str, ProblemKind] = {
-    "malformed_body": ProblemKind(400, "The body is not JSON"),
-    "malformed_request": ProblemKind(400, "The request is not HTTP"),
-    "not_authenticated": ProblemKind(401, "A valid key is required"),
-    "not_allowed": ProblemKind(403, "The key lacks the required scope"),
-    "origin_refused": ProblemKind(403, "Requests of this origin are not served"),
-    "not_found": ProblemKind(404, "Not found"),
-    "model_not_found": ProblemKind(404, "No such model"),
-    "previous_response_not_found": ProblemKind(404, "No such response to continue"),
-    "route_not_found": ProblemKind(404, "No such route"),
-    "method_not_allowed": ProblemKind(405, "Method not allowed"),
-    "body_too_slow": ProblemKind(408, "The body did not arrive in time"),
-    "head_too_slow": ProblemKind(408, "The request did not arrive in time"),
-    "idempotency_key_reused": ProblemKind(409, "The idempotency key was used for another request"),
-    "external_id_taken": ProblemKind(409, "Another session has this external id"),
-    "session_busy": ProblemKind(409, "A turn of this session is running"),
-    "run_not_waiting": ProblemKind(409, "The run does not wait for this"),
-    "approval_required": ProblemKind(409, "The turn needs an approval"),
-    "conversation_branched": ProblemKind(409, "The session's messages are others"),
-    "summary_conflict": ProblemKind(409, "The summary was changed meanwhile"),
-    "summary_in_progress": ProblemKind(409, "A summary of this session is being written"),
-    RUN_CANCELLED: ProblemKind(409, "The run was cancelled"),
-    "body_too_large": ProblemKind(413, "The body is too large"),
-    "unsupported_media_type": ProblemKind(415, "The body must be plain JSON"),
-    "invalid_input": ProblemKind(422, "The request is not valid"),
-    "model_refused": ProblemKind(422, "The model declined this content"),
-    "queue_full": ProblemKind(429, "Too many messages are waiting in this session"),
-    "owner_queue_full": ProblemKind(429, "Too many of your messages are waiting"),
-    "daily_budget_spent": ProblemKind(429, "The budget of the day is spent"),
-    "owner_summaries_taken": ProblemKind(429, "Too many of your summaries are being written"),
-    "head_too_large": ProblemKind(431, "The request's headers are too large"),
-    "internal_error": ProblemKind(500, "An unexpected error occurred"),
-    "lease_lost": ProblemKind(500, "The run moved to another process"),
-    "run_abandoned": ProblemKind(500, "The run could not be finished"),
-    "setting_invalid": ProblemKind(500, "The service is not configured for this"),
-    "agent_invalid": ProblemKind(500, "The agent cannot be used"),
-    "prompt_cannot_fit": ProblemKind(500, "The agent leaves no room for a conversation"),
-    "model_rejected": ProblemKind(502, "The model provider refused the request"),
-    "model_authentication_failed": ProblemKind(502, "The model provider does not accept the service's key"),
-    "model_quota_exhausted": ProblemKind(502, "The model provider account has no quota left"),
-    "model_invalid_request": ProblemKind(502, "The model provider says the request is invalid"),
-    "context_overflow": ProblemKind(502, "The prompt is longer than the model's window"),
-    "answer_too_long": ProblemKind(502, "The model's answer was too long"),
-    "answer_not_in_format": ProblemKind(502, "The model did not answer in the response format"),
-    "answer_incomplete": ProblemKind(502, "The model's answer was incomplete"),
-    "database_unusable": ProblemKind(503, "The database cannot be used"),
-    "database_unavailable": ProblemKind(503, "The database does not answer"),
-    "claiming_broke": ProblemKind(500, "The process runs no more turns"),
-    "no_worker_available": ProblemKind(503, "No worker started the run"),
-    "turns_taken": ProblemKind(503, "All turn slots are in use"),
-    "service_stopping": ProblemKind(503, "The service is stopping"),
-    "bodies_held": ProblemKind(503, "Too many large requests are in progress"),
-    "too_many_connections": ProblemKind(503, "The service has too many connections"),
-    "answer_restarted": ProblemKind(503, "The answer was begun again"),
-    "model_unavailable": ProblemKind(503, "The model provider is not available"),
-    "model_rate_limited": ProblemKind(503, "The model provider limits the rate of requests"),
-    "model_timeout": ProblemKind(504, "The model did not answer in time"),
-    "turn_timeout": ProblemKind(504, "The turn took too long"),
-}
 
 
 def problem(

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import TypeAlias
 
-from throughline.api.http.problem_documents import PROBLEM_KINDS, RUN_CANCELLED
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.api.http.problem_kinds.of_conflicts import RUN_CANCELLED
 from throughline.api.http.request_errors import (
     BodyMemoryExhausted,
     BodyTooLarge,

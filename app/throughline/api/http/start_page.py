@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse
 from throughline.api.http.admitted_request import dependencies_of
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.headers import prefers_html
+from throughline.api.http.html_page import HEADERS, html_page
 from throughline.api.http.responses import JsonResponse
 
 NAME = "Throughline"
@@ -25,29 +26,11 @@ LINKS = {
 
 KEY_NEEDED = "Requests need an API key, sent as <code>Authorization: Bearer KEY</code>."
 NO_KEY_NEEDED = "Requests need no API key."
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{name}</title>
-<link rel="icon" href="data:,">
-</head>
-<body>
-<h1>{name} {version}</h1>
+BODY = """<h1>{name} {version}</h1>
 <p>{key}</p>
 <ul>
 {links}
-</ul>
-</body>
-</html>
-"""
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Vary": "Accept",
-}
+</ul>"""
 router = APIRouter(include_in_schema=False)
 
 
@@ -64,9 +47,10 @@ async def start(request: Request) -> Response:
 
 def _page(config: ApiConfig) -> str:
     items = (f'<li><a href="{address}">/{address}</a> {text}</li>' for address, text in LINKS.values())
-    return PAGE.format(
+    body = BODY.format(
         name=NAME,
         version=escape(config.version),
         key=KEY_NEEDED if config.is_key_needed else NO_KEY_NEEDED,
         links="\n".join(items),
     )
+    return html_page(NAME, body)

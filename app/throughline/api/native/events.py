@@ -5,7 +5,8 @@ from datetime import datetime
 
 from fastapi import Response
 
-from throughline.api.http.problem_documents import RUN_CANCELLED, problem
+from throughline.api.http.problem_documents import problem
+from throughline.api.http.problem_kinds.of_conflicts import RUN_CANCELLED
 from throughline.api.http.responses import json_line
 from throughline.domain.errors import DailyBudgetSpent
 from throughline.domain.events import RunEnded, RunEvent

@@ -12,7 +12,9 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from throughline.api.http.problem_documents import PROBLEM_KINDS, RUN_CANCELLED, field_errors, headers_of
+from throughline.api.http.problem_documents import field_errors, headers_of
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.api.http.problem_kinds.of_conflicts import RUN_CANCELLED
 from throughline.api.http.request_errors import InvalidRequest
 from throughline.api.http.responses import JsonResponse
 from throughline.api.openai.client_words import CHAT_WORDS, RESPONSE_WORDS, ClientWords

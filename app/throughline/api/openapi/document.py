@@ -66,6 +66,7 @@ TAGS = {
     "usage": "What model calls used and cost.",
     "tokens": "Short-lived secrets for browsers.",
     "agents": "The agents that sessions can be opened with.",
+    "problems": "Cause and remedy of each error. No key is needed.",
     "health": "For operators and monitoring. No key is needed.",
 }
 LICENSE = "Apache-2.0"

@@ -243,6 +243,14 @@ TOKEN: JsonDict = {
     "session_ids": [SESSION_ID],
 }
 HEALTH: JsonDict = {"status": "ok", "version": "0.1.0", "checks": {"database": True, "workers": True}, "reasons": {}}
+PROBLEM_KIND: JsonDict = {
+    "type": "/problems/session_busy",
+    "title": "A turn of this session is running",
+    "status": 409,
+    "cause": "A turn of the session is running or unfinished. `run_id` names it.",
+    "remedy": "Wait for it or cancel it.",
+    "page": "docs/reference/limits.md#a-busy-session",
+}
 
 ANSWERS: Mapping[str, JsonDict] = {
     "SessionOut": SESSION,
@@ -270,5 +278,6 @@ ANSWERS: Mapping[str, JsonDict] = {
     "UsageReportOut": REPORTED_USAGE,
     "AccessTokenOut": TOKEN,
     "AgentList": {"data": [AGENT_SHOWN]},
+    "ProblemKindOut": PROBLEM_KIND,
     "Health": HEALTH,
 }

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from throughline.api.http.html_page import MEDIA_TYPE as HTML_PAGE
+from throughline.api.http.html_page import html_page
 from throughline.api.http.responses import json_bytes
 from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
 from throughline.api.native.documented import Json
@@ -51,6 +53,7 @@ TEXTS = {
     + _event(3, EventType.MESSAGE_COMPLETED, {"message": ANSWER})
     + _event(4, EventType.RUN_COMPLETED, {"run": RUN, "message": ANSWER, "context": CONTEXT}),
     JSON_LINES: _line("session", SESSION) + _line("message", QUESTION) + _line("message", ANSWER),
+    HTML_PAGE: html_page("Not found", "<h1>Not found</h1>\n<p>…</p>"),
     "text/plain": "throughline_turns_total 128.0\n",
 }
 """Examples of bodies that are text, by their media type."""
