@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow test-pooled durations quick check ci format docs docs-links open-responses bench chaos hostile fuzz fuzz-api \
-	migrate lock setup-dev static house ruff mypy import-linter deptry codespell compose-file
+	migrate lock reference setup-dev static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -107,6 +107,9 @@ lock: ## resolve the dependencies anew and write both locks (needs uv; ARGS="--u
 	$(LOCK) --group dev $(ARGS) -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock $(ARGS) -o requirements.lock
 
+reference: setup-dev ## make the reference pages and .env.example anew from the code; a house rule compares them
+	@PYTHONPATH=app:. $(BIN)/python -m scripts.reference
+
 setup-dev:
 	@$(SETUP) dev
 
@@ -117,7 +120,7 @@ static: setup-dev
 
 mypy:
 	@echo "== mypy"
-	@$(BIN)/mypy app tests benchmarks chaos docs/examples docs/site
+	@$(BIN)/mypy app tests benchmarks chaos docs/examples docs/site scripts/reference
 
 ruff:
 	@echo "== ruff"

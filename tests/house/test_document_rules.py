@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from house.tree import ROOT, name_of, own_files
-from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.llm.known_refusals import KNOWN_REFUSALS
 from throughline.settings import Settings
 
@@ -16,7 +15,6 @@ MOST_LINES, MOST_LINES_OF_A_PAGE = 200, 150
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
-ERROR_ROW = re.compile(r"^\| `([a-z_]+)` \| (\d{3}) \|", re.MULTILINE)
 SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
 FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
 """A file or package as our documents name it: `turn/take_turn.py`, `turn/`."""
@@ -84,12 +82,6 @@ def test_every_page_is_in_the_list_of_pages_which_the_readme_names() -> None:
 
     assert DOCS / "README.md" in _linked(ROOT / "README.md")
     assert [name_of(page) for page in _pages() if page not in linked] == []
-
-
-def test_the_errors_page_has_every_code_with_its_status() -> None:
-    listed = ERROR_ROW.findall((DOCS / "reference" / "errors.md").read_text(encoding="utf-8"))
-
-    assert sorted(listed) == sorted((code, str(kind.status)) for code, kind in PROBLEM_KINDS.items())
 
 
 def test_the_page_of_refusals_has_every_known_refusal() -> None:

@@ -14,7 +14,7 @@ MODEL_KINDS: Mapping[str, ProblemKind] = {
     "model_rejected": ProblemKind(
         502,
         "The model provider refused the request",
-        cause="The provider refused the request, and its answer does not say why.",
+        cause="The provider refused the request.",
         remedy="Check the agent's model: `throughline models check AGENT`.",
         page="guides/check-a-model.md",
     ),

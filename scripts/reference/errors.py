@@ -1,0 +1,24 @@
+"""The made parts of the reference of errors, one for each subject."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from scripts.reference.markdown import anchor, code, link, table
+from throughline.api.http.problem_kinds.all_kinds import KINDS_BY_SUBJECT
+from throughline.api.http.problem_kinds.kind import ProblemKind
+
+PAGE = "reference/errors.md"
+
+
+def error_parts(docs: Path) -> dict[str, str]:
+    """Return a table of the error codes for each subject, by its anchor."""
+    return {
+        anchor(subject): table(("code", "status", "cause", "remedy"), _rows(docs, kinds))
+        for subject, kinds in KINDS_BY_SUBJECT.items()
+    }
+
+
+def _rows(docs: Path, kinds: Mapping[str, ProblemKind]) -> Iterator[tuple[str, ...]]:
+    for name, kind in kinds.items():
+        see = f" See {link(docs, PAGE, kind.page)}." if kind.page else ""
+        yield code(name), str(kind.status), kind.cause, kind.remedy + see

@@ -1,0 +1,26 @@
+"""All files that are made from the code, wholly or in parts, with the text that they should have."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from scripts.reference.errors import error_parts
+from scripts.reference.made_parts import replace_parts
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def made_files() -> dict[Path, str]:
+    """Return the text of each made file by its path.
+
+    Raises ValueError if a page does not have exactly the parts that are made for it.
+    """
+    return {DOCS / "reference" / name: _page(name, parts) for name, parts in _parts().items()}
+
+
+def _parts() -> dict[str, Mapping[str, str]]:
+    return {"errors.md": error_parts(DOCS)}
+
+
+def _page(name: str, parts: Mapping[str, str]) -> str:
+    return replace_parts((DOCS / "reference" / name).read_text(encoding="utf-8"), parts)
