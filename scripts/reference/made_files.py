@@ -5,6 +5,7 @@ from pathlib import Path
 
 from scripts.reference.errors import error_parts
 from scripts.reference.made_parts import replace_parts
+from scripts.reference.settings import environment_example, settings_parts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -15,11 +16,12 @@ def made_files() -> dict[Path, str]:
 
     Raises ValueError if a page does not have exactly the parts that are made for it.
     """
-    return {DOCS / "reference" / name: _page(name, parts) for name, parts in _parts().items()}
+    pages = {DOCS / "reference" / name: _page(name, parts) for name, parts in _parts().items()}
+    return {**pages, ROOT / ".env.example": environment_example()}
 
 
 def _parts() -> dict[str, Mapping[str, str]]:
-    return {"errors.md": error_parts(DOCS)}
+    return {"errors.md": error_parts(DOCS), **settings_parts()}
 
 
 def _page(name: str, parts: Mapping[str, str]) -> str:

@@ -8,17 +8,14 @@ import pytest
 
 from house.tree import ROOT, name_of, own_files
 from throughline.llm.known_refusals import KNOWN_REFUSALS
-from throughline.settings import Settings
 
 DOCS = ROOT / "docs"
 MOST_LINES, MOST_LINES_OF_A_PAGE = 200, 150
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
-SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
 FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
 """A file or package as our documents name it: `turn/take_turn.py`, `turn/`."""
-COMPOSE_ONLY = {"POSTGRES_PASSWORD"}
 DATA = {".jsonl", ".tiktoken", ".lock"}
 RECORDED = "benchmarks/data/*/*"
 """Others' words, kept as they were: they link and name folders where they came from."""
@@ -119,26 +116,6 @@ def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
     assert told == []
 
 
-def test_the_example_environment_names_every_setting_once() -> None:
-    names = [name for name, _ in SETTING.findall(_example()) if name not in COMPOSE_ONLY]
-
-    assert sorted(names) == sorted(name.upper() for name in Settings.model_fields)
-
-
-def test_the_example_environment_shows_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields:
-        monkeypatch.delenv(name.upper(), raising=False)
-        monkeypatch.delenv(name, raising=False)
-    file = tmp_path / "settings"
-    file.write_text("\n".join(f"{name}={value}" for name, value in SETTING.findall(_example())))
-
-    shown = Settings(_env_file=file).model_dump()
-
-    for name, info in Settings.model_fields.items():
-        if info.default is not None:  # unset ones show an example
-            assert shown[name] == info.default, name
-
-
 def _linked(document: Path) -> set[Path]:
     """Return the files that the document links."""
     targets = LINK.findall(document.read_text(encoding="utf-8"))
@@ -160,10 +137,6 @@ def _anchors(document: Path) -> set[str]:
     """Return the anchors of a document's headings, as GitHub makes them."""
     text = CODE_BLOCK.sub("", document.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
-
-
-def _example() -> str:
-    return (ROOT / ".env.example").read_text()
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])

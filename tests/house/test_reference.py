@@ -1,11 +1,18 @@
 """The reference pages and `.env.example` are made from the code: `make reference` brings them up to date."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from house.tree import ROOT, name_of
 from scripts.reference.made_files import made_files
 from scripts.reference.made_parts import replace_parts
+from scripts.reference.settings import PAGES
+from throughline.settings import Settings
+from throughline.settings.all_settings import SECTIONS
 
+SETTING = re.compile(r"^# ([A-Z_]+)=(.*)$", re.MULTILINE)
 PAGE = "# Page\n\n<!-- made by `make reference`: one -->\nold\n<!-- end -->\n\nby hand\n"
 
 
@@ -27,3 +34,27 @@ def test_only_the_text_between_the_comments_is_replaced() -> None:
 def test_a_page_without_the_parts_made_for_it_is_refused(parts: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="the page has the parts"):
         replace_parts(PAGE, parts)
+
+
+def test_every_setting_has_a_section_a_page_and_a_meaning() -> None:
+    fields = {name: info for section in SECTIONS.values() for name, info in section.model_fields.items()}
+
+    assert fields.keys() == Settings.model_fields.keys()
+    assert sorted(SECTIONS) == sorted(subject for subjects in PAGES.values() for subject in subjects)
+    assert [name for name, info in fields.items() if not (info.description or "").endswith(".")] == []
+
+
+def test_the_example_environment_is_read_as_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "settings"
+    lines = SETTING.findall((ROOT / ".env.example").read_text(encoding="utf-8"))
+    file.write_text("\n".join(f"{name}={value}" for name, value in lines))
+
+    shown = Settings(_env_file=file).model_dump()
+
+    assert len(lines) > len(shown)
+    for name, info in Settings.model_fields.items():
+        if info.default is not None:  # unset ones show a sample
+            assert shown[name] == info.default, name

@@ -1,7 +1,7 @@
 """The file `.env` of a program: unknown names are refused, and variables of model providers reach their packages.
 
 The client library does neither: it may run in a folder with another program's `.env`. A module of its own, because
-`settings.py` knows no providers.
+`settings/` knows no providers.
 """
 
 import re

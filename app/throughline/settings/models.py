@@ -1,0 +1,124 @@
+"""Settings of models and agents."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from throughline.agents.policy_fields import policy_field
+from throughline.context.policy import ContextPolicy
+from throughline.settings.section import DAY, SettingsSection, check_address, check_variable_name
+
+
+class ModelSettings(SettingsSection):
+    """Models: those that answer and those that write summaries."""
+
+    default_llm: str = Field(
+        "offline",
+        description="Model of agents that name no model: a name for init_chat_model, such as openai:gpt-4o. `offline` "
+        "needs no key.",
+    )
+    default_llm_base_url: str = Field(
+        "", description="An OpenAI-compatible server for DEFAULT_LLM, such as http://127.0.0.1:8080/v1."
+    )
+    default_llm_api_key_env: str = Field(
+        "",
+        description="Name of the variable with the key for DEFAULT_LLM_BASE_URL; empty: no key is sent to that server.",
+    )
+    context_summary_model: str = Field("", description="Model that writes summaries; empty: DEFAULT_LLM.")
+    context_summary_model_base_url: str = Field(
+        "",
+        description="Server of CONTEXT_SUMMARY_MODEL; empty: DEFAULT_LLM_BASE_URL if both have the same provider, else "
+        "the provider's own.",
+    )
+    context_summary_model_api_key_env: str = Field(
+        "", description="Name of the variable with the key for CONTEXT_SUMMARY_MODEL_BASE_URL."
+    )
+    context_usage_threshold: float = policy_field(
+        ContextPolicy,
+        "usage_threshold",
+        description="Fraction of the window above which a conversation is compacted.",
+    )
+    prices_file: Path | None = Field(
+        None,
+        examples=["/etc/throughline/prices.yaml"],
+        description="A YAML file with prices of models: by name, US dollars per million tokens. They win over the "
+        "price list of the package genai-prices. A model in neither has no known cost.",
+    )
+    turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="One deadline for all model calls of a turn.")
+    model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="How long a model may send nothing.")
+
+    @field_validator("default_llm_base_url", "context_summary_model_base_url")
+    @classmethod
+    def _check_addresses(cls, value: str) -> str:
+        return check_address(value)
+
+    @field_validator("default_llm_api_key_env", "context_summary_model_api_key_env")
+    @classmethod
+    def _check_variables(cls, value: str) -> str:
+        return check_variable_name(value)
+
+    @model_validator(mode="after")
+    def _check_summary_address_has_a_model(self) -> Self:
+        if self.context_summary_model_base_url and not self.context_summary_model:
+            raise ValueError("CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY_MODEL, the model at that address")
+        return self
+
+
+class EmbeddingSettings(SettingsSection):
+    """Search by meaning: the embedding model, and what is embedded."""
+
+    embedding_model: str = Field(
+        "",
+        description="Embedding model for memories and messages: a name for init_embeddings, such as "
+        "openai:text-embedding-3-small. PostgreSQL then needs pgvector, which the embedded server has. Empty: both are "
+        "found by their words only.",
+    )
+    embedding_base_url: str = Field(
+        "", description="An OpenAI-compatible server for EMBEDDING_MODEL, such as http://127.0.0.1:8080/v1."
+    )
+    embedding_api_key_env: str = Field("", description="Name of the variable with the key for EMBEDDING_BASE_URL.")
+    embedding_dimensions: int | None = Field(
+        None,
+        ge=1,
+        le=16_000,
+        description="Length of the vectors, for models that accept one; empty: the model's default.",
+    )
+    embedding_history: bool = Field(
+        default=True,
+        description="Send messages to EMBEDDING_MODEL too, so that they are found by meaning; false: only memories.",
+    )
+    embedding_calls_per_minute: int = Field(
+        60, ge=1, le=100_000, description="Requests to EMBEDDING_MODEL a minute, of up to 64 messages each."
+    )
+
+    @field_validator("embedding_base_url")
+    @classmethod
+    def _check_embedding_address(cls, value: str) -> str:
+        return check_address(value)
+
+    @field_validator("embedding_api_key_env")
+    @classmethod
+    def _check_embedding_variable(cls, value: str) -> str:
+        return check_variable_name(value)
+
+    @model_validator(mode="after")
+    def _check_embedding_address_has_a_model(self) -> Self:
+        if not self.embedding_model and (self.embedding_base_url or self.embedding_dimensions):
+            raise ValueError("EMBEDDING_BASE_URL and EMBEDDING_DIMENSIONS need EMBEDDING_MODEL")
+        return self
+
+
+class AgentSettings(SettingsSection):
+    """Agents and their tools."""
+
+    agents_dir: Path | None = Field(
+        None,
+        examples=["/etc/throughline/agents"],
+        description="A folder of agent files that add to the shipped agents or override them by name.",
+    )
+    agents_reload: bool = Field(
+        default=True,
+        description="Read agent files again when they change, without a restart; false: only at start.",
+    )
+    tool_timeout_seconds: float = Field(30.0, gt=0, le=DAY, description="Time limit of a tool call.")
