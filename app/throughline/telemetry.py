@@ -14,10 +14,17 @@ class SummarySeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.tokens = Counter(
-            "throughline_summary_tokens", "Tokens of summary calls", ("model", "direction"), registry=registry
+            "throughline_summary_tokens",
+            "Tokens of summary calls by direction: input, output",
+            ("model", "direction"),
+            registry=registry,
         )
         self.seconds = Histogram(
-            "throughline_summary_seconds", "Duration of a summary call", ("model",), buckets=SECONDS, registry=registry
+            "throughline_summary_seconds",
+            "Seconds that a summary call took",
+            ("model",),
+            buckets=SECONDS,
+            registry=registry,
         )
         self.unused = Counter(
             "throughline_summary_tokens_unused",
@@ -27,7 +34,8 @@ class SummarySeries:
         )
         self.failures = Counter(
             "throughline_summary_failures",
-            "Summary calls without a usable text, and calls refused by the open circuit breaker",
+            "Summary calls without a usable text, or not made because the circuit breaker was open. The reason is an "
+            "error code, circuit_open or timeout",
             ("model", "reason"),
             registry=registry,
         )
@@ -48,7 +56,7 @@ class CompactionSeries:
             "throughline_compactions", "Compactions by trigger and outcome", ("cause", "outcome"), registry=registry
         )
         self.seconds = Histogram(
-            "throughline_compaction_seconds", "Duration of a compaction", buckets=SECONDS, registry=registry
+            "throughline_compaction_seconds", "Seconds that a compaction took", buckets=SECONDS, registry=registry
         )
         self.tokens_freed = Counter(
             "throughline_compaction_tokens_freed", "Tokens that compactions removed from prompts", registry=registry
@@ -73,12 +81,14 @@ class JobSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.ended = Counter(
-            "throughline_jobs", "Side jobs by kind and outcome", ("kind", "outcome"), registry=registry
+            "throughline_jobs", "Side jobs that were taken, by how they ended", ("kind", "outcome"), registry=registry
         )
-        self.waiting = Gauge("throughline_jobs_waiting", "Waiting side jobs", ("kind",), registry=registry)
+        self.waiting = Gauge(
+            "throughline_jobs_waiting", "Waiting side jobs, in all processes", ("kind",), registry=registry
+        )
         self.oldest = Gauge(
             "throughline_jobs_oldest_seconds",
-            "Age of the oldest side job that is due",
+            "Seconds for which the oldest side job has waited that could have been taken",
             ("kind",),
             registry=registry,
         )
@@ -91,13 +101,62 @@ class RetentionSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.deleted = Counter(
-            "throughline_retention_deleted", "Rows that retention deleted", ("kind",), registry=registry
+            "throughline_retention_deleted",
+            "Rows that retention deleted, or idempotency keys that it forgot",
+            ("kind",),
+            registry=registry,
         )
-        self.failed = Counter("throughline_retention_failed", "Failed deletions by kind", ("kind",), registry=registry)
+        self.failed = Counter(
+            "throughline_retention_failed",
+            "Failed batches of deletions; each ends its kind for that time",
+            ("kind",),
+            registry=registry,
+        )
         self.out_of_time = Counter(
             "throughline_retention_out_of_time",
-            "Retention runs that ended before all old rows were deleted",
+            "Retention runs that ended before all old rows were deleted: after ten minutes, or 500 archived sessions. "
+            "The rest is left for the next run",
             ("kind",),
+            registry=registry,
+        )
+
+
+class PromptSeries:
+    """Metrics of prompts: their size, what made them smaller, and how well they were counted."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the series in `registry`."""
+        self.prompt_tokens = Histogram(
+            "throughline_prompt_tokens",
+            "Size of prompts in tokens, by the service's count",
+            ("model",),
+            buckets=TOKENS,
+            registry=registry,
+        )
+        self.usage = Histogram(
+            "throughline_prompt_usage",
+            "Size of prompts as a share of the window",
+            ("model",),
+            buckets=FRACTIONS,
+            registry=registry,
+        )
+        self.stages = Counter(
+            "throughline_rungs",
+            "Stages that made a prompt smaller: pruned, oldest_trimmed, steps_folded and so on",
+            ("rung",),
+            registry=registry,
+        )
+        self.overflows = Counter(
+            "throughline_overflow_errors",
+            "Prompts that a provider refused as too long",
+            ("model",),
+            registry=registry,
+        )
+        self.estimate_error = Histogram(
+            "throughline_estimate_error",
+            "The provider's count of a prompt, divided by the service's count, minus 1",
+            ("model",),
+            buckets=DEVIATIONS,
             registry=registry,
         )
 
@@ -109,35 +168,26 @@ class PrometheusMetrics:
         """Register the series in a registry of their own."""
         self.registry = CollectorRegistry()
         self._turns = Counter(
-            "throughline_turns", "Turns by agent and status", ("agent", "status"), registry=self.registry
+            "throughline_turns", "Turns by how they ended", ("agent", "status"), registry=self.registry
         )
         self._turn_seconds = Histogram(
-            "throughline_turn_seconds", "Time from claim to end", ("agent",), buckets=SECONDS, registry=self.registry
-        )
-        self._prompt_tokens = Histogram(
-            "throughline_prompt_tokens", "Prompt size by our count", ("model",), buckets=TOKENS, registry=self.registry
-        )
-        self._usage = Histogram(
-            "throughline_prompt_usage", "Prompt tokens / window", ("model",), buckets=FRACTIONS, registry=self.registry
+            "throughline_turn_seconds",
+            "Seconds from the claim of a turn to its end",
+            ("agent",),
+            buckets=SECONDS,
+            registry=self.registry,
         )
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
         labels = ("model", "purpose")
-        self._costs = Counter("throughline_model_cost_usd", "Known costs in US dollars", labels, registry=self.registry)
-        self._stages = Counter(
-            "throughline_rungs", "Stages that made a prompt smaller, by name", ("rung",), registry=self.registry
-        )
-        self._overflows = Counter(
-            "throughline_overflow_errors", "Prompts refused as too long", ("model",), registry=self.registry
-        )
-        self._estimate_error = Histogram(
-            "throughline_estimate_error",
-            "The provider's count of a prompt, divided by the service's count, minus 1",
-            ("model",),
-            buckets=DEVIATIONS,
+        self._costs = Counter(
+            "throughline_model_cost_usd",
+            "Known costs of model calls in US dollars, by purpose: answer, summary",
+            labels,
             registry=self.registry,
         )
+        self._prompts = PromptSeries(self.registry)
         self._compactions = CompactionSeries(self.registry)
         self._summaries = SummarySeries(self.registry)
         self._jobs = JobSeries(self.registry)
@@ -150,8 +200,8 @@ class PrometheusMetrics:
 
     def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
         """Record the size of a prompt by the service's own count."""
-        self._prompt_tokens.labels(model).observe(tokens)
-        self._usage.labels(model).observe(tokens / window_tokens)
+        self._prompts.prompt_tokens.labels(model).observe(tokens)
+        self._prompts.usage.labels(model).observe(tokens / window_tokens)
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
         """Count a compaction by cause and outcome; record its duration and the tokens it freed."""
@@ -174,7 +224,7 @@ class PrometheusMetrics:
 
     def stage_fired(self, *, stage: str) -> None:
         """Count a stage (`pruned`, `oldest_trimmed`, …) that made the prompt of a session smaller."""
-        self._stages.labels(stage).inc()
+        self._prompts.stages.labels(stage).inc()
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
         """Record a call to a summary model that ended, whether or not its text was used."""
@@ -200,11 +250,11 @@ class PrometheusMetrics:
         Above 0, the service counted too few tokens.
         """
         if estimated > 0:
-            self._estimate_error.labels(model).observe(reported / estimated - 1)
+            self._prompts.estimate_error.labels(model).observe(reported / estimated - 1)
 
     def overflow_met(self, *, model: str) -> None:
         """Count a prompt that the provider refused as too long."""
-        self._overflows.labels(model).inc()
+        self._prompts.overflows.labels(model).inc()
 
     def job_ended(self, *, kind: str, outcome: str) -> None:
         """Count a side job that was taken, by its outcome."""

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from scripts.reference.command_line import commands_parts, options_parts
 from scripts.reference.errors import error_parts
 from scripts.reference.made_parts import replace_parts
+from scripts.reference.metrics import metrics_parts
 from scripts.reference.settings import environment_example, settings_parts
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +23,13 @@ def made_files() -> dict[Path, str]:
 
 
 def _parts() -> dict[str, Mapping[str, str]]:
-    return {"errors.md": error_parts(DOCS), **settings_parts()}
+    return {
+        "errors.md": error_parts(DOCS),
+        **settings_parts(),
+        "metrics.md": metrics_parts(),
+        "command-line.md": commands_parts(),
+        "command-line-options.md": options_parts(),
+    }
 
 
 def _page(name: str, parts: Mapping[str, str]) -> str:

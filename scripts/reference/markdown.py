@@ -10,7 +10,7 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table. Line ends in cells become blanks, and bars are escaped; without rows only the head is left."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |".replace("|  |", "| |") for line in lines)
+    return "\n".join("".join(map(_cell, line)) + "|" for line in lines)
 
 
 def code(text: object) -> str:
@@ -39,4 +39,6 @@ def link(docs: Path, page: str, target: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    """Return a cell with its left border."""
+    words = text.replace("|", "\\|").split()
+    return f"| {' '.join(words)} " if words else "| "

@@ -9,6 +9,7 @@ from house.tree import ROOT, name_of
 from scripts.reference.made_files import made_files
 from scripts.reference.made_parts import replace_parts
 from scripts.reference.settings import PAGES
+from throughline.cli.chat_commands import COMMANDS
 from throughline.settings import Settings
 from throughline.settings.all_settings import SECTIONS
 
@@ -19,7 +20,7 @@ PAGE = "# Page\n\n<!-- made by `make reference`: one -->\nold\n<!-- end -->\n\nb
 def test_what_is_made_from_the_code_is_up_to_date() -> None:
     made = made_files()
 
-    assert {ROOT / "docs" / "reference" / "errors.md"} <= made.keys()
+    assert {".env.example", "errors.md", "metrics.md", "command-line.md"} <= {path.name for path in made}
     assert [name_of(path) for path, text in made.items() if path.read_text(encoding="utf-8") != text] == []
 
 
@@ -58,3 +59,9 @@ def test_the_example_environment_is_read_as_the_defaults(tmp_path: Path, monkeyp
     for name, info in Settings.model_fields.items():
         if info.default is not None:  # unset ones show a sample
             assert shown[name] == info.default, name
+
+
+def test_the_page_of_the_command_line_has_every_command_of_a_chat() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+
+    assert [name for name in COMMANDS if not re.search(rf"`/{name}\b", page)] == []

@@ -25,7 +25,9 @@ id_argument = click.argument("memory_id", metavar="ID", type=click.UUID)
 
 
 @memories.command("list")
-@click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True, help="Most memories to list."
+)
 @click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @target_options
 @asynchronous
@@ -52,7 +54,9 @@ async def add(text: str, target: Target) -> None:
 
 @memories.command("search")
 @click.argument("words", metavar="WORDS")
-@click.option("--limit", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True, help="Most memories to find."
+)
 @target_options
 @asynchronous
 async def search(words: str, limit: int, target: Target) -> None:

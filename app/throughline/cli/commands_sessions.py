@@ -34,7 +34,9 @@ id_argument = click.argument("session_id", metavar="ID", type=click.UUID)
 
 
 @sessions.command("list")
-@click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True, help="Most sessions to list."
+)
 @click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @click.option("--agent", default="", help="Only sessions with this agent.")
 @click.option("--q", default="", help="Only sessions whose title contains this text.")
@@ -79,7 +81,9 @@ async def show(session_id: UUID, target: Target) -> None:
 @sessions.command("search")
 @click.argument("words", metavar="WORDS")
 @click.option("--session", "session_id", type=click.UUID, help="Only in this session.")
-@click.option("--limit", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True, help="Most messages to find."
+)
 @target_options
 @asynchronous
 async def search(words: str, session_id: UUID | None, limit: int, target: Target) -> None:

@@ -44,7 +44,7 @@ def {prefix}_word_count(text: str) -> int:
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
     envvar="AGENTS_DIR",
-    help="Folder of the files (default: AGENTS_DIR, or agents).",
+    help="Folder of the files.  [default: AGENTS_DIR, agents]",
 )
 def new_agent(name: str, folder: Path | None) -> None:
     """Write an agent file NAME.yaml and a file with a tool beside it. No file is overwritten."""
