@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from scripts.reference.agent_file import agent_file_parts
 from scripts.reference.command_line import commands_parts, options_parts
 from scripts.reference.errors import error_parts
 from scripts.reference.made_parts import replace_parts
@@ -26,6 +27,7 @@ def _parts() -> dict[str, Mapping[str, str]]:
     return {
         "errors.md": error_parts(DOCS),
         **settings_parts(),
+        **agent_file_parts(),
         "metrics.md": metrics_parts(),
         "command-line.md": commands_parts(),
         "command-line-options.md": options_parts(),

@@ -11,7 +11,7 @@ CHOICES = re.compile(r"\^\(([\w|]+)\)\$")
 """A pattern that is a choice of words."""
 
 FORMATS = {"uuid": "UUID", "date-time": "time", "path": "path", "directory-path": "path"}
-PLURALS = {"text": "texts", "whole number": "whole numbers", "number": "numbers", "UUID": "UUIDs", "object": "objects"}
+PLURALS = {"object": "objects", "text": "texts", "whole number": "whole numbers", "number": "numbers", "UUID": "UUIDs"}
 
 
 def type_in_words(schema: Schema, definitions: Schema) -> str:
@@ -57,9 +57,7 @@ def _list_in_words(schema: Schema, definitions: Schema) -> str:
     items = schema.get("items", {})
     form = type_in_words(items, definitions)
     most = f", up to {schema['maxItems']}" if "maxItems" in schema else ""
-    if form.startswith("`"):
-        return f"list of {form}{most}"
-    return f"list of {PLURALS.get(_plain_type(items), form)}{most}"
+    return f"list of {PLURALS.get(form.partition(',')[0], form)}{most}"
 
 
 def _plain_type(schema: Schema) -> str:

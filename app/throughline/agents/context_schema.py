@@ -84,15 +84,39 @@ class PruneSection(Section):
 class SummarySection(Section):
     """`context.summary`: how summaries are written."""
 
-    model: Line | None = None
-    base_url: Address | None = None
-    api_key_env: Variable | None = None
-    kind: SummaryKind = policy_field(SummaryPolicy, "kind")
-    shape: SummaryShape = policy_field(SummaryPolicy, "shape")
-    style: Text = policy_field(SummaryPolicy, "style", max_length=MAX_INSTRUCTIONS)
-    max_tokens: int | None = policy_field(SummaryPolicy, "max_tokens")
-    instructions: Text = policy_field(SummaryPolicy, "instructions", max_length=MAX_INSTRUCTIONS)
-    timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
+    model: Line | None = Field(
+        None, description="The model that writes summaries; empty: `CONTEXT_SUMMARY_MODEL`, else `DEFAULT_LLM`."
+    )
+    base_url: Address | None = Field(None, description="The server of `model`; empty: the agent's server.")
+    api_key_env: Variable | None = Field(None, description="Name of the variable with the key for `base_url`.")
+    kind: SummaryKind = policy_field(
+        SummaryPolicy,
+        "kind",
+        description="`hybrid`: the model's text together with facts word for word; `llm`: the text alone.",
+    )
+    shape: SummaryShape = policy_field(
+        SummaryPolicy,
+        "shape",
+        description="`tiered`: a text for each segment, merged level by level; `rolling`: one text that is rewritten "
+        "each time.",
+    )
+    style: Text = policy_field(
+        SummaryPolicy, "style", max_length=MAX_INSTRUCTIONS, description='A word on tone, such as "terse".'
+    )
+    max_tokens: int | None = policy_field(
+        SummaryPolicy,
+        "max_tokens",
+        description="Most tokens of a summary; empty: 6 % of the window, between 1,500 and 8,000.",
+    )
+    instructions: Text = policy_field(
+        SummaryPolicy, "instructions", max_length=MAX_INSTRUCTIONS, description="What the summary must keep."
+    )
+    timeout_seconds: float = policy_field(
+        SummaryPolicy,
+        "timeout_seconds",
+        description="What a turn waits for all its summaries together. One on demand, or written ahead, has at least "
+        "60 seconds.",
+    )
 
     @field_validator("base_url")
     @classmethod
@@ -130,27 +154,72 @@ class ContextSection(Section):
 
     strategy: Strategy = policy_field(ContextPolicy, "strategy")
     auto_summarize: bool = policy_field(ContextPolicy, "auto_summarize")
-    usage_threshold: float | None = policy_field(ContextPolicy, "usage_threshold", default=None)
-    target: float | None = policy_field(ContextPolicy, "target", default=None)
-    target_tokens: int | None = policy_field(ContextPolicy, "target_tokens")
+    usage_threshold: float | None = policy_field(
+        ContextPolicy,
+        "usage_threshold",
+        default=None,
+        description="Share of the window above which a conversation is compacted; empty: `CONTEXT_USAGE_THRESHOLD`.",
+    )
+    target: float | None = policy_field(
+        ContextPolicy,
+        "target",
+        default=None,
+        description="Share of the window that a compaction aims at, below `usage_threshold`; empty: 0.5.",
+    )
+    target_tokens: int | None = policy_field(
+        ContextPolicy, "target_tokens", description="The same in tokens; write one of the two."
+    )
     max_messages_before_summary: int = policy_field(ContextPolicy, "max_messages_before_summary")
     max_tokens_before_summary: int = policy_field(ContextPolicy, "max_tokens_before_summary")
-    adopt: Adopt = policy_field(ContextPolicy, "adopt")
-    keep_recent: int | None = policy_field(ContextPolicy, "keep_recent", default=None)
+    adopt: Adopt = policy_field(
+        ContextPolicy,
+        "adopt",
+        description="When a summary replaces the messages that it covers: only at `usage_threshold`, or also at N and"
+        " K. For the latter, N is at least 4 more than `min_recent_messages`.",
+    )
+    keep_recent: int | None = policy_field(
+        ContextPolicy,
+        "keep_recent",
+        default=None,
+        description="Number of newest messages that stay; empty: 20 with the strategy `truncation`. With another "
+        "strategy it means `min_recent_messages`: write one of them.",
+    )
     min_recent_messages: int = policy_field(ContextPolicy, "min_recent_messages", validate_default=True)
     response_reserve: int = policy_field(ContextPolicy, "response_reserve")
     window: int | None = policy_field(
-        ContextPolicy, "window", validation_alias=AliasChoices("window", "max_context_tokens")
+        ContextPolicy,
+        "window",
+        validation_alias=AliasChoices("window", "max_context_tokens"),
+        description="Tokens of the context window, also written `max_context_tokens`; empty: the model's own.",
     )
     prune: PruneSection = PruneSection()
     summary: SummarySection = SummarySection()
     recall: Recall = policy_field(ContextPolicy, "recall")
-    token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
-    pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
+    token_counter: str = policy_field(
+        ContextPolicy,
+        "token_counter",
+        pattern=COUNTER_PATTERN,
+        max_length=200,
+        description="How tokens are counted: `tiktoken` with the model's vocabulary, `tiktoken:<encoding>`, `chars`, "
+        "`transformers:<name or path>` or `module:function`.",
+    )
+    pre_compact: str = policy_field(
+        ContextPolicy,
+        "pre_compact",
+        pattern=HOOK_PATTERN,
+        max_length=200,
+        description="Your function as `module:function`, which is asked before each compaction.",
+    )
     importance: ImportanceSection = ImportanceSection()
     min_score_threshold: float = policy_field(ContextPolicy, "min_score_threshold")
-    summarize_chunk_size: int | None = policy_field(SummaryPolicy, "chunk_messages")
-    max_summary_tokens: int | None = policy_field(SummaryPolicy, "max_tokens", default=None)
+    summarize_chunk_size: int | None = policy_field(
+        SummaryPolicy,
+        "chunk_messages",
+        description="Most messages that one summary segment covers; empty: as many as the summary model takes.",
+    )
+    max_summary_tokens: int | None = policy_field(
+        SummaryPolicy, "max_tokens", default=None, description="Another name of `summary.max_tokens`."
+    )
 
     @field_validator(*STRATEGY_OF)
     @classmethod

@@ -80,16 +80,37 @@ def _check_body(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
 class ParametersSection(Section):
     """`parameters`: values sent with each model call. What is not written is not sent: the provider's default holds."""
 
-    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
-    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(default_factory=list, max_length=4)
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    parallel_tool_calls: bool | None = None
-    include_thoughts: bool | None = None
-    return_reasoning: bool | None = None
-    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
-    body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)
+    temperature: float | None = Field(
+        None, ge=0, le=2, allow_inf_nan=False, description="How much chance there is in the answer."
+    )
+    top_p: float | None = Field(
+        None, gt=0, le=1, allow_inf_nan=False, description="Share of the likeliest tokens that are chosen from."
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="Start of the random choices, so that answers may be repeated."
+    )
+    stop: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default_factory=list, max_length=4, description="Texts at which the answer ends."
+    )
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="How long the model thinks; which of the words it takes, the model decides."
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether a step may call several tools; sent only with tools."
+    )
+    include_thoughts: bool | None = Field(None, description="Whether Gemini sends its thoughts as text.")
+    return_reasoning: bool | None = Field(
+        None, description="Whether the steps of a run go back with their `reasoning_content`."
+    )
+    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(
+        default_factory=dict,
+        description=f"Up to {MOST_HEADERS} further HTTP headers, such as `{{X-Team: search}}`; keys belong into "
+        "`api_key_env`.",
+    )
+    body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(
+        default_factory=dict,
+        description="Further members of the request, such as `{top_k: 20}` or vLLM's `chat_template_kwargs`.",
+    )
 
     def read(self) -> ModelParameters:
         """Return the parameters as the rest of the service uses them."""

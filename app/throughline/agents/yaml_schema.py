@@ -52,36 +52,80 @@ class OtherModelSection(Section):
 class BudgetSection(Section):
     """`daily_budget`: what each user may spend on the agent in a day of UTC."""
 
-    usd: float | None = policy_field(DailyBudget, "usd")
-    tokens: int | None = policy_field(DailyBudget, "tokens")
+    usd: float | None = policy_field(
+        DailyBudget,
+        "usd",
+        description="US dollars that each user may spend on the agent in a day of UTC, summaries included; needs a "
+        "model with a known price.",
+    )
+    tokens: int | None = policy_field(
+        DailyBudget, "tokens", description="The same in tokens, those read and written together."
+    )
 
 
 class AgentFile(Section):
     """A whole agent file."""
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    description: Text = ""
-    model: Line | None = None
-    base_url: Address | None = None
-    api_key_env: Variable | None = None
-    system_prompt: Text = ""
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(description="The name that sessions are opened with.")
+    description: Text = Field("", description="What the agent is for, as lists of agents show it.")
+    model: Line | None = Field(
+        None, description="A name for init_chat_model, or `offline`; empty: the setting `DEFAULT_LLM`."
+    )
+    base_url: Address | None = Field(
+        None, description="An OpenAI-compatible server, such as `http://127.0.0.1:8080/v1`."
+    )
+    api_key_env: Variable | None = Field(
+        None, description="Name of the variable with the key for `base_url`, or for the provider of `model`."
+    )
+    system_prompt: Text = Field("", description="What the model reads before every conversation.")
     tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = Field(
-        default_factory=list
+        default_factory=list, description="Names of built-in tools, or your functions as `module:attribute`."
     )
     needs_approval: Annotated[list[Annotated[str, Field(pattern=TOOL_NAME)]], AfterValidator(_check_distinct)] = Field(
-        default_factory=list
+        default_factory=list,
+        description="Names of the agent's tools whose calls wait until a person approves them.",
     )
-    client_tools: bool = policy_field(AgentDefinition, "client_tools")
-    wait_seconds: float = policy_field(AgentDefinition, "wait_seconds")
-    recall: RecallReach = policy_field(AgentDefinition, "recall")
-    max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
-    reasoning: ReasoningUse = policy_field(AgentDefinition, "reasoning")
+    client_tools: bool = policy_field(
+        AgentDefinition, "client_tools", description="Whether requests may bring tools that their clients run."
+    )
+    wait_seconds: float = policy_field(
+        AgentDefinition,
+        "wait_seconds",
+        description="How long a turn waits for an approval, an answer, or the result of a client's tool.",
+    )
+    recall: RecallReach = policy_field(
+        AgentDefinition,
+        "recall",
+        description="What the recall tools search: the session, or all sessions of the user (never in shared "
+        "sessions).",
+    )
+    max_tool_rounds: int = policy_field(
+        AgentDefinition,
+        "max_tool_rounds",
+        description="Steps of a turn that may call tools. Then the model is called once without tools, so that there "
+        "is an answer.",
+    )
+    reasoning: ReasoningUse = policy_field(
+        AgentDefinition,
+        "reasoning",
+        description="What becomes of what models write before an answer. `show`: users see it; `store`: it is stored "
+        "for operators alone; `drop`: it is not stored.",
+    )
     parameters: ParametersSection = ParametersSection()
-    fallback_models: list[OtherModelSection] = Field(default_factory=list, max_length=5)
+    fallback_models: list[OtherModelSection] = Field(
+        default_factory=list,
+        max_length=5,
+        description="Models that answer while those before them are unavailable: names, or mappings.",
+    )
     overrides: Annotated[
         list[Annotated[OverrideField, Field(strict=False)]], AfterValidator(_check_distinct_fields)
-    ] = Field(default_factory=list)
-    override_models: list[OtherModelSection] = Field(default_factory=list, max_length=20, validate_default=True)
+    ] = Field(default_factory=list, description="What a request may change for its turn.")
+    override_models: list[OtherModelSection] = Field(
+        default_factory=list,
+        max_length=20,
+        validate_default=True,
+        description="Models that a request may name, written as fallback models; needs `model` in `overrides`.",
+    )
     daily_budget: BudgetSection = BudgetSection()
     context: ContextSection = ContextSection()
 

@@ -188,7 +188,10 @@ class ImportanceWeights:
     """
 
     user: Annotated[float, SCORE] = 1.0
+    """The user's messages."""
+
     tool_use: Annotated[float, SCORE] = 1.0
+    """A tool call and its results."""
 
     referenced: Annotated[float, SCORE] = 0.9
     """Answers that contain a name, number or path which the newest messages use again."""
@@ -197,6 +200,7 @@ class ImportanceWeights:
     """Answers of 200 characters or more."""
 
     short_answer: Annotated[float, SCORE] = 0.4
+    """Other answers."""
 
     acknowledgement: Annotated[float, SCORE] = 0.1
     """Messages of at most 24 characters, the user's included."""
@@ -213,7 +217,10 @@ class ContextPolicy:
     """
 
     auto_summarize: bool = True
-    """Whether summaries are written without a request. True by default, because nobody would make the request."""
+    """Whether summaries are written without a request.
+
+    True by default, because nobody would make the request.
+    """
 
     usage_threshold: Annotated[float, Range(gt=0.1, le=0.95)] = 0.8
     """Share of the window above which a conversation is compacted.
@@ -257,7 +264,10 @@ class ContextPolicy:
     """
 
     response_reserve: Annotated[int, Range(ge=16, le=10_000_000)] = 4096
-    """Tokens reserved for the answer, at most a quarter of the window. Chosen: about 3,000 words, a long answer."""
+    """Tokens reserved for the answer, at most a quarter of the window.
+
+    Chosen: about 3,000 words, a long answer.
+    """
 
     window: Annotated[int | None, Range(ge=1024, le=1_000_000_000)] = None
     """Tokens of the context window; None for the model's own."""
