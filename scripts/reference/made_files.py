@@ -6,8 +6,10 @@ from pathlib import Path
 from scripts.reference.agent_file import agent_file_parts
 from scripts.reference.command_line import commands_parts, options_parts
 from scripts.reference.errors import error_parts
+from scripts.reference.events import events_parts
 from scripts.reference.made_parts import replace_parts
 from scripts.reference.metrics import metrics_parts
+from scripts.reference.routes import routes_parts
 from scripts.reference.settings import environment_example, settings_parts
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,8 @@ def _parts() -> dict[str, Mapping[str, str]]:
         "errors.md": error_parts(DOCS),
         **settings_parts(),
         **agent_file_parts(),
+        "rest-routes.md": routes_parts(),
+        "events.md": events_parts(),
         "metrics.md": metrics_parts(),
         "command-line.md": commands_parts(),
         "command-line-options.md": options_parts(),

@@ -103,9 +103,9 @@ class ContextOut(Shape):
 class HistoryQuoted(Shape):
     """The prompt quotes earlier messages that the user's message asks for."""
 
-    positions: list[int]
+    positions: list[int] = Field(description="the quoted messages, best first")
     scores: list[float] = Field(description="shares of the score of a message with every word of the question")
-    tokens: int
+    tokens: int = Field(description="size of the quotations in the prompt")
 
 
 class SessionContextOut(ContextOut):

@@ -28,19 +28,19 @@ class RunStarted(Shape):
 class CompactionStarted(Shape):
     """The prompt is being made smaller before the model is called."""
 
-    cause: str
+    cause: str = Field(description="why the context is reduced")
     tokens: int = Field(description="size of the prompt before it is reduced")
 
 
 class CompactionFinished(Shape):
     """The result of making the prompt smaller: a summary, or less content shown."""
 
-    cause: str
+    cause: str = Field(description="why the context was reduced")
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled", "pruned", "fitted")]
-    detail: str
+    detail: str = Field(description="why no more was achieved")
     fired: list[str] = Field(description="the stages that changed the view")
-    tokens_before: int
-    tokens_after: int
+    tokens_before: int = Field(description="size of the prompt before it was reduced")
+    tokens_after: int = Field(description="size of the prompt afterwards")
     through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")
 
 
@@ -48,14 +48,14 @@ class ReasoningDelta(Shape):
     """The next piece of what the model writes before its answer, or before a step that calls tools."""
 
     message_id: Id = Field(description=MESSAGE_BEING_WRITTEN)
-    text: str
+    text: str = Field(description="to append to the reasoning before")
 
 
 class MessageDelta(Shape):
     """The next piece of the answer, or of the text of a step that calls tools."""
 
     message_id: Id = Field(description=MESSAGE_BEING_WRITTEN)
-    text: str
+    text: str = Field(description="to append to the text before")
 
 
 class ToolCallDelta(Shape):
@@ -78,7 +78,7 @@ class ToolResult(Shape):
     """The result of a tool call, as it is stored."""
 
     id: str = Field(description="id of the tool call")
-    name: str
+    name: str = Field(description="name of the tool")
     content: str
     is_error: bool
 
@@ -114,7 +114,7 @@ class RunCancelled(Shape):
 class Reset(Shape):
     """The answer starts again. Its text and its reasoning received so far are invalid."""
 
-    attempt: int
+    attempt: int = Field(description="number of the attempt that begins")
 
 
 RunEnded: TypeAlias = RunCompleted | RunFailed | RunCancelled

@@ -1,0 +1,97 @@
+"""The made parts of the page of routes, from the OpenAPI document: a table for each subject, and the shared errors."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from fastapi import FastAPI
+
+from scripts.reference.markdown import code, table
+from scripts.reference.schema_types import Schema
+from throughline.api.app import ROOMS
+from throughline.api.http import route_errors
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.api.openapi.document import document, operation_id
+
+CODE = re.compile(r"^- `(\w+)`:", re.MULTILINE)
+EVERYWHERE = (*route_errors.ANY_ROUTE, *route_errors.AUTHENTICATION, *route_errors.CONNECTION)
+TURN = tuple(name for name in route_errors.TURN if name in PROBLEM_KINDS)
+GROUPS: Mapping[str, Sequence[str]] = {"body": route_errors.BODY, "turn": TURN}
+"""Errors that a route has together, by the word that stands for them."""
+
+TABLES: Mapping[str, Sequence[str]] = {
+    "sessions": ("sessions",),
+    "messages-and-runs": ("messages", "runs"),
+    "context-and-summaries": ("context", "summaries"),
+    "search-and-memories": ("search", "memories"),
+    "usage-agents-tokens": ("usage", "agents", "tokens"),
+    "public": ("problems", "health"),
+}
+"""The tags of the document in each table."""
+
+
+def routes_parts() -> dict[str, str]:
+    """Return the tables of routes, and the table of the errors of many routes.
+
+    Raises ValueError if a tag of the document has no table.
+    """
+    app = FastAPI(generate_unique_id_function=operation_id)
+    for room in ROOMS:
+        app.include_router(room.router)
+    made = document(app, is_key_needed=True)
+    columns = ("route", "what it does", "parameters and body", "errors of its own")
+    rows = [
+        (operation["tags"][0], _row(f"{method.upper()} {path}", operation, made["components"]["schemas"]))
+        for path, item in made["paths"].items()
+        for method, operation in item.items()
+    ]
+    if untold := {tag for tag, _ in rows} - {tag for tags in TABLES.values() for tag in tags}:
+        raise ValueError(f"no table has the routes of {sorted(untold)}")
+    tables = {
+        name: table(columns, [row for tag in tags for other, row in rows if other == tag])
+        for name, tags in TABLES.items()
+    }
+    return {**tables, "shared-errors": _shared_errors()}
+
+
+def _shared_errors() -> str:
+    groups = {
+        "every route": (*route_errors.ANY_ROUTE, *route_errors.CONNECTION),
+        "every route below `/v1`": route_errors.AUTHENTICATION,
+        "**body**": route_errors.BODY,
+        "**turn**": TURN,
+    }
+    return table(("of", "errors"), ((word, ", ".join(map(code, codes))) for word, codes in groups.items()))
+
+
+def _row(route: str, operation: Schema, schemas: Schema) -> tuple[str, ...]:
+    told = " ".join(operation["description"].partition("\n\n")[0].split())
+    taken = [*_parameters(operation), *_body(operation, schemas)]
+    return code(route), told, ", ".join(taken), ", ".join(_own_errors(operation))
+
+
+def _parameters(operation: Schema) -> Iterator[str]:
+    """Yield the query parameters; headers are on the page of the interface, and the path shows its own."""
+    for parameter in operation.get("parameters", ()):
+        if parameter.get("in") == "query":
+            yield code(f"?{parameter['name']}")
+
+
+def _body(operation: Schema, schemas: Schema) -> Iterator[str]:
+    """Yield the fields of a JSON body in one: `{content, metadata?}`."""
+    content = operation.get("requestBody", {}).get("content", {})
+    if "application/json" in content:
+        schema = schemas[content["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+        required = schema.get("required", ())
+        fields = (name if name in required else f"{name}?" for name in schema["properties"])
+        yield code(f"{{{', '.join(fields)}}}")
+
+
+def _own_errors(operation: Schema) -> Iterator[str]:
+    """Yield the groups of errors of a route, then its other codes, without those that every route has."""
+    found = [name for answer in operation["responses"].values() for name in CODE.findall(answer.get("description", ""))]
+    codes = dict.fromkeys(found)
+    for word, group in GROUPS.items():
+        if set(group) <= codes.keys():
+            yield f"**{word}**"
+            codes = {name: None for name in codes if name not in group}
+    yield from (code(name) for name in codes if name not in EVERYWHERE)
