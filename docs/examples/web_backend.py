@@ -1,0 +1,104 @@
+# ruff: noqa: INP001, TID251  # a program of its own, which reads the environment
+"""A web back end whose signed-in users each have conversations of their own.
+
+    THROUGHLINE_KEY=… .venv/bin/python docs/examples/web_backend.py
+
+It listens on port 9000. The key has the scopes `read`, `write` and `act_as`, and never leaves this program.
+`On-Behalf-Of` names the user of a request, so that nobody reaches what belongs to somebody else.
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, TypeAlias
+
+import httpx
+import uvicorn
+from fastapi import Depends, FastAPI, HTTPException, status
+from fastapi.security import HTTPBasic, HTTPBasicCredentials
+from pydantic import BaseModel
+
+PASSWORDS = {"anna": "red", "berta": "blue"}
+"""Stands for the sign-in of your application."""
+
+SERVICE = os.environ.get("THROUGHLINE_URL", "http://127.0.0.1:8000")
+KEY = os.environ["THROUGHLINE_KEY"]
+
+app = FastAPI()
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Question(BaseModel):
+    """A message of a user about an order. `id` is made by the page, so that a repeated request asks once."""
+
+    id: str
+    text: str
+
+
+def signed_in(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> str:
+    """Return the name of the user. Raises HTTPException (401) for an unknown name or a wrong password."""
+    if not secrets.compare_digest(PASSWORDS.get(given.username, "").encode(), given.password.encode()):
+        raise HTTPException(status.HTTP_401_UNAUTHORIZED, headers={"WWW-Authenticate": "Basic"})
+    return given.username
+
+
+async def service_for(user: Annotated[str, Depends(signed_in)]) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of the service that acts for the user, and for nobody else."""
+    headers = {"Authorization": f"Bearer {KEY}", "On-Behalf-Of": user, "X-Client": "web"}
+    async with httpx.AsyncClient(base_url=SERVICE, headers=headers, timeout=120) as client:
+        yield client
+
+
+Service = Annotated[httpx.AsyncClient, Depends(service_for)]
+
+
+def body_of(response: httpx.Response) -> JsonObject:
+    """Return the body of an answer. Raises HTTPException with the status and the detail of a problem document."""
+    if response.is_error:
+        raise HTTPException(response.status_code, response.json()["detail"])
+    found: JsonObject = response.json()
+    return found
+
+
+@app.post("/orders/{order}/messages")
+async def ask(order: str, question: Question, service: Service) -> dict[str, str]:
+    """Answer a message in the user's conversation about an order, which is opened by the first one."""
+    session = body_of(await service.post("/v1/sessions", json={"agent": "support", "external_id": f"order-{order}"}))
+    url, key = f"/v1/sessions/{session['id']}/messages", f"{session['id']}:{question.id}"
+    answer = body_of(await service.post(url, json={"content": question.text}, headers={"Idempotency-Key": key}))
+    return {"session": session["id"], "answer": answer["message"]["content"]}
+
+
+@app.get("/conversations/{session}")
+async def read(session: str, service: Service) -> JsonObject:
+    """Return the messages of a conversation; 404 if it is not the user's."""
+    return body_of(await service.get(f"/v1/sessions/{session}/messages"))
+
+
+@app.post("/conversations/{session}/token")
+async def make_token(session: str, service: Service) -> JsonObject:
+    """Return a token with which the user's page may read and write this conversation for 15 minutes."""
+    return body_of(await service.post("/v1/tokens", json={"session_ids": [session]}))
+
+
+@app.delete("/account")
+async def erase(service: Service) -> dict[str, int]:
+    """Erase all conversations and memories of the user; return how many."""
+    kinds = {"sessions": {"include_archived": "true"}, "memories": {}}
+    return {kind: await erase_all(service, f"/v1/{kind}", filters) for kind, filters in kinds.items()}
+
+
+async def erase_all(service: httpx.AsyncClient, url: str, filters: dict[str, str]) -> int:
+    """Erase what the route lists; return how many. Raises HTTPException (409) while a turn is not over."""
+    count = 0
+    while listed := body_of(await service.get(url, params=filters))["data"]:
+        for one in listed:
+            deleted = await service.delete(f"{url}/{one['id']}")
+            if deleted.is_error:
+                body_of(deleted)
+        count += len(listed)
+    return count
+
+
+if __name__ == "__main__":
+    uvicorn.run(app, port=int(os.environ.get("BACKEND_PORT", "9000")))
