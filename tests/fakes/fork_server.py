@@ -18,7 +18,7 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 LOOK_SECONDS = 1.0
@@ -182,10 +182,20 @@ def _settle(request: dict[str, object]) -> None:
     log, error_output = (os.open(str(request[name]), TO_THE_END, 0o600) for name in ("log", "error_output"))
     for number, file in enumerate((typed, log, error_output)):
         os.dup2(file, number)
+    _open_streams()
     os.chdir(str(request["folder"]))
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [str(request["script"] or "throughline"), *arguments]
+
+
+def _open_streams() -> None:
+    """Make Python's streams anew: those of the fork server were made for files, and a pipe cannot be sought in."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        old: TextIO = getattr(sys, name)
+        buffering = 1 if number == 2 else -1
+        own = open(number, mode, buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115  # until the end
+        setattr(sys, name, own)
 
 
 if __name__ == "__main__":

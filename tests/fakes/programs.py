@@ -60,6 +60,11 @@ def environment_for_programs() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / folder) for folder in ("app", ".", "tests")])}
 
 
+def fork_server_socket() -> Path:
+    """Return where the fork server of this run listens, once a test has started a program."""
+    return run_folder() / "programs.socket"
+
+
 @dataclass(slots=True)
 class ForkServer:
     """The way to the process that forks the others; see fakes/fork_server.py. It kills ours when we leave."""
@@ -74,7 +79,7 @@ class ForkServer:
 
         `environment` is seen by what is imported, programs have their own.
         """
-        path = run_folder() / "programs.socket"
+        path = fork_server_socket()
         command = [sys.executable, "-m", "fakes.fork_server", str(path)]
         known = environment_for_programs() | dict(environment)
 
