@@ -173,15 +173,15 @@ async def test_a_client_program_takes_both_addresses(urls: DatabaseUrls) -> None
 async def test_a_pooler_without_a_direct_address_is_refused_by_every_way_in(bouncer: Pooler, database_url: str) -> None:
     through = bouncer.url(database_url)
 
-    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL to the same database"):
         async with open_address(DatabaseLocation(through)):
             pass
-    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL to the same database"):
         async with connect(through):
             pass
-    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL to the same database"):
         await Database.open(DatabaseConfig(url=through))
-    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL to the same database"):
         await upgrade(through)
 
 
@@ -268,9 +268,9 @@ async def test_a_suite_that_is_to_run_behind_a_pooler_does(database: Database, d
 @pytest.mark.parametrize(
     ("told", "error", "advice"),
     [
-        ("unsupported startup parameter: jit", DatabaseUnusable, "DATABASE_DIRECT_URL past it"),
-        ("unsupported startup parameter in options: jit", DatabaseUnusable, "DATABASE_DIRECT_URL past it"),
-        ("no such database: x", DatabaseUnusable, "refused us"),
+        ("unsupported startup parameter: jit", DatabaseUnusable, "DATABASE_DIRECT_URL to the same database"),
+        ("unsupported startup parameter in options: jit", DatabaseUnusable, "DATABASE_DIRECT_URL to the same database"),
+        ("no such database: x", DatabaseUnusable, "refused the connection"),
         ("no more connections allowed (max_client_conn)", DatabaseFull, "pooler has no connection left"),
         ("server conn crashed?", DatabaseUnavailable, "closed the connection"),
     ],
@@ -290,5 +290,5 @@ def test_a_prepared_statement_that_got_lost_points_at_the_pooler(lost: Exception
     failure = explain(lost)
 
     assert isinstance(failure.error, DatabaseUnusable)
-    assert "DATABASE_DIRECT_URL past it" in failure.error.detail
+    assert "DATABASE_DIRECT_URL to the same database" in failure.error.detail
     assert "secret" not in failure.error.detail
