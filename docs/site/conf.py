@@ -10,6 +10,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
+LIST = ROOT / "docs/README.md"
 PAGE = re.compile(r"\]\(([^)#]+)\.md\)")
 
 project = "Throughline"
@@ -39,10 +40,11 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _add_contents)
 
 
-def _add_contents(_app: Sphinx, name: str, source: list[str]) -> None:
+def _add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """Append to the first page the pages of each section of docs/README.md, and to the decisions theirs."""
     if name == root_doc:
-        listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+        app.env.note_dependency(str(LIST))
+        listed = LIST.read_text(encoding="utf-8")
         sections = re.split(r"^## (.+)$", listed, flags=re.MULTILINE)[1:]
         source[0] += _list_pages("All pages", ["docs/README"])
         for caption, text in zip(sections[::2], sections[1::2], strict=True):
