@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fakes.programs import ROOT
-from throughline.api.http.problem_documents import PROBLEM_KINDS
+from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.domain.run import RunStatus
 from throughline.telemetry import PrometheusMetrics
 
