@@ -35,7 +35,7 @@ class SummarySeries:
         self.failures = Counter(
             "throughline_summary_failures",
             "Summary calls without a usable text, or not made because the circuit breaker was open. The reason is an "
-            "error code, circuit_open or timeout",
+            "error code, summary_rejected, circuit_open or timeout",
             ("model", "reason"),
             registry=registry,
         )
@@ -142,7 +142,7 @@ class PromptSeries:
         )
         self.stages = Counter(
             "throughline_rungs",
-            "Stages that made a prompt smaller: pruned, oldest_trimmed, steps_folded and so on",
+            "How often each stage made a prompt smaller; the label is the name of the stage",
             ("rung",),
             registry=registry,
         )

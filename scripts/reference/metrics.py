@@ -1,10 +1,18 @@
 """The made parts of the page of metrics: a table for each subject."""
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.metrics import MetricWrapperBase
 
 from scripts.reference.markdown import anchor, code, table
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.stages import keep_important, prune, truncate_history
+from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
+from throughline.db.jobs.kinds import KINDS
+from throughline.domain.compaction import CompactionOutcome
+from throughline.domain.model_call import CallPurpose
+from throughline.domain.run import RunStatus
 from throughline.telemetry import PrometheusMetrics
 
 SUBJECTS: Mapping[str, str] = {
@@ -23,13 +31,42 @@ SUBJECTS: Mapping[str, str] = {
 }
 """The subject of a metric by the first word of its name."""
 
+VALUES: Mapping[str, Sequence[str]] = {
+    "`status` of turns": [status for status in RunStatus if not status.needs_worker],
+    "`purpose` of costs": (CallPurpose.ANSWER, CallPurpose.SUMMARY),
+    "`cause` of compactions": tuple(CompactionTrigger),
+    "`outcome` of compactions": (
+        CompactionOutcome.ADOPTED,
+        CompactionOutcome.SKIPPED,
+        CompactionOutcome.FAILED,
+        CompactionOutcome.CANCELLED,
+    ),
+    "`kind` of side jobs": KINDS,
+}
+STAGES: Mapping[str, str] = {
+    prune.PRUNED: "Show old tool outputs as stubs.",
+    prune.PRUNED_AGGRESSIVELY: "Show more old tool outputs as stubs, because the prompt is nearly full.",
+    truncate_history.NAME: "Leave out old messages, as the strategy `truncation` does.",
+    keep_important.NAME: "Leave out the least important messages, as the strategy `importance` does.",
+    **{name: (inspect.getdoc(stage) or "").split("\n\n")[0] for name, stage in (*SOFT_STAGES, *HARD_STAGES)},
+}
+"""What each stage does, by its name, in the order in which they are tried."""
+
 
 def metrics_parts() -> dict[str, str]:
-    """Return a table of metrics for each subject, by its anchor. Raises KeyError for a metric without a subject."""
+    """Return a table of metrics for each subject, by its anchor, and the tables of label values and of stages.
+
+    Raises KeyError for a metric without a subject.
+    """
     rows: dict[str, list[tuple[str, ...]]] = {}
     for subject, row in _described():
         rows.setdefault(anchor(subject), []).append(row)
-    return {name: table(("metric", "type", "labels", "meaning"), found) for name, found in rows.items()}
+    values = ((label, ", ".join(map(code, found))) for label, found in VALUES.items())
+    return {
+        **{name: table(("metric", "type", "labels", "meaning"), found) for name, found in rows.items()},
+        "label-values": table(("label", "values"), values),
+        "stages": table(("stage", "what it does"), ((code(name), told) for name, told in STAGES.items())),
+    }
 
 
 def _described() -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -10,11 +10,14 @@ from scripts.reference.schema_types import Schema
 from throughline.api.app import ROOMS
 from throughline.api.http import route_errors
 from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.api.http.request_errors import TooManyConnections
+from throughline.api.native.documented import ON_BEHALF_OF
 from throughline.api.openapi.document import document, operation_id
 
 CODE = re.compile(r"^- `(\w+)`:", re.MULTILINE)
 EVERYWHERE = (*route_errors.ANY_ROUTE, *route_errors.AUTHENTICATION, *route_errors.CONNECTION)
 TURN = tuple(name for name in route_errors.TURN if name in PROBLEM_KINDS)
+BEYOND_LIMIT = TooManyConnections.code
 GROUPS: Mapping[str, Sequence[str]] = {"body": route_errors.BODY, "turn": TURN}
 """Errors that a route has together, by the word that stands for them."""
 
@@ -38,7 +41,7 @@ def routes_parts() -> dict[str, str]:
     for room in ROOMS:
         app.include_router(room.router)
     made = document(app, is_key_needed=True)
-    columns = ("route", "what it does", "parameters and body", "errors of its own")
+    columns = ("route", "scope", "what it does", "parameters and body", "errors of its own")
     rows = [
         (operation["tags"][0], _row(f"{method.upper()} {path}", operation, made["components"]["schemas"]))
         for path, item in made["paths"].items()
@@ -55,7 +58,8 @@ def routes_parts() -> dict[str, str]:
 
 def _shared_errors() -> str:
     groups = {
-        "every route": (*route_errors.ANY_ROUTE, *route_errors.CONNECTION),
+        "every route": (*route_errors.ANY_ROUTE, *(name for name in route_errors.CONNECTION if name != BEYOND_LIMIT)),
+        "every route except health and metrics": (BEYOND_LIMIT,),
         "every route below `/v1`": route_errors.AUTHENTICATION,
         "**body**": route_errors.BODY,
         "**turn**": TURN,
@@ -66,14 +70,22 @@ def _shared_errors() -> str:
 def _row(route: str, operation: Schema, schemas: Schema) -> tuple[str, ...]:
     told = " ".join(operation["description"].partition("\n\n")[0].split())
     taken = [*_parameters(operation), *_body(operation, schemas)]
-    return code(route), told, ", ".join(taken), ", ".join(_own_errors(operation))
+    return code(route), _scope(operation), told, ", ".join(taken), ", ".join(_own_errors(operation))
+
+
+def _scope(operation: Schema) -> str:
+    """Return the scope that a key needs: `any` if any key will do, '' if no key is needed."""
+    if not operation["security"]:
+        return ""
+    return ", ".join(map(code, operation["security"][0]["bearer"])) or code("any")
 
 
 def _parameters(operation: Schema) -> Iterator[str]:
-    """Yield the query parameters; headers are on the page of the interface, and the path shows its own."""
-    for parameter in operation.get("parameters", ()):
-        if parameter.get("in") == "query":
-            yield code(f"?{parameter['name']}")
+    """Yield the query parameters, then the request headers that not every route takes; the path shows its own."""
+    parameters = operation.get("parameters", ())
+    yield from (code(f"?{each['name']}") for each in parameters if each.get("in") == "query")
+    headers = (each["$ref"].rpartition("/")[2] for each in parameters if "$ref" in each)
+    yield from (code(name) for name in headers if name != ON_BEHALF_OF)
 
 
 def _body(operation: Schema, schemas: Schema) -> Iterator[str]:

@@ -174,8 +174,9 @@ class ContextSection(Section):
     adopt: Adopt = policy_field(
         ContextPolicy,
         "adopt",
-        description="When a summary replaces the messages that it covers: only at `usage_threshold`, or also at N and"
-        " K. For the latter, N is at least 4 more than `min_recent_messages`.",
+        description="When a summary replaces the messages that it covers: only at `usage_threshold`, or also at "
+        "`max_messages_before_summary` and `max_tokens_before_summary`. For the latter, "
+        "`max_messages_before_summary` is at least 4 more than `min_recent_messages`.",
     )
     keep_recent: int | None = policy_field(
         ContextPolicy,

@@ -104,7 +104,7 @@ class ParametersSection(Section):
     )
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(
         default_factory=dict,
-        description=f"Up to {MOST_HEADERS} further HTTP headers, such as `{{X-Team: search}}`; keys belong into "
+        description=f"Up to {MOST_HEADERS} further HTTP headers, such as `{{X-Team: search}}`; keys belong in "
         "`api_key_env`.",
     )
     body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(

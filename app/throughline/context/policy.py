@@ -239,13 +239,13 @@ class ContextPolicy:
     """The compaction's target in the model's tokens instead of a share; None: `target` applies."""
 
     max_messages_before_summary: Annotated[int, Range(ge=1, le=1_000_000)] = 30
-    """N: the number of messages since the newest summary after which the next is due.
+    """Number of messages (N) since the newest summary after which the next is due.
 
     Chosen: fifteen exchanges, few enough for one summary to report.
     """
 
     max_tokens_before_summary: Annotated[int, Range(ge=1, le=1_000_000_000)] = 128_000
-    """K: the number of the model's tokens since the newest summary after which the next is due.
+    """Number of the model's tokens (K) since the newest summary after which the next is due.
 
     It is the window of many summary models, which can read that much in one request.
     """

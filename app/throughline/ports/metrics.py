@@ -30,7 +30,7 @@ class Metrics(Protocol):
         """Record the size of a prompt before and after it was made smaller, with or without a summary, in tokens."""
 
     def stage_fired(self, *, stage: str) -> None:
-        """Count a compaction stage (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""
+        """Count a compaction stage (`pruned`, `oldest_trimmed`, …) that changed what a session's prompt shows."""
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
         """Record a finished call of a summary model, whether or not its text was used."""

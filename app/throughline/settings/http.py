@@ -49,15 +49,15 @@ class HttpSettings(SettingsSection):
     )
     bootstrap_api_key: str = Field(
         "",
-        description=f"A key that exists from the first start, {SHORTEST_KEY} characters or more. Once any key exists, "
-        "every request needs one.",
+        description=f"A key of the user `admin` with every scope, which exists from the first start; {SHORTEST_KEY} "
+        "characters or more. A service that finds any key at its start requires one for requests below /v1.",
     )
     max_connections: int = Field(
         5_000,
         ge=1,
         le=1_000_000,
-        description="Most open connections. Further ones get 503 with Retry-After, except for /health. The limit is "
-        "lowered if the process may open fewer files.",
+        description="Most open connections. Further ones get 503 with Retry-After, except for /health and /metrics. "
+        "The limit is lowered if the process may open fewer files.",
     )
     max_body_bytes: int = Field(2_000_000, ge=1_000, le=1_000_000_000, description="Largest request body.")
     max_import_bytes: int = Field(

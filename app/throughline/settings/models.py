@@ -23,7 +23,8 @@ class ModelSettings(SettingsSection):
     )
     default_llm_api_key_env: str = Field(
         "",
-        description="Name of the variable with the key for DEFAULT_LLM_BASE_URL; empty: no key is sent to that server.",
+        description="Name of the variable with the key for DEFAULT_LLM_BASE_URL; empty: a server that is not the "
+        "provider's own gets no key, or `no-key-needed` in its place if the provider's package demands one.",
     )
     context_summary_model: str = Field("", description="Model that writes summaries; empty: DEFAULT_LLM.")
     context_summary_model_base_url: str = Field(

@@ -67,7 +67,8 @@ class TurnSettings(SettingsSection):
         ge=1,
         le=1_000_000,
         description="Turns of one owner that may run at once, in all processes together; further ones wait. The "
-        "default is half of WORKER_CONCURRENCY, so that one user never uses all turns of a process.",
+        "default is half of the default of WORKER_CONCURRENCY. Lower both together: one owner can use all turns of a "
+        "process whose WORKER_CONCURRENCY is not above this.",
     )
     shutdown_grace_seconds: float = Field(
         20.0,

@@ -15,6 +15,7 @@ from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.runs import ErrorOut, RunOut, TurnOut
 
 MESSAGE_BEING_WRITTEN = "the id under which the message is stored once it is complete"
+CAUSES = "`threshold`, `messages`, `tokens`, or `overflow` after the provider's refusal"
 UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept; send it again.")
 
 
@@ -28,17 +29,17 @@ class RunStarted(Shape):
 class CompactionStarted(Shape):
     """The prompt is being made smaller before the model is called."""
 
-    cause: str = Field(description="why the context is reduced")
+    cause: str = Field(description=f"why the context is reduced: {CAUSES}")
     tokens: int = Field(description="size of the prompt before it is reduced")
 
 
 class CompactionFinished(Shape):
     """The result of making the prompt smaller: a summary, or less content shown."""
 
-    cause: str = Field(description="why the context was reduced")
+    cause: str = Field(description=f"why the context was reduced: {CAUSES}")
     outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled", "pruned", "fitted")]
     detail: str = Field(description="why no more was achieved")
-    fired: list[str] = Field(description="the stages that changed the view")
+    fired: list[str] = Field(description="the stages that changed what the prompt shows")
     tokens_before: int = Field(description="size of the prompt before it was reduced")
     tokens_after: int = Field(description="size of the prompt afterwards")
     through_position: int = Field(description="the last position that the adopted summary covers; 0 without a summary")

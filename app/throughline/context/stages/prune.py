@@ -10,6 +10,7 @@ from throughline.context.context_input import ContextInput
 from throughline.context.view import View, show
 from throughline.domain.message import Role
 
+PRUNED, PRUNED_AGGRESSIVELY = "pruned", "pruned_aggressively"
 MARK_CAP = 0.95
 """Upper limit of the size above which tool outputs are pruned, as a share of the budget."""
 
@@ -18,8 +19,8 @@ def prune(view: View) -> tuple[View, tuple[str, ...]]:
     """Return the view after up to two prunes, as its usage requires, and the names of those that were done."""
     policy, fired = view.context_input.policy.prune, []
     for name, mark, keep_last in (
-        ("pruned", policy.start, policy.keep_last),
-        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),
+        (PRUNED, policy.start, policy.keep_last),
+        (PRUNED_AGGRESSIVELY, policy.aggressive, policy.keep_last_aggressive),
     ):
         if scale(view.tokens, view.context_input.factor) <= stage_mark(view.context_input, mark):
             break
