@@ -51,11 +51,11 @@ RUNGS = (
     without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
     without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
     without_rung("pins_left_out", "leave_out_pins", first=3_008_160),
-    Mutant("no prune", "stages/prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
+    Mutant("no prune", "stages/prune.py", "        (PRUNED, policy.start, policy.keep_last),\n", "", first=591),
     Mutant(
         "no aggressive prune",
         "stages/prune.py",
-        '        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),\n',
+        "        (PRUNED_AGGRESSIVELY, policy.aggressive, policy.keep_last_aggressive),\n",
         "",
     ),
     Mutant(
