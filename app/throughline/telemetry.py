@@ -12,7 +12,7 @@ class SummarySeries:
     """Metrics of calls to summary models. The number of calls is the count of `throughline_summary_seconds`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the series in `registry`."""
+        """Create the metrics and register them in `registry`."""
         self.tokens = Counter(
             "throughline_summary_tokens",
             "Tokens of summary calls by direction: input, output",
@@ -51,7 +51,7 @@ class CompactionSeries:
     """Metrics of compactions: outcomes, durations and tokens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the series in `registry`."""
+        """Create the metrics and register them in `registry`."""
         self.finished = Counter(
             "throughline_compactions", "Compactions by trigger and outcome", ("cause", "outcome"), registry=registry
         )
@@ -79,7 +79,7 @@ class JobSeries:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the series in `registry`."""
+        """Create the metrics and register them in `registry`."""
         self.ended = Counter(
             "throughline_jobs", "Side jobs that were taken, by how they ended", ("kind", "outcome"), registry=registry
         )
@@ -99,7 +99,7 @@ class RetentionSeries:
     """Metrics of deletions by age, counted in the process that ran the schedule."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the series in `registry`."""
+        """Create the metrics and register them in `registry`."""
         self.deleted = Counter(
             "throughline_retention_deleted",
             "Rows that retention deleted, or idempotency keys that it forgot",
@@ -125,7 +125,7 @@ class PromptSeries:
     """Metrics of prompts: their size, what made them smaller, and how well they were counted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the series in `registry`."""
+        """Create the metrics and register them in `registry`."""
         self.prompt_tokens = Histogram(
             "throughline_prompt_tokens",
             "Size of prompts in tokens, by the service's count",
@@ -165,7 +165,7 @@ class PrometheusMetrics:
     """All metrics of a process as Prometheus series: turns, prompts, compactions, summaries, side jobs, retention."""
 
     def __init__(self) -> None:
-        """Register the series in a registry of their own."""
+        """Create all metrics in a new registry."""
         self.registry = CollectorRegistry()
         self._turns = Counter(
             "throughline_turns", "Turns by how they ended", ("agent", "status"), registry=self.registry

@@ -11,12 +11,13 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, TypeAlias
+from uuid import UUID
 
 import httpx
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, status
 from fastapi.security import HTTPBasic, HTTPBasicCredentials
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 PASSWORDS = {"anna": "red", "berta": "blue"}
 """Stands for the sign-in of your application."""
@@ -31,13 +32,15 @@ JsonObject: TypeAlias = dict[str, Any]
 class Question(BaseModel):
     """A message of a user about an order. `id` is made by the page, so that a repeated request asks once."""
 
-    id: str
+    id: str = Field(pattern=r"^[!-~]{1,100}$")
     text: str
 
 
 def signed_in(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> str:
     """Return the name of the user. Raises HTTPException (401) for an unknown name or a wrong password."""
-    if not secrets.compare_digest(PASSWORDS.get(given.username, "").encode(), given.password.encode()):
+    expected = PASSWORDS.get(given.username)
+    is_right = secrets.compare_digest((expected or "?").encode(), given.password.encode())
+    if expected is None or not is_right:
         raise HTTPException(status.HTTP_401_UNAUTHORIZED, headers={"WWW-Authenticate": "Basic"})
     return given.username
 
@@ -45,7 +48,7 @@ def signed_in(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> s
 async def service_for(user: Annotated[str, Depends(signed_in)]) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client of the service that acts for the user, and for nobody else."""
     headers = {"Authorization": f"Bearer {KEY}", "On-Behalf-Of": user, "X-Client": "web"}
-    async with httpx.AsyncClient(base_url=SERVICE, headers=headers, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=SERVICE, headers=headers, timeout=330) as client:
         yield client
 
 
@@ -70,15 +73,15 @@ async def ask(order: str, question: Question, service: Service) -> dict[str, str
 
 
 @app.get("/conversations/{session}")
-async def read(session: str, service: Service) -> JsonObject:
+async def read(session: UUID, service: Service) -> JsonObject:
     """Return the messages of a conversation; 404 if it is not the user's."""
     return body_of(await service.get(f"/v1/sessions/{session}/messages"))
 
 
 @app.post("/conversations/{session}/token")
-async def make_token(session: str, service: Service) -> JsonObject:
+async def make_token(session: UUID, service: Service) -> JsonObject:
     """Return a token with which the user's page may read and write this conversation for 15 minutes."""
-    return body_of(await service.post("/v1/tokens", json={"session_ids": [session]}))
+    return body_of(await service.post("/v1/tokens", json={"session_ids": [str(session)]}))
 
 
 @app.delete("/account")

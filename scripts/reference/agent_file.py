@@ -93,7 +93,7 @@ def _only_strategy(section: type[Section], name: str) -> str:
 
 
 def _default(info: FieldInfo) -> str:
-    """Return the default as an agent file has it: '' for none."""
+    """Return a field's default as YAML in Markdown code, `required` for a required field, '' for an empty default."""
     if info.is_required():
         return "required"
     default = info.get_default(call_default_factory=True, validated_data={})

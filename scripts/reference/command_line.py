@@ -31,13 +31,18 @@ def options_parts() -> dict[str, str]:
     own = ((code(path), *_row(option)) for path, option in found if _row(option) not in shared)
     columns = ("option", "value", "default", "meaning")
     return {
-        "shared-options": table((*columns, "commands"), ((*row, _named(users[row])) for row in users if row in shared)),
+        "shared-options": table(
+            (*columns, "commands"), ((*row, _commands_in_words(users[row])) for row in users if row in shared)
+        ),
         "options": table(("command", *columns), own),
     }
 
 
-def _named(users: Sequence[str]) -> str:
-    """Return the commands that have an option, groups of which all commands have it as `GROUP …`."""
+def _commands_in_words(users: Sequence[str]) -> str:
+    """Return the paths of commands as a list in Markdown.
+
+    A group is shortened to `GROUP …` if it has several commands and all are listed.
+    """
     names: dict[str, None] = {}
     for group in dict.fromkeys(path.split()[1] for path in users):
         own = [path for path in users if path.split()[1] == group]
@@ -50,17 +55,20 @@ def _named(users: Sequence[str]) -> str:
 
 def _commands() -> Iterator[Command]:
     """Yield path and command of each command that can be called."""
-    yield from _below(throughline, "throughline")
+    yield from _walk(throughline, "throughline")
 
 
-def _below(group: click.Group, path: str) -> Iterator[Command]:
-    """Yield the commands of a group. A hidden one is what the group does when it is called itself."""
+def _walk(group: click.Group, path: str) -> Iterator[Command]:
+    """Yield path and command of each runnable command below a group, at any depth.
+
+    A hidden command gets the group's own path: the group runs it when no subcommand is named.
+    """
     for name, command in group.commands.items():
         own = path if command.hidden else f"{path} {name}"
         if not isinstance(command, click.Group) or command.invoke_without_command:
             yield own, command
         if isinstance(command, click.Group):
-            yield from _below(command, own)
+            yield from _walk(command, own)
 
 
 def _usage(path: str, command: click.Command) -> str:

@@ -11,7 +11,7 @@ PAGE = "reference/errors.md"
 
 
 def error_parts(docs: Path) -> dict[str, str]:
-    """Return a table of the error codes for each subject, by its anchor."""
+    """Return a table of error codes for each subject, by the anchor of the subject's heading."""
     return {
         anchor(subject): table(("code", "status", "cause", "remedy"), _rows(docs, kinds))
         for subject, kinds in KINDS_BY_SUBJECT.items()

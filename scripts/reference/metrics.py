@@ -59,7 +59,7 @@ def metrics_parts() -> dict[str, str]:
     Raises KeyError for a metric without a subject.
     """
     rows: dict[str, list[tuple[str, ...]]] = {}
-    for subject, row in _described():
+    for subject, row in _metric_rows():
         rows.setdefault(anchor(subject), []).append(row)
     values = ((label, ", ".join(map(code, found))) for label, found in VALUES.items())
     return {
@@ -69,8 +69,8 @@ def metrics_parts() -> dict[str, str]:
     }
 
 
-def _described() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield subject and row of each metric, in the order of their definition."""
+def _metric_rows() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the subject and the table row of each metric, in order of definition."""
     registry = PrometheusMetrics().registry
     for collector in dict.fromkeys(registry._names_to_collectors.values()):  # noqa: SLF001  # told nowhere else
         assert isinstance(collector, MetricWrapperBase)

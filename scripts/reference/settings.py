@@ -54,7 +54,7 @@ def environment_example() -> str:
 
 def _rows(section: type[SettingsSection]) -> Iterator[tuple[str, ...]]:
     for name, info, schema in _fields(section):
-        meaning = MARKED.sub(_mark, info.description or "")
+        meaning = MARKED.sub(_as_code, info.description or "")
         yield code(name), type_in_words(schema, {}), code(_written(info.default)), meaning
 
 
@@ -89,8 +89,8 @@ def _written(default: object) -> str:
     return "" if default in {None, ()} else str(default)
 
 
-def _mark(found: re.Match[str]) -> str:
-    """Return the name of a setting, or an address, as code, and other words in capitals as they are."""
+def _as_code(found: re.Match[str]) -> str:
+    """Return a URL or the name of a setting as Markdown code, any other match unchanged."""
     is_code = "://" in found[0] or found[0].lower() in Settings.model_fields
     return code(found[0]) if is_code else found[0]
 

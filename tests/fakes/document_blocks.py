@@ -23,7 +23,11 @@ TITLE = re.compile(r'\btitle="([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a page. `why_not_run` is None if it is run; `title` names the file that it is, '' if it is none."""
+    """A code block of a page, or its hidden lines of shell.
+
+    `title` is the name of the file to write `text` to, '' if there is none. `why_not_run` is the reason not to run the
+    block, '' if the page gives none, None if the block is run.
+    """
 
     page: str
     line: int
@@ -65,7 +69,7 @@ def _read(page: str, text: str) -> Iterator[Block]:
             why_not_run = marked[1].strip() if marked else None
             yield from (Block(page, line, "sh", found[1]) for found in RUN_FIRST.finditer(token.content))
             continue
-        language, _, rest = token.info.partition(" ")
+        language, _, rest = token.info.strip().partition(" ")
         title = TITLE.search(rest)
         if token.type == "fence" and (language in CHECKED or title):
             yield Block(page, line, language, token.content, title[1] if title else "", why_not_run)

@@ -47,7 +47,7 @@ class DumpPrograms:
 
 
 async def find_dump_programs(url: str) -> DumpPrograms | None:
-    """Return programs that read the server's version, None if this machine has none: they refuse a newer server."""
+    """Return `pg_dump` and `pg_restore` at least as new as the server, None if this machine has none."""
     ((number,),) = await run_sql(url, "select current_setting('server_version_num')::int")
     wanted = int(str(number)) // 10_000
     return next((DumpPrograms(folder) for folder in _folders() if _version_in(folder) >= wanted), None)

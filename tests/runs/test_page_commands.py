@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from fakes.anthropic_double.double import AnthropicDouble
-from fakes.document_blocks import SHELL, Block, blocks_of, document_pages, read_blocks
+from fakes.document_blocks import CHECKED, SHELL, Block, blocks_of, document_pages, read_blocks
 from fakes.page_script import PageRun
 from fakes.pooler import environment_of
 from fakes.programs import ROOT
@@ -87,6 +88,9 @@ def test_a_block_that_is_not_run_says_why(capsys: pytest.CaptureFixture[str]) ->
     assert [block.name for block in left if not block.why_not_run] == []
 
 
+SHOWN = {"console", "text", "js", "nginx", "env", "dotenv", "ini"}
+"""Languages of blocks that are output, or belong to a program that is not run here."""
+
 PAGE = """
 <!-- not run: why -->
 ```sh
@@ -104,6 +108,17 @@ B=2
 test $A = 1 && grep -q B=2 a.env && curl -s http://127.0.0.1:1/
 ```
 """
+
+
+def test_every_block_has_a_language_that_is_known_here() -> None:
+    fences = [
+        (page.name, token.info.strip().partition(" ")[0])
+        for page in document_pages()
+        for token in MarkdownIt().parse(page.read_text(encoding="utf-8"))
+        if token.type in {"fence", "code_block"}
+    ]
+
+    assert [fence for fence in fences if fence[1] not in CHECKED | SHOWN] == []
 
 
 def test_blocks_are_read_with_their_marks_and_titles() -> None:

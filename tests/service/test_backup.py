@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,14 @@ UNLOGGED = "select relname from pg_class where relpersistence = 'u' and relkind 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a user reads of one session, and of the memories."""
+    """What a user reads of one session, and of the memories.
+
+    `found` are the positions of the messages with a word. Their order depends on how far the index has caught up.
+    """
 
     history: Sequence[object]
     summaries: Sequence[object]
-    found: Sequence[object]
+    found: Sequence[int]
     memories: Sequence[object]
 
 
@@ -49,14 +53,14 @@ async def fill(service: ServiceProcess) -> str:
 
 
 async def read(service: ServiceProcess, session: str) -> Shown:
-    async def data(path: str, **parameters: str) -> list[object]:
+    async def data(path: str, **parameters: str) -> list[dict[str, Any]]:
         answer = await service.client.get(path, params=parameters)
         return list(answer.raise_for_status().json()["data"])
 
     return Shown(
         await service.history(session),
         await data(f"/v1/sessions/{session}/summaries"),
-        await data("/v1/search", q="heron"),
+        sorted(hit["message"]["position"] for hit in await data("/v1/search", q="heron", limit="50")),
         await data("/v1/memories"),
     )
 
@@ -91,7 +95,7 @@ async def test_a_restored_database_has_all_a_user_reads_and_takes_the_next_turn(
 
     assert after == before
     assert len(before.history) == 12
-    assert before.found
+    assert list(before.found) == list(range(1, 13))
     assert before.memories
     assert lived[0] != "reset"
     assert (replayed[0], replayed[-1]) == ("reset", "run.completed")

@@ -118,11 +118,12 @@ def _greeting(url: str, settings: Settings, config: ApiConfig) -> str:
     is_offline = settings.default_llm == OFFLINE
     hint = " (small, local, without a key; DEFAULT_LLM connects a real model)" if is_offline else ""
     key = "" if config.is_local_mode else " --api-key KEY"
+    near = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     return "\n".join((
         f"Throughline is serving on {url}",
         f"  model      {settings.default_llm}{hint}",
-        f"  interface  {url}/docs",
-        f"  chat       throughline chat --url {url}{key}",
+        f"  interface  {near}/docs",
+        f"  chat       throughline chat --url {near}{key}",
     ))
 
 

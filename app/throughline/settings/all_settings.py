@@ -14,7 +14,7 @@ from throughline.settings.models import AgentSettings, EmbeddingSettings, ModelS
 from throughline.settings.operation import LogSettings, RetentionSettings, TracingSettings
 from throughline.settings.section import SettingsSection
 from throughline.settings.slack import SlackSettings
-from throughline.settings.turns import SearchSettings, TurnSettings
+from throughline.settings.turns import HistorySearchSettings, TurnSettings
 
 ENV_FILE = ".env"
 """File of settings in the folder where a program is started."""
@@ -27,7 +27,7 @@ SECTIONS: Mapping[str, type[SettingsSection]] = {
     "Agents and tools": AgentSettings,
     "Turns": TurnSettings,
     "Slack": SlackSettings,
-    "History search": SearchSettings,
+    "History search": HistorySearchSettings,
     "Retention": RetentionSettings,
     "Traces": TracingSettings,
     "Logs": LogSettings,
@@ -39,7 +39,7 @@ class Settings(
     LogSettings,
     TracingSettings,
     RetentionSettings,
-    SearchSettings,
+    HistorySearchSettings,
     SlackSettings,
     TurnSettings,
     AgentSettings,

@@ -24,5 +24,8 @@ def check_address(value: str) -> str:
 
 
 def check_variable_name(value: str) -> str:
-    """Return the name of a variable, '' for an unset one. Raises ValueError if it cannot be a variable's name."""
+    """Return `value`, the name of an environment variable or ''.
+
+    Raises ValueError for a name that is not in capitals, digits and underscores.
+    """
     return check_variable(value) if value else value

@@ -79,12 +79,12 @@ class TurnSettings(SettingsSection):
 
     @property
     def caps(self) -> Caps:
-        """Limits on the number of waiting and running turns."""
+        """Return the limits on waiting messages per session and owner, and on running turns per owner."""
         return Caps(self.max_queued_per_session, self.max_queued_per_owner, self.max_running_per_owner)
 
 
-class SearchSettings(SettingsSection):
-    """History search by words."""
+class HistorySearchSettings(SettingsSection):
+    """Full-text search in histories."""
 
     search_language: str = Field(
         "english",
