@@ -121,14 +121,15 @@ async def _find_named(call: Call, asked: ResponseRequest) -> Target:
 
 async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionId) -> Target:
     """Return the conversation, and the run that the request resumes, or has resumed before. Raises NotFound."""
-    runs = call.services.database.runs
+    runs, given = call.services.database.runs, asked.resolutions(call.principal.user_name)
     waiting = await runs.waiting_of(call.owner_id, session_id)
-    if waiting is not None and _is_for(waiting, asked):
+    wait = None if waiting is None else waiting.wait
+    if wait is not None and (wait.has_any_call(given) or not asked.has_only_resolutions):
         return Target(session_id, waiting=waiting)
     newest = waiting or next(iter((await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))).items), None)
     repeated = None
     if asked.has_only_resolutions and newest is not None:
-        repeated = await find_resumed_by(call, newest, asked.resolutions(call.principal.user_name))
+        repeated = await find_resumed_by(call, newest, given)
     return Target(session_id, waiting=None if repeated is not None else waiting, repeated=repeated)
 
 
@@ -156,12 +157,6 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
     if is_last and found.is_newest and was_stored is asked.body.is_stored:
         return Target(run.session_id, previous)
     return Target(history=await copy_through(call, previous))
-
-
-def _is_for(waiting: Run, asked: ResponseRequest) -> bool:
-    """Return whether the request gives the waiting run something, or brings anything else."""
-    given = asked.resolutions("")
-    return not asked.has_only_resolutions or (waiting.wait is not None and waiting.wait.has_any_call(given))
 
 
 async def copy_through(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:

@@ -8,28 +8,16 @@ from dataclasses import dataclass
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.cancel import request_cancel
+from throughline.db.runs.read_run import read_run
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.quotations import hold_history
 from throughline.db.sessions.redaction import Redaction, lock_idle_session, redact_message
-from throughline.db.statements.rows import (
-    MESSAGE_COLUMNS,
-    MESSAGE_IDS,
-    RUN_COLUMNS,
-    input_json,
-    message_from,
-    run_from,
-    run_not_found,
-)
+from throughline.db.statements.rows import MESSAGE_COLUMNS, input_json, message_from
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message
 from throughline.domain.run import Run, RunInput, RunStatus
 
-_RUN = sql(
-    "select {run_columns}, {message_ids} from runs r where r.id = :run_id and r.owner_id = :owner_id",
-    run_columns=RUN_COLUMNS,
-    message_ids=MESSAGE_IDS,
-)
 _MESSAGES = sql(
     "select {message_columns} from messages m where m.run_id = :run_id order by m.position",
     message_columns=MESSAGE_COLUMNS,
@@ -76,13 +64,14 @@ async def remove_messages(tx: Statements, wanted: Removal) -> bool:
     Raises NotFound. Raises SessionBusy if the session, or another one that quotes it, has an unfinished turn.
     """
     await hold_history(tx, wanted.owner_id)
-    run = await _get(tx, wanted)
+    run = await read_run(tx, wanted.owner_id, wanted.run_id)
     is_cancelled = wanted.cancels_wait and run.status is RunStatus.WAITING
     if is_cancelled:
         await request_cancel(tx, wanted.owner_id, wanted.run_id)
     await lock_idle_session(tx, wanted.session_id, wanted.owner_id)
     rows = await tx.fetch(_MESSAGES, run_id=wanted.run_id)
-    removed = wanted.choose(await _get(tx, wanted), [message_from(row) for row in rows])
+    run = await read_run(tx, wanted.owner_id, wanted.run_id)
+    removed = wanted.choose(run, [message_from(row) for row in rows])
     for message_id in removed.message_ids:
         await redact_message(tx, Redaction(wanted.owner_id, wanted.session_id, message_id, wanted.actor))
     if not await tx.fetch(_HAS_OTHERS, session_id=wanted.session_id):
@@ -91,10 +80,3 @@ async def remove_messages(tx: Statements, wanted: Removal) -> bool:
     kept = input_json(removed.kept_input)
     await tx.fetch(_KEEP_INPUT, run_id=wanted.run_id, session_id=wanted.session_id, input=kept)
     return is_cancelled
-
-
-async def _get(tx: Statements, wanted: Removal) -> Run:
-    rows = await tx.fetch(_RUN, run_id=wanted.run_id, owner_id=wanted.owner_id)
-    if not rows:
-        raise run_not_found(wanted.run_id)
-    return run_from(rows[0])

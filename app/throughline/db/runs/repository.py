@@ -15,6 +15,7 @@ from throughline.db.runs import submit as run_submit
 from throughline.db.runs.finish import Ending
 from throughline.db.runs.list_runs import RunQuery, list_runs
 from throughline.db.runs.open_conversation import open_conversation
+from throughline.db.runs.read_run import read_run
 from throughline.db.runs.remove_messages import Removal, remove_messages
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
@@ -29,13 +30,6 @@ from throughline.domain.page import Page
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunInput, RunStatus
 from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
-
-_GET = sql(
-    "select {run_columns}, {message_ids} from runs r where r.id = :run_id and r.owner_id = :owner_id",
-    run_columns=RUN_COLUMNS,
-    message_ids=MESSAGE_IDS,
-)
-
 
 _WAITING = sql(
     """
@@ -53,8 +47,6 @@ _KEYED = sql(
     run_columns=RUN_COLUMNS,
     message_ids=MESSAGE_IDS,
 )
-
-
 _TO_CONTINUE = sql(
     """
     select {run_columns}, {message_ids},
@@ -163,10 +155,7 @@ class RunRepository:
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
         """Return the run. Raises NotFound if it is missing or another user's."""
-        rows = await self._transactions.fetch(_GET, run_id=run_id, owner_id=owner_id)
-        if not rows:
-            raise run_not_found(run_id)
-        return run_from(rows[0])
+        return await read_run(self._transactions, owner_id, run_id)
 
     async def get_continued(self, owner_id: UserId, run_id: RunId) -> ContinuedRun:
         """Return the run, and what has followed it. Raises NotFound if it is missing or another user's."""
