@@ -44,7 +44,7 @@ class Scene:
     async def redact(self, message: Message | None = None) -> Message:
         conversation, chosen = self.conversation, message or self.secret
         wanted = Redaction(conversation.owner_id, conversation.session.id, chosen.id, actor="support")
-        return await conversation.database.messages.redact(wanted)
+        return (await conversation.database.messages.redact(wanted)).message
 
     async def tables_with(self, word: str) -> list[str]:
         """The tables with a row that holds the word anywhere: what a dump of the database would show."""

@@ -13,10 +13,20 @@ from throughline.cli.service_requests import PAGE_SIZE, Query, ServiceRequests
 from throughline.domain.json_types import JsonObject
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
-from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
+from throughline.wire.messages import (
+    CitedMessageOut,
+    HitOut,
+    MessageOut,
+    MessagePage,
+    PinnedGroup,
+    RedactedMessageOut,
+    SearchOut,
+)
 from throughline.wire.runs import Accepted, RunForOperators, RunOut, RunPage
 from throughline.wire.service import AgentList, AgentOut
 from throughline.wire.sessions import (
+    CopiesOut,
+    DeletedSessionOut,
     SessionOut,
     SessionPage,
     SummarizeOut,
@@ -61,9 +71,10 @@ class ServiceClient(ServiceRequests):
         """Return up to `limit` sessions, newest updated first, and the next cursor, '' at the end of the list."""
         return await self._up_to(limit, SessionPage, "/v1/sessions", asdict(chosen), cursor)
 
-    async def delete_session(self, session_id: str) -> None:
-        """Delete a session with all its data."""
-        await self._send("DELETE", f"/v1/sessions/{session_id}")
+    async def delete_session(self, session_id: str) -> tuple[CopiesOut, ...]:
+        """Delete a session with all its data. Return the sessions that keep copies of its messages."""
+        response = await self._send("DELETE", f"/v1/sessions/{session_id}")
+        return tuple(read_json(DeletedSessionOut, response.content).copies) if response.content else ()
 
     async def import_session(self, content: bytes, *, kind: str, replaced: Query | None = None) -> SessionOut:
         """Create a session from a conversation.
@@ -162,9 +173,11 @@ class ServiceClient(ServiceRequests):
         found = (await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data
         return found[0] if found and found[0].position == position else None
 
-    async def redact(self, session_id: str, message_id: str) -> MessageOut:
+    async def redact(self, session_id: str, message_id: str) -> RedactedMessageOut:
         """Replace a message's text by a marker, and return the changed message."""
-        return read_json(MessageOut, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {}))
+        return read_json(
+            RedactedMessageOut, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {})
+        )
 
     async def pin(self, session_id: str, message_id: str) -> tuple[MessageOut, ...]:
         """Pin a message and return its whole group."""

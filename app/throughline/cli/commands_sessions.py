@@ -223,14 +223,20 @@ async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
 
 async def _delete(target: Target, session_id: str) -> None:
     async with open_client(target) as client:
-        await client.delete_session(session_id)
-    Screen().note(f"session {session_id} is deleted")
+        kept = await client.delete_session(session_id)
+    screen = Screen()
+    screen.note(f"session {session_id} is deleted")
+    for one in kept:
+        screen.note(f"session {one.session_id} was imported from it and keeps {one.message_count} copies of messages")
 
 
 async def _redact(target: Target, session_id: str, name: str) -> None:
     async with open_client(target) as client:
         message = await client.redact(session_id, await _message_id(client, session_id, name))
-    Screen().note(f"message #{message.position} is redacted: a marker replaces its text")
+    screen = Screen()
+    screen.note(f"message #{message.position} is redacted: a marker replaces its text")
+    for copy in message.copies:
+        screen.note(f"message #{copy.position} of the imported session {copy.session_id} is a copy and keeps the text")
 
 
 async def _message_id(client: ServiceClient, session_id: str, name: str) -> str:

@@ -114,6 +114,14 @@ class Message:
     reasoning: Reasoning | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MessageCopy:
+    """Where a copy of a message is: its session, and its position there."""
+
+    session_id: SessionId
+    position: int
+
+
 def text_of(content: Content) -> str:
     """Return the text of `content` without its images."""
     if isinstance(content, str):

@@ -31,11 +31,20 @@ class OnBusy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CopiedMessages:
+    """The messages of a session up to a position, to be copied into another session of its owner."""
+
+    session_id: SessionId
+    through_position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """What is stored in the transaction that stores a submission, before its run.
 
-    `session` is created (None: the session exists already). `replaces` is a session that loses its external id to it.
-    `history` are messages before the submitted one. `steps` are the run's own messages after it: model messages with
+    `session` is created (None: the session exists already). `replaces` is a session that loses its external id to it,
+    and of which `history` repeats messages. `copied` are messages of another session that come first. `history` are
+    messages before the submitted one. `steps` are the run's own messages after it: model messages with
     tool calls, and their results. The run goes on after them.
     """
 
@@ -43,6 +52,7 @@ class Opening:
     history: tuple[NewMessage, ...] = ()
     steps: tuple[NewMessage, ...] = ()
     replaces: SessionId | None = None
+    copied: CopiedMessages | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,21 @@ class MessagePage(Shape):
     next_cursor: str | None = Field(description="send it as `cursor` for the next page; null on the last page")
 
 
+class MessageCopyOut(Shape):
+    """Where a copy of a message is."""
+
+    session_id: Id
+    position: int
+
+
+class RedactedMessageOut(MessageOut):
+    """A redacted message, with the copies that imports of an export have made of it."""
+
+    copies: list[MessageCopyOut] = Field(
+        description="copies in sessions that a user has imported: they keep the text until they are redacted themselves"
+    )
+
+
 class PinnedGroup(Shape):
     """The messages of a pin: the named message, and for a tool call all its results."""
 

@@ -30,6 +30,20 @@ class SessionOut(Shape):
     summary_instructions: str = Field(description="instructions for every summary of the session")
 
 
+class CopiesOut(Shape):
+    """A session with copies of another session's messages."""
+
+    session_id: Id
+    message_count: int = Field(description="number of the copies")
+
+
+class DeletedSessionOut(Shape):
+    """A deleted session of which imports of an export have kept copies."""
+
+    id: Id
+    copies: list[CopiesOut] = Field(description="sessions that a user has imported: they keep their copies")
+
+
 class SessionPage(Shape):
     """A page of sessions, the last updated first."""
 

@@ -1,12 +1,14 @@
 """Import of the service's own export: JSON Lines, the session first and then its messages.
 
-All lines are checked before any is stored. The exported session's ids, positions, runs and pins are not taken over. If
+All lines are checked before any is stored. The exported session's ids, positions, runs and pins are not taken over. The
+messages are linked to their originals, if these are the user's own, so that their redaction can name the import. If
 lines were removed from the export, later messages get lower positions. Positions in quotations by recall tools are then
 renumbered, because a redaction finds quotations by position.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NoReturn, TypeAlias
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -26,6 +28,7 @@ from throughline.api.native.requests import (
 from throughline.db.sessions.import_messages import Conversation, DatedMessage
 from throughline.db.sessions.quotations import MARKER, renumber_quotations
 from throughline.domain.errors import InvalidInput
+from throughline.domain.ids import SessionId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
@@ -45,6 +48,7 @@ class SessionLine(BaseModel):
     model_config = WRITTEN
 
     type: Literal["session"]
+    id: str = ""
     agent: str = Field(min_length=1, max_length=100)
     title: Title = ""
     external_id: ExternalId | None = None
@@ -126,7 +130,14 @@ def from_lines(body: bytes, source: Source) -> Conversation:
             f"Is {session.message_count:,}, but the number of messages is {len(messages):,}: the export was cut off. "
             "Export again.",
         )
-    return Conversation(session.agent, session.title, session.metadata, tuple(messages), session.external_id)
+    return Conversation(
+        agent=session.agent,
+        title=session.title,
+        metadata=session.metadata,
+        messages=tuple(messages),
+        external_id=session.external_id,
+        exported_id=_exported_id(session.id),
+    )
 
 
 def _messages(lines: Sequence[Line], source: Source) -> list[DatedMessage]:
@@ -138,9 +149,18 @@ def _messages(lines: Sequence[Line], source: Source) -> list[DatedMessage]:
             renumber_quotations(_message(number, read, source), positions),
             read.created_at,
             counts=not _is_redacted(read),
+            exported_position=read.position or None,
         )
         for number, read in reads
     ]
+
+
+def _exported_id(text: str) -> SessionId | None:
+    """Return the exported session's id; None if the text is none, because an export may be edited."""
+    try:
+        return SessionId(UUID(text))
+    except ValueError:
+        return None
 
 
 def _read(line: Line, model: type[Body]) -> Body:

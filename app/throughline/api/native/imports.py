@@ -66,6 +66,7 @@ async def import_session(request: Request, call: Writer, asked: Annotated[Import
         source=source_of(request, call),
         metadata=given.metadata,
         external_id=given.external_id if asked.external_id is None else clean_text(asked.external_id) or None,
+        exported_id=given.exported_id,
     )
     counted = await _counted(call, agent.name, given.messages)
     session = await call.services.database.sessions.import_conversation(new, counted)

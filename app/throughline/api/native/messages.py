@@ -21,11 +21,12 @@ from throughline.api.native.requests import SendMessage
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import OwnerQueueFull, QueueFull, SessionBusy
+from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import RunInput
 from throughline.domain.submission import OnBusy, Submission
 from throughline.wire.client_tools import read_client_tools
-from throughline.wire.messages import CitedMessageOut, MessageOut, MessagePage
+from throughline.wire.messages import CitedMessageOut, MessageCopyOut, MessageOut, MessagePage, RedactedMessageOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 
@@ -61,16 +62,19 @@ async def send_message(request: Request, session_id: PathId, call: Writer) -> Re
 
 @router.post(
     "/{message_id}/redact",
-    responses={HTTPStatus.OK: {"model": MessageOut}},
+    responses={HTTPStatus.OK: {"model": RedactedMessageOut}},
     openapi_extra=described(errors=codes(SessionBusy)),
 )
 async def redact_message(session_id: PathId, message_id: PathId, call: Writer) -> Response:
     """Replace a message's text by a marker permanently, and delete everything that was made from the text.
 
-    Refused (409) while a turn of the session is not finished.
+    So it is done to copies that the service made in other sessions. Those in imports of an export are named in the
+    answer and stay. Refused (409) while a turn of one of the sessions is not finished.
     """
     wanted = Redaction(call.owner_id, session_id_of(session_id), message_id_of(message_id), call.principal.actor)
-    return JsonResponse(MessageOut.render(await call.services.database.messages.redact(wanted)))
+    redacted = await call.services.database.messages.redact(wanted)
+    copies: list[JsonValue] = [MessageCopyOut.render(copy) for copy in redacted.kept_copies]
+    return JsonResponse({**MessageOut.render(redacted.message), "copies": copies})
 
 
 def _citing_text(message: Message) -> str:

@@ -1,5 +1,6 @@
 """Routes for sessions: create, list, read, change and delete."""
 
+from collections import Counter
 from http import HTTPStatus
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from throughline.domain.json_types import JsonValue
 from throughline.domain.session import NewSession
 from throughline.domain.text import clean_text
 from throughline.wire.runs import RunPage, run_json
-from throughline.wire.sessions import SessionOut, SessionPage
+from throughline.wire.sessions import DeletedSessionOut, SessionOut, SessionPage
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
@@ -124,14 +125,24 @@ async def change_session(request: Request, session_id: PathId, call: Writer) -> 
     return JsonResponse(SessionOut.render(session))
 
 
-@router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT, openapi_extra=described(errors=codes(SessionBusy)))
+@router.delete(
+    "/{session_id}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses={HTTPStatus.OK: {"model": DeletedSessionOut, "description": "deleted, but imports keep copies of it"}},
+    openapi_extra=described(errors=codes(SessionBusy)),
+)
 async def delete_session(session_id: PathId, call: Writer) -> Response:
-    """Delete a session with all its data, and what recall tools quoted of it in other sessions of the user.
+    """Delete a session with all its data, and copies and quotations of its messages in other sessions of the user.
 
-    Refused (409) while a turn is not finished in another session that contains such a quotation.
+    Copies that a user made, by importing an export of the session, stay; the answer (200) names them. Refused (409)
+    while a turn is not finished in another session that contains a copy or a quotation.
     """
-    await call.services.database.sessions.delete(call.owner_id, session_id_of(session_id))
-    return Response(status_code=HTTPStatus.NO_CONTENT)
+    deleted = session_id_of(session_id)
+    kept = Counter(copy.session_id for copy in await call.services.database.sessions.delete(call.owner_id, deleted))
+    if not kept:
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    copies = [{"session_id": session, "message_count": count} for session, count in kept.items()]
+    return JsonResponse(DeletedSessionOut.render({"id": deleted, "copies": copies}))
 
 
 def _run_cursor(text: str) -> RunId:

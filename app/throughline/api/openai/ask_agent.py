@@ -9,17 +9,14 @@ from throughline.api.openai.brought_conversation import BroughtConversation
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import SessionId
-from throughline.domain.message import Message, NewMessage, Source
+from throughline.domain.message import NewMessage, Source
 from throughline.domain.run import RunInput
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import OnBusy, Opening, Submission, Submitted
+from throughline.domain.submission import CopiedMessages, OnBusy, Opening, Submission, Submitted
 from throughline.domain.text import is_blank
 
 UNSTORED_SECONDS = 900.0
 """Seconds for which the session of a request that keeps nothing can be read by the turn that it began."""
-
-MOST_COPIED = 10_000
-PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,8 @@ class AgentRequest:
 
     `param` is the request's field with the messages, for errors. `session_id` is the session to continue, None for a
     new one: one that is stored unless `is_stored` is False, with `external_id` as the caller's own id, which it takes
-    over from the session `branched_from`. With `refuses_waiting` nothing is asked while a turn of the session waits.
+    over from the session `branched_from`. It begins with copies of the messages `copied`. With `refuses_waiting`
+    nothing is asked while a turn of the session waits.
     """
 
     agent: str
@@ -40,6 +38,7 @@ class AgentRequest:
     external_id: str | None = None
     on_busy: OnBusy = OnBusy.ENQUEUE
     branched_from: Session | None = None
+    copied: CopiedMessages | None = None
     refuses_waiting: bool = False
 
 
@@ -58,7 +57,8 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
     steps = await _counted(call, asked.agent, asked.brought.steps)
     new = None if asked.session_id is not None else _new_session(call, asked, source, idempotency)
     replaces = None if asked.branched_from is None else asked.branched_from.id
-    opening = Opening(new, history, steps, replaces) if new is not None or history or steps else None
+    has_opening = new is not None or history or steps
+    opening = Opening(new, history, steps, replaces, asked.copied) if has_opening else None
     return await call.services.submit(
         Submission(
             owner_id=call.owner_id,
@@ -77,42 +77,6 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
     )
 
 
-async def copied_messages(call: Call, session_id: SessionId, through_position: int) -> tuple[NewMessage, ...]:
-    """Return the session's messages up to a position as new ones, for a session that goes on from there.
-
-    Raises InvalidInput if they are more than MOST_COPIED.
-    """
-    if through_position > MOST_COPIED:
-        raise InvalidInput(
-            f"A conversation can be continued from an earlier response within its first {MOST_COPIED} messages. "
-            "Continue from its newest response.",
-            field="previous_response_id",
-        )
-    copied: list[Message] = []
-    after = None
-    while page := await call.services.database.messages.get_messages_after(session_id, after, PAGE):
-        copied += [message for message in page if message.position <= through_position]
-        if page[-1].position >= through_position:
-            break
-        after = page[-1].id
-    return tuple(_as_new(message) for message in copied)
-
-
-def _as_new(message: Message) -> NewMessage:
-    return NewMessage(
-        role=message.role,
-        content=message.content,
-        source=message.source,
-        tool_calls=message.tool_calls,
-        tool_call_id=message.tool_call_id,
-        name=message.name,
-        author=message.author,
-        token_count=message.token_count,
-        counter=message.counter,
-        metadata=message.metadata,
-    )
-
-
 async def _counted(call: Call, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
     """Return the messages with their tokens counted; those that have a count keep it."""
     uncounted = [message for message in messages if not message.counter]
@@ -122,12 +86,14 @@ async def _counted(call: Call, agent: str, messages: Sequence[NewMessage]) -> tu
 
 def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: Idempotency) -> NewSession:
     earlier = asked.branched_from
+    origin = asked.copied.session_id if asked.copied is not None else None if earlier is None else earlier.id
     return NewSession(
         owner_id=call.owner_id,
         agent=asked.agent,
-        title="" if earlier is None else earlier.title,
+        # A branch of the first message is about that message, and has no other from which a title could be.
+        title="" if earlier is None or not asked.brought.history else earlier.title,
         source=source,
-        metadata={} if earlier is None else {"branched_from": str(earlier.id)},
+        metadata={} if origin is None else {"branched_from": str(origin)},
         idempotency_key=idempotency.key,
         fingerprint=idempotency.fingerprint,
         external_id=asked.external_id,

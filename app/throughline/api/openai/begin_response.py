@@ -73,10 +73,11 @@ async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitt
     brought = split_messages(asked.messages, instructions=asked.instructions, param="input")
     agent_request = AgentRequest(
         agent=body.model,
-        brought=replace(brought, history=(*target.history, *brought.history)),
+        brought=brought,
         run_input=replace(_run_input(asked), echo=new_echo(None, body.echo(), _now(call))),
         param="input",
         session_id=target.session_id,
+        copied=target.copied,
         is_stored=body.is_stored,
         refuses_waiting=body.conversation_id is not None,
     )
@@ -95,8 +96,8 @@ async def _ask(call: Call, asked: AgentRequest, previous: RunResponse | None, or
     try:
         return await ask_agent(call, replace(asked, on_busy=OnBusy.REJECT), origin.source, origin.idempotency)
     except SessionBusy:
-        brought = replace(asked.brought, history=(*await copy_through(call, previous), *asked.brought.history))
-    return await ask_agent(call, replace(asked, session_id=None, brought=brought), origin.source, origin.idempotency)
+        asked = replace(asked, session_id=None, copied=await copy_through(call, previous))
+    return await ask_agent(call, asked, origin.source, origin.idempotency)
 
 
 def _run_input(asked: ResponseRequest) -> RunInput:

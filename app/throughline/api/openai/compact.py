@@ -29,6 +29,7 @@ from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.session import Session
+from throughline.domain.submission import CopiedMessages
 from throughline.summary.reread import SummaryRequest
 
 router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
@@ -66,10 +67,12 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     """Summarise all but the newest messages, and return summary and messages as one compaction item."""
     body = await read_request(request, CompactConversation, UNSUPPORTED)
     agent, since = find_agent(call.services.agents.all(), body.model), call.services.clock.now()
-    _, messages = await _brought(request, call, body.input, body.previous_response_id)
-    if not messages:
+    _, messages = read_items(body.input or [], source_of(request, call))
+    copied = await _previous(call, body.previous_response_id)
+    if not messages and (copied is None or not copied.through_position):
         raise InvalidInput("There is nothing to compact. Send `input` or `previous_response_id`.", field="input")
     new = Imported(call.owner_id, agent.name, "", source_of(request, call), {}, expires_in_seconds=UNSTORED_SECONDS)
+    new = replace(new, copied=copied)
     counted = await call.services.count_messages(agent.name, messages)
     dated = [DatedMessage(message) for message in counted]
     session = await call.services.database.sessions.import_conversation(new, dated)
@@ -94,7 +97,11 @@ async def count_input_tokens(request: Request, call: Writer) -> Response:
     """
     body = await read_request(request, CountTokens, UNSUPPORTED)
     agent = find_agent(call.services.agents.all(), body.model)
-    instructed, messages = await _brought(request, call, body.input, body.previous_response_id)
+    instructed, messages = read_items(body.input or [], source_of(request, call))
+    copied = await _previous(call, body.previous_response_id)
+    if copied is not None:
+        earlier = await all_messages(call, copied.session_id, last=copied.through_position)
+        messages = (*(_as_new(message) for message in earlier), *messages)
     if body.conversation is not None:
         name = body.conversation if isinstance(body.conversation, str) else body.conversation.id
         earlier = await all_messages(call, read_conversation_id(name))
@@ -109,16 +116,9 @@ async def count_input_tokens(request: Request, call: Writer) -> Response:
     return JsonResponse({"object": "response.input_tokens", "input_tokens": total})
 
 
-async def _brought(
-    request: Request, call: Call, given: Input | None, previous: str | None
-) -> tuple[str, tuple[NewMessage, ...]]:
-    """Return the instructions among the request's items, and all messages: the previous response's first."""
-    instructed, messages = read_items(given or [], source_of(request, call))
-    if previous is None:
-        return instructed, messages
-    response = await read_response(call, read_response_id(previous))
-    copied = await copy_through(call, response)
-    return instructed, (*copied, *messages)
+async def _previous(call: Call, name: str | None) -> CopiedMessages | None:
+    """Return the messages up to the previous response; None if the request names none. Raises NotFound."""
+    return None if name is None else await copy_through(call, await read_response(call, read_response_id(name)))
 
 
 async def _uncovered(call: Call, session: Session) -> list[JsonDict]:

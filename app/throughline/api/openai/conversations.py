@@ -25,6 +25,7 @@ from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import SessionId
+from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.session import NewSession, Session
 
@@ -98,8 +99,10 @@ async def change_conversation(request: Request, conversation: str, call: Writer)
 async def delete_conversation(conversation: str, call: Writer) -> Response:
     """Erase the conversation with everything of it."""
     session = await _find(call, conversation)
-    await call.services.database.sessions.delete(call.owner_id, session.id)
-    return JsonResponse({"id": conversation, "object": "conversation.deleted", "deleted": True})
+    kept = await call.services.database.sessions.delete(call.owner_id, session.id)
+    named: list[JsonValue] = [*sorted({str(copy.session_id) for copy in kept})]
+    deleted: JsonDict = {"id": conversation, "object": "conversation.deleted", "deleted": True}
+    return JsonResponse({**deleted, "copies": named} if named else deleted)
 
 
 @router.get("/{conversation}/items")

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import NO_KEY, Idempotency
-from throughline.api.openai.ask_agent import copied_messages
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem
 from throughline.api.openai.read_response import find_resumed_by, get_continued
@@ -15,7 +14,10 @@ from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
 from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.run import Run
+from throughline.domain.submission import CopiedMessages
 from throughline.domain.waiting import Decision, Resolution
+
+MOST_COPIED = 10_000
 
 
 class PreviousResponseNotFound(NotFound):
@@ -85,7 +87,7 @@ class Target:
     previous: RunResponse | None = None
     waiting: Run | None = None
     repeated: RunResponse | None = None
-    history: tuple[NewMessage, ...] = ()
+    copied: CopiedMessages | None = None
 
 
 async def find_target(call: Call, asked: ResponseRequest) -> Target:
@@ -156,12 +158,19 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
     if is_last and found.is_newest and was_stored is asked.body.is_stored:
         return Target(run.session_id, previous)
-    return Target(history=await copy_through(call, previous))
+    return Target(copied=await copy_through(call, previous))
 
 
-async def copy_through(call: Call, previous: RunResponse) -> tuple[NewMessage, ...]:
-    """Return the messages up to the response as new ones. Raises InvalidInput if they are too many."""
-    return await copied_messages(call, previous.run.session_id, await last_position(call, previous))
+async def copy_through(call: Call, previous: RunResponse) -> CopiedMessages:
+    """Return the messages up to the response, to be copied. Raises InvalidInput if they are more than MOST_COPIED."""
+    through = await last_position(call, previous)
+    if through > MOST_COPIED:
+        raise InvalidInput(
+            f"A conversation can be continued from an earlier response within its first {MOST_COPIED} messages. "
+            "Continue from its newest response.",
+            field="previous_response_id",
+        )
+    return CopiedMessages(previous.run.session_id, through)
 
 
 async def last_position(call: Call, response: RunResponse) -> int:

@@ -117,15 +117,17 @@ def _first_part(call: Call, run: Run, made: tuple[Message, ...] = ()) -> RunResp
     return RunResponse(run, RunPart(made=made), call_kinds(run, made), _agent_of(call, run))
 
 
-async def all_messages(call: Call, session_id: SessionId, after: int | None = None) -> list[Message]:
-    """Return all messages of the session, oldest first; with `after`, those with larger positions."""
+async def all_messages(
+    call: Call, session_id: SessionId, after: int | None = None, last: int | None = None
+) -> list[Message]:
+    """Return the session's messages with positions larger than `after`, up to `last`; None sets no bound."""
     messages: list[Message] = []
     while True:
         query = MessageQuery(after=after, limit=200)
         page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
         messages += page.items
-        if page.next_cursor is None:
-            return messages
+        if page.next_cursor is None or (last is not None and messages[-1].position >= last):
+            return [message for message in messages if last is None or message.position <= last]
         after = page.items[-1].position
 
 

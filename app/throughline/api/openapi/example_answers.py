@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+from throughline.domain.message import REDACTED_TEXT
 from throughline.wire.json_shape import JsonDict
 
-SESSION_ID, RUN_ID, MEMORY_ID, SUMMARY_ID = (
-    f"01998c5e-7a10-7c3b-9d2e-4f5a6b7c8d{end}" for end in ("01", "02", "03", "04")
+SESSION_ID, RUN_ID, MEMORY_ID, SUMMARY_ID, COPY_SESSION_ID = (
+    f"01998c5e-7a10-7c3b-9d2e-4f5a6b7c8d{end}" for end in ("01", "02", "03", "04", "05")
 )
 QUESTION_ID, ANSWER_ID = (f"01998c5e-7a10-7c3b-9d2e-4f5a6b7c8e{end}" for end in ("01", "02"))
 ASKED_AT, ANSWERED_AT = "2026-05-04T08:12:30.120000+00:00", "2026-05-04T08:12:33.480000+00:00"
@@ -262,6 +263,14 @@ ANSWERS: Mapping[str, JsonDict] = {
         "next_cursor": None,
     },
     "MessageOut": QUESTION,
+    "RedactedMessageOut": {
+        **QUESTION,
+        "content": REDACTED_TEXT,
+        "token_count": 0,
+        "metadata": {"redacted": True},
+        "copies": [{"session_id": COPY_SESSION_ID, "position": 41}],
+    },
+    "DeletedSessionOut": {"id": SESSION_ID, "copies": [{"session_id": COPY_SESSION_ID, "message_count": 42}]},
     "PinnedGroup": {"data": [{**QUESTION, "pinned": True}]},
     "RunForOperators": RUN,
     "RunPage": {"data": [RUN], "next_cursor": None},

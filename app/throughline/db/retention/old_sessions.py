@@ -96,5 +96,6 @@ class OldSessions:
         await hold_history(tx, session.owner_id)
         if not await tx.fetch(self._kind.locked, id=session.id, owner_id=session.owner_id, days=days):
             return False
-        await erase_session(tx, session.owner_id, session.id)
+        # A conversation that goes on in a copy is as old as its own last message.
+        await erase_session(tx, session.owner_id, session.id, with_copies=False)
         return True

@@ -11,6 +11,7 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.submit import NewRun, session_waiting
 from throughline.db.sessions.append_many import RunMessage, append_messages
+from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_history, link_repeated
 from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
@@ -42,6 +43,8 @@ _RELEASE = sql("""
 async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Submitted:
     """Store the opening and the submission, and claim the run as `submit` does.
 
+    The session of copied messages is a new one.
+
     A repeated call finds the run stored and adds nothing. If an idempotency key has created another session before, the
     run of that request is returned.
 
@@ -49,6 +52,8 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
     another request has created at the same time.
     """
     outcome = None
+    if opening.copied is not None or opening.replaces is not None:
+        await keep_history(tx, new.submission.owner_id)
     if opening.session is not None:
         session, outcome = await _create(tx, opening.session, opening.replaces)
         new = replace(new, submission=replace(new.submission, session_id=session.id))
@@ -56,7 +61,8 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
     locked = await tx.fetch(_LOCK, session_id=submission.session_id, owner_id=submission.owner_id, run_id=new.run_id)
     if not locked:
         raise session_not_found(submission.session_id)
-    if opening.history and not locked[0]["is_stored"] and await _is_new(tx, new):
+    has_earlier = opening.history or opening.copied is not None
+    if has_earlier and not locked[0]["is_stored"] and await _is_new(tx, new):
         if submission.refuses_waiting and locked[0]["waiting_id"] is not None:
             raise session_waiting(RunId(locked[0]["waiting_id"]))
         if locked[0]["busy_with"] is not None or outcome is CreateOutcome.FOUND:
@@ -65,7 +71,7 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
                 "it. Send this request again when the turn has ended.",
                 run_id=str(locked[0]["busy_with"] or ""),
             )
-        await append_messages(tx, submission.session_id, [RunMessage(message) for message in opening.history])
+        await _append_earlier(tx, new, opening)
     submitted, _ = await run_submit.submit(tx, new)
     if opening.steps and not locked[0]["is_stored"] and not submitted.replayed:
         first = RunMessage(user_message(submitted.run), submitted.run.id, USER_STEP)
@@ -82,6 +88,17 @@ async def _create(tx: Statements, new: NewSession, replaces: SessionId | None) -
     if replaces is not None:
         await tx.fetch(_RELEASE, session_id=replaces, owner_id=new.owner_id, external_id=new.external_id)
     return await create_session(tx, new)
+
+
+async def _append_earlier(tx: Statements, new: NewRun, opening: Opening) -> None:
+    """Store copies and messages before the submitted one. Raises NotFound if the originals of copies are gone."""
+    submission = new.submission
+    if opening.copied is not None:
+        await copy_messages(tx, submission.owner_id, submission.session_id, opening.copied)
+    await append_messages(tx, submission.session_id, [RunMessage(message) for message in opening.history])
+    if opening.replaces is not None:
+        sessions = CopyingSessions(submission.owner_id, submission.session_id, opening.replaces)
+        await link_repeated(tx, sessions, opening.history)
 
 
 async def _is_new(tx: Statements, new: NewRun) -> bool:

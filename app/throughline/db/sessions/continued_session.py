@@ -11,6 +11,7 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.rows import (
     MESSAGE_IDS,
+    MESSAGE_TEXT,
     RUN_COLUMNS,
     SESSION_COLUMNS,
     run_from,
@@ -26,10 +27,7 @@ from throughline.domain.waiting import OUTSIDE, WaitKind
 
 _STORED = """
     coalesce((select json_agg(t) from (
-        select m.run_id, m.tool_call_id, coalesce(m.content, (
-                select string_agg(b.block ->> 'text', E'\\n' order by b.place)
-                from jsonb_array_elements(cast(m.content_blocks as jsonb)) with ordinality as b (block, place)
-                where b.block ->> 'type' = 'text'), '') as text
+        select m.run_id, m.tool_call_id, {text} as text
         from messages m
         where m.session_id = s.id and (m.role = 'user' or (m.role = 'tool' and m.metadata ->> :outside = :answer))
         order by m.position desc limit :limit
@@ -45,12 +43,14 @@ _BY_ID, _BY_EXTERNAL_ID = (
 """,
         session_columns=SESSION_COLUMNS,
         has_unstored=_HAS_UNSTORED,
-        stored=_STORED,
+        stored=_STORED.format(text=MESSAGE_TEXT),
         condition=condition,
     )
     for condition in ("s.id = :session_id", "s.external_id = :external_id and s.expires_at is null")
 )
-_STORED_SINCE = sql("select {stored} from sessions s where s.id = :session_id", stored=_STORED)
+_STORED_SINCE = sql(
+    "select {stored} from sessions s where s.id = :session_id", stored=_STORED.format(text=MESSAGE_TEXT)
+)
 _UNSTORED = sql(
     """
     select {run_columns}, {message_ids} from runs r

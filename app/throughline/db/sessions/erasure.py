@@ -1,11 +1,15 @@
 """Erasure of a session: the only way in which messages are deleted from the database."""
 
+from dataclasses import dataclass
+
 from throughline.db.connection.transactions import Statements
+from throughline.db.sessions.copies import kept_copies
 from throughline.db.sessions.quotations import hold_history
-from throughline.db.sessions.redaction import redact_quotations
+from throughline.db.sessions.redaction import redact_traces
 from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.message import MessageCopy
 
 POSITIONS_AT_ONCE = 20_000
 """Messages deleted per statement, so that no statement reaches its time limit."""
@@ -38,18 +42,32 @@ _AFTER_MESSAGES = (
 )
 
 
-async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> tuple[RunId, ...]:
-    """Delete all rows of the session; return its unfinished runs. Raises NotFound, SessionBusy.
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What became of an erased session: its unfinished runs, copies that stay, and other sessions that changed.
+
+    The copies are those that a user made of its messages. The other sessions lost quotations or copies.
+    """
+
+    run_ids: tuple[RunId, ...]
+    kept_copies: tuple[MessageCopy, ...]
+    session_ids: frozenset[SessionId]
+
+
+async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId, *, with_copies: bool = True) -> Erased:
+    """Delete all rows of the session. Raises NotFound, SessionBusy.
 
     Runs are locked before their session, as everywhere; a worker that still writes finds its lease lost. Quotations of
-    the session in the user's other sessions are redacted. Raises SessionBusy if one of those has an unfinished turn.
+    the session in the user's other sessions are redacted, and with `with_copies` copies of its messages too. Raises
+    SessionBusy if one of those sessions has an unfinished turn.
     """
     await hold_history(tx, owner_id)
     runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)
     found = await tx.fetch(_LOCK_SESSION, id=session_id, owner_id=owner_id)
     if not found:
         raise session_not_found(session_id)
-    await redact_quotations(tx, owner_id, session_id)
+    kept = await kept_copies(tx, session_id)
+    changed = await redact_traces(tx, owner_id, session_id, with_copies=with_copies)
     for statement in _BEFORE_MESSAGES:
         await tx.fetch(statement, id=session_id)
     await tx.fetch(_ALLOW)
@@ -58,4 +76,4 @@ async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId)
     await tx.fetch(_FORBID)
     for statement in _AFTER_MESSAGES:
         await tx.fetch(statement, id=session_id)
-    return tuple(RunId(row["id"]) for row in runs)
+    return Erased(tuple(RunId(row["id"]) for row in runs), kept, changed)

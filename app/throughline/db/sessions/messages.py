@@ -11,7 +11,7 @@ from throughline.db.sessions.load_newer import load_known_context
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
-from throughline.db.sessions.redaction import Redaction, redact_message
+from throughline.db.sessions.redaction import Redacted, Redaction, redact_message
 from throughline.db.sessions.related_calls import ReadPage, imported_tool_names, related_messages
 from throughline.db.sessions.returned_reasoning import with_returned_reasoning
 from throughline.db.statements.new_ids import new_id
@@ -233,16 +233,19 @@ class MessageRepository:
         has_more = bool(rows) and rows[0]["found"] > len(messages)
         return Page(messages, str(messages[-1].position) if has_more else None)
 
-    async def redact(self, wanted: Redaction) -> Message:
-        """Replace a message's text by a marker, delete data derived from the text, and return the message.
+    async def redact(self, wanted: Redaction) -> Redacted:
+        """Replace the text of a message and its copies by a marker, and delete data derived from the text.
 
-        Raises NotFound. Raises SessionBusy if the session, or another one that quotes the message, has an unfinished
-        turn.
+        Raises NotFound. Raises SessionBusy if the session, or another one that quotes the message or has a copy of it,
+        has an unfinished turn.
         """
         try:
-            return await self._transactions.run(lambda tx: redact_message(tx, wanted))
+            redacted = await self._transactions.run(lambda tx: redact_message(tx, wanted))
         finally:  # do not keep the old text in memory until the next turn
             self._loaded.forget(wanted.session_id)
+        for session_id in redacted.session_ids:
+            self._loaded.forget(session_id)
+        return redacted
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
         """Return one message of the owner's session. Raises NotFound."""

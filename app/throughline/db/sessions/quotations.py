@@ -29,9 +29,11 @@ _QUOTING = sql(
     from sessions s join messages m on m.session_id = s.id
     where s.owner_id = :owner_id and m.role = 'tool' and m.name = any(:recall_tools) and m.id <> all(:known)
         and exists (
-            select 1 from unnest(cast(:sessions as uuid[]), cast(:positions as integer[])) as q (session_id, position)
-            where {content} like '%[#' || q.position || ' in session ' || q.session_id || ', %'
-                or (s.id = q.session_id and {content} like '%[#' || q.position || ', %'))
+            select 1
+            from regexp_matches({content}, '\\[#(\\d{{1,9}})(?: in session ([0-9a-f-]{{36}}))?, ', 'g') as h (head)
+            where (coalesce(h.head[2], cast(s.id as text)), cast(h.head[1] as integer)) in (
+                select cast(q.session_id as text), q.position
+                from unnest(cast(:sessions as uuid[]), cast(:positions as integer[])) as q (session_id, position)))
 """,
     content=_CONTENT,
 )

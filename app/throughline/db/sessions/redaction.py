@@ -4,7 +4,8 @@ Of its metadata stays only what the call of a tool's result has waited for, beca
 
 Derived data are segments and versions of the summary, the search index, the embedding and all later reasoning (both by
 triggers). They are also the run's input and events, the title, and what providers said about failed calls of the
-session. Results of recall tools that quoted the message, directly or through another result, are redacted too.
+session. Copies of the message in other sessions are redacted too, and results of recall tools that quoted one of these
+messages, directly or through another result. A copy that a user made is left, and named.
 
 The summary returns to the newest version that does not cover the message. Messages after that version's cursor are
 summarised again. A pin stays: it keeps a group of messages together, and keeps the marker in the prompt.
@@ -16,16 +17,17 @@ from dataclasses import dataclass
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
+from throughline.db.sessions.copies import find_copies, find_copies_of_session, kept_copies
 from throughline.db.sessions.quotations import MARKER as MARKER  # noqa: PLC0414  # part of what this module offers
 from throughline.db.sessions.quotations import find_quoting, find_quoting_session, hold_history
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, to_json
+from throughline.db.statements.rows import MESSAGE_COLUMNS, MESSAGE_TEXT, PINNED, message_from, to_json
 from throughline.db.statements.sql import sql
 from throughline.db.summaries.adopt import discard_prepared, supersede
 from throughline.domain.errors import NotFound, SessionBusy
 from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.message import Message, text_of
+from throughline.domain.message import Message, MessageCopy
 from throughline.domain.session import Session
 
 _GET = sql(
@@ -45,6 +47,16 @@ _ROW = sql("""
 """)
 _ALLOW = sql("select set_config('throughline.redaction', 'on', true)")
 _FORBID = sql("select set_config('throughline.redaction', '', true)")
+_UNTITLE = sql(
+    """
+    update sessions s set title = ''
+    where s.id = :session_id and s.title <> '' and exists (
+        select 1 from messages m where m.id = any(:ids) and position(rtrim(s.title, '…') in {text}) > 0)
+""",
+    text=MESSAGE_TEXT,
+)
+"""Statement that removes a title made from one of the messages."""
+
 _OVERWRITE = sql("""
     update messages m set content = :marker, content_blocks = null, token_count = 0, counter = '',
         metadata = jsonb_strip_nulls(jsonb_build_object('redacted', true, 'outside', case
@@ -111,8 +123,7 @@ _MOVE = sql("""
     update sessions s set conversation_summary = coalesce(v.text, ''), summary_through_id = v.through_id,
         summary_through_position = coalesce(v.through_position, 0), summary_tokens = coalesce(v.token_count, 0),
         summary_version = s.summary_version + 1, view_state = '{}', redaction_count = s.redaction_count + 1,
-        message_tokens = s.message_tokens - :tokens, title = case
-            when s.title <> '' and position(rtrim(s.title, '…') in cast(:said as text)) > 0 then '' else s.title end
+        message_tokens = s.message_tokens - :tokens
     from (select 1) one left join summary_versions v on v.id = :version_id
     where s.id = :session_id
 """)
@@ -128,8 +139,17 @@ class Redaction:
     actor: str | None = None
 
 
-async def redact_message(tx: Statements, wanted: Redaction) -> Message:
-    """Redact the message and all quotations of it; return the redacted message. Raises NotFound, SessionBusy.
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A redacted message, the copies of it that a user made and that keep the text, and the sessions that changed."""
+
+    message: Message
+    kept_copies: tuple[MessageCopy, ...]
+    session_ids: frozenset[SessionId]
+
+
+async def redact_message(tx: Statements, wanted: Redaction) -> Redacted:
+    """Redact the message, its copies and all quotations of them. Raises NotFound, SessionBusy.
 
     A session with a queued or running turn raises SessionBusy, because the turn holds the text and would store it
     again. A message that is already redacted is returned unchanged.
@@ -137,39 +157,50 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Message:
     await hold_history(tx, wanted.owner_id)
     session = await lock_idle_session(tx, wanted.session_id, wanted.owner_id)
     message = await _get(tx, wanted)
+    kept = await kept_copies(tx, session.id, message.position)
     if await tx.fetch(_IS_DONE, id=message.id):
-        return message
-    words = _RemovedText(text_of(message.content), wanted.actor)
-    taking = _Redactor(tx, wanted.owner_id, {session.id: session})
-    await taking.take(await tx.fetch(_ROW, id=message.id), words)
-    return await _get(tx, wanted)
+        return Redacted(message, kept, frozenset())
+    taking = _Redactor(tx, wanted.owner_id, {session.id: session}, wanted.actor)
+    await taking.take(await tx.fetch(_ROW, id=message.id))
+    return Redacted(await _get(tx, wanted), kept, frozenset(taking.sessions))
 
 
-async def redact_quotations(tx: Statements, owner_id: UserId, session_id: SessionId) -> None:
-    """Redact quotations of the session, which will be erased, in the user's other sessions. Raises SessionBusy."""
-    await _Redactor(tx, owner_id, {}).take(
-        await find_quoting_session(tx, owner_id, session_id), _RemovedText("", None), without=session_id
-    )
+async def redact_traces(
+    tx: Statements, owner_id: UserId, session_id: SessionId, *, with_copies: bool
+) -> frozenset[SessionId]:
+    """Redact what other sessions of the user have of a session that will be erased; return the sessions that changed.
 
-
-@dataclass(frozen=True, slots=True)
-class _RemovedText:
-    """The removed text and the actor who asked for its removal."""
-
-    said: str
-    actor: str | None
+    These are quotations and, with `with_copies`, copies. Raises SessionBusy.
+    """
+    rows = list(await find_quoting_session(tx, owner_id, session_id))
+    if with_copies:
+        known = {row["id"] for row in rows}
+        rows += [row for row in await find_copies_of_session(tx, session_id) if row["id"] not in known]
+    taking = _Redactor(tx, owner_id, {})
+    await taking.take(rows, without=session_id, with_copies=with_copies)
+    return frozenset(taking.sessions)
 
 
 @dataclass(frozen=True, slots=True)
 class _Redactor:
-    """The redaction of messages and everything that quotes them; `sessions` are the sessions locked so far."""
+    """The redaction of messages, their copies and everything that quotes them, asked for by `actor`.
+
+    `sessions` are the sessions locked so far.
+    """
 
     tx: Statements
     owner_id: UserId
     sessions: dict[SessionId, Session]
+    actor: str | None = None
 
-    async def take(self, rows: Sequence[Row], words: _RemovedText, *, without: SessionId | None = None) -> None:
-        """Redact the messages, and transitively all quotations of them, except in the session `without`.
+    async def take(
+        self,
+        rows: Sequence[Row],
+        *,
+        without: SessionId | None = None,
+        with_copies: bool = True,
+    ) -> None:
+        """Redact the messages, and transitively their copies and all quotations, except in the session `without`.
 
         Each session is locked before its messages' quotations are searched, so that none can be added meanwhile.
         """
@@ -181,10 +212,12 @@ class _Redactor:
                 of_session[SessionId(row["session_id"])].append(row)
             for session_id in sorted(of_session.keys() - self.sessions.keys()):
                 self.sessions[session_id] = await lock_idle_session(self.tx, session_id, self.owner_id)
-            found = await find_quoting(self.tx, self.owner_id, known)
-            rows = [row for row in found if row["session_id"] != without]
+            found = {row["id"]: row for row in await find_quoting(self.tx, self.owner_id, known)}
+            if with_copies:
+                found |= {row["id"]: row for row in await find_copies(self.tx, known)}
+            rows = [row for row in found.values() if row["session_id"] != without]
         for session_id, of_one in sorted(of_session.items()):
-            await _redact(self.tx, self.sessions[session_id], of_one, words)
+            await _redact(self.tx, self.sessions[session_id], of_one, self.actor)
 
 
 async def lock_idle_session(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
@@ -211,12 +244,13 @@ async def _get(tx: Statements, wanted: Redaction) -> Message:
     return message_from(rows[0])
 
 
-async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: _RemovedText) -> None:
+async def _redact(tx: Statements, session: Session, rows: Sequence[Row], actor: str | None) -> None:
     positions, ids = [row["position"] for row in rows], [row["id"] for row in rows]
+    await tx.fetch(_UNTITLE, session_id=session.id, ids=ids)
     await tx.fetch(_ALLOW)
     await tx.fetch(_OVERWRITE, ids=ids, marker=MARKER)
     await tx.fetch(_FORBID)
-    await tx.fetch(_RECORD, ids=ids, actor=words.actor)
+    await tx.fetch(_RECORD, ids=ids, actor=actor)
     parameters = {
         "ids": ids,
         "runs": [row["run_id"] for row in rows if row["run_id"] is not None],
@@ -227,13 +261,13 @@ async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: 
     }
     for statement in _CLEAN:
         await tx.fetch(statement, **parameters)
-    await _readopt_earlier_summary(tx, session, sum(row["token_count"] for row in rows), words.said)
+    await _readopt_earlier_summary(tx, session, sum(row["token_count"] for row in rows))
 
 
-async def _readopt_earlier_summary(tx: Statements, session: Session, tokens: int, said: str) -> None:
+async def _readopt_earlier_summary(tx: Statements, session: Session, tokens: int) -> None:
     """Adopt the newest remaining summary version again, as a new version; without any, the session has no summary.
 
-    `tokens` is what the redacted messages no longer count. A title made from the redacted text `said` is removed.
+    `tokens` is what the redacted messages no longer count.
     """
     version_id = new_id()
     await discard_prepared(tx, session.id)
@@ -242,4 +276,4 @@ async def _readopt_earlier_summary(tx: Statements, session: Session, tokens: int
         await supersede(tx, session.id)
         base = {"base_version": session.summary_version, "kept_id": kept[0]["id"]}
         await tx.fetch(_COPY, version_id=version_id, **base)
-    await tx.fetch(_MOVE, session_id=session.id, version_id=version_id, tokens=tokens, said=said)
+    await tx.fetch(_MOVE, session_id=session.id, version_id=version_id, tokens=tokens)

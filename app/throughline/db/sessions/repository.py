@@ -21,7 +21,7 @@ from throughline.db.statements.sql import sql
 from throughline.db.summaries.adopt import discard_prepared
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
-from throughline.domain.message import Message, NewMessage
+from throughline.domain.message import Message, MessageCopy, NewMessage
 from throughline.domain.page import Page
 from throughline.domain.session import NewSession, Session
 
@@ -196,18 +196,23 @@ class SessionRepository:
 
         return await self._transactions.run(checked)
 
-    async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
+    async def delete(self, owner_id: UserId, session_id: SessionId) -> tuple[MessageCopy, ...]:
         """Erase the session with its messages, runs, events and summaries, and stop its runs.
 
-        Raises NotFound. Raises SessionBusy if another session of the owner that quotes it has an unfinished turn.
+        Return the copies of its messages that the user made and that stay; other copies are redacted.
+
+        Raises NotFound. Raises SessionBusy if another session of the owner that quotes it, or has copies of its
+        messages, has an unfinished turn.
         """
-        stopped = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
-        self._loaded.forget(session_id)
-        for run_id in stopped:
+        erased = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
+        for changed in (session_id, *erased.session_ids):
+            self._loaded.forget(changed)
+        for run_id in erased.run_ids:
             self._announcements.announce_cancel(run_id)
             self._announcements.announce_events(run_id)
-        if stopped:
+        if erased.run_ids:
             self._announcements.announce_work()  # the user's other runs may start now
+        return erased.kept_copies
 
 
 def _one(rows: Sequence[Row], session_id: SessionId) -> Session:

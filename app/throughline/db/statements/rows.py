@@ -35,6 +35,13 @@ MESSAGE_COLUMNS = """
     m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
     m.tool_call_id, m.name, m.run_id, m.author, m.token_count, m.counter, m.metadata"""
 
+MESSAGE_TEXT = """
+    coalesce(m.content, (
+        select string_agg(b.block ->> 'text', E'\\n' order by b.place)
+        from jsonb_array_elements(cast(m.content_blocks as jsonb)) with ordinality as b (block, place)
+        where b.block ->> 'type' = 'text'), '')"""
+"""SQL expression over `messages m`: the message's text without its images."""
+
 PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = :session_id) as pinned"
 """Column `pinned` for statements with the parameter `session_id`; reads the session's pins once, not per row."""
 

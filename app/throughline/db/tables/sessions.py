@@ -258,6 +258,23 @@ class MessageRedactionRow(Base):
     created_at: Mapped[Now]
 
 
+class MessageCopyRow(Base):
+    """A link from a copy to its original, or to an original of that, which may be gone.
+
+    With `is_kept` a user made the copy, and redaction and erasure of the original leave it. It is a separate row
+    because messages never change.
+    """
+
+    __tablename__ = "message_copies"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    original_session_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    original_position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    is_kept: Mapped[No]
+
+    __table_args__ = (Index("message_copies_of_original", "original_session_id", "original_position"),)
+
+
 class MessagePinRow(Base):
     """A pin: the message is always shown in prompts. It is a separate row because messages never change."""
 
