@@ -19,6 +19,7 @@ from throughline.cli.dependencies import (
     WorkerOptions,
 )
 from throughline.cli.root import throughline
+from throughline.domain.erased_user import ErasedUser
 from throughline.domain.model_check import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 
@@ -32,6 +33,7 @@ def main() -> None:
             slack=_slack,
             slack_manifest=_slack_manifest,
             slack_link_code=_slack_link_code,
+            erase_user=_erase_user,
             slack_unlink=_slack_unlink,
             open_local_service=_open_local_service,
             standard_input_lines=_standard_input_lines,
@@ -73,6 +75,12 @@ def _slack_link_code(options: LocalOptions, user: str) -> Awaitable[str]:
     from throughline.assembly.database import slack_link_code
 
     return slack_link_code(options, user)
+
+
+def _erase_user(options: LocalOptions, name: str) -> Awaitable[ErasedUser]:
+    from throughline.assembly.database import erase_user
+
+    return erase_user(options, name)
 
 
 def _slack_unlink(options: LocalOptions, whom: SlackUnlink) -> Awaitable[Sequence[str]]:

@@ -26,7 +26,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     "messages-and-runs": ("messages", "runs"),
     "context-and-summaries": ("context", "summaries"),
     "search-and-memories": ("search", "memories"),
-    "usage-agents-tokens": ("usage", "agents", "tokens"),
+    "usage-agents-tokens": ("usage", "agents", "tokens", "users"),
     "public": ("problems", "health"),
 }
 """The tags of the document in each table."""

@@ -21,6 +21,7 @@ from throughline.cli.dependencies import (
 )
 from throughline.cli.lines import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.erased_user import ErasedUser
 from throughline.domain.model_check import ModelCheck
 from throughline.domain.service_status import Line, ServiceStatus
 
@@ -58,6 +59,7 @@ class FakeWorld:
             slack=self.in_slack.append,
             slack_manifest=lambda name, url: f"manifest of {name} at {url or 'no address'}",
             slack_link_code=self._link_code,
+            erase_user=self._erase_user,
             slack_unlink=self._unlink,
             open_local_service=self._open,
             standard_input_lines=standard_input_lines,
@@ -77,11 +79,20 @@ class FakeWorld:
 
     @asynccontextmanager
     async def _open_keys(self, _options: LocalOptions) -> AsyncIterator[KeyAdmin]:
+        async with self._open_database() as database:
+            yield database.keys
+
+    @asynccontextmanager
+    async def _open_database(self) -> AsyncIterator[Database]:
         database = Database(DatabaseConfig(**urls_of(self.database_url)))  # not opened: nothing listens or is checked
         try:
-            yield database.keys
+            yield database
         finally:
             await database.close()
+
+    async def _erase_user(self, _options: LocalOptions, name: str) -> ErasedUser:
+        async with self._open_database() as database:
+            return await database.user_erasure.erase(name)
 
     async def _link_code(self, options: LocalOptions, user: str) -> str:
         self.opened.append(options)

@@ -99,7 +99,7 @@ async def test_a_long_conversation_is_stored_in_few_statements(wired: Database, 
         created = await stage.client.conversations.create(items=items)  # type: ignore[arg-type]  # dicts
 
         assert sum("insert into messages" in statement for statement in wire.statements) == 2
-        assert len(wire.statements) < 20
+        assert len(wire.statements) < PORTION  # also those of the claims that go on meanwhile
         listed = [item async for item in stage.client.conversations.items.list(created.id, order="asc", limit=100)]
         texts = [item.content[0].text for item in listed if item.type == "message"]  # type: ignore[union-attr]  # texts
         assert texts == [item["content"] for item in items]

@@ -38,6 +38,7 @@ from throughline.api.native import (
     summaries,
     tokens,
     usage,
+    users,
 )
 from throughline.api.openai import chat, compact, conversations, models, responses, websocket
 from throughline.api.openapi.document import document, operation_id
@@ -56,6 +57,7 @@ ROOMS = (
     memories,
     usage,
     tokens,
+    users,
     agents,
     models,
     chat,

@@ -11,6 +11,7 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.memories.vector_table import prepare_vectors
 from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
 from throughline.db.service_status import read_service_status
+from throughline.domain.erased_user import ErasedUser
 from throughline.domain.process import ProcessKind
 from throughline.domain.service_status import ServiceStatus
 from throughline.logs import set_up_logging
@@ -44,6 +45,7 @@ def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractA
         caps=settings.caps,
         search_language=settings.search_language,
         loaded_rows_bytes=settings.loaded_rows_bytes,
+        keeps_costs_of_erased_users=settings.keep_costs_of_erased_users,
     )
     return open_database(database_location(settings), config, migrate=may_migrate(settings, kind))
 
@@ -60,6 +62,12 @@ async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
     """Yield the administration of API keys in the configured database, which is open as long as the context."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         yield database.keys
+
+
+async def erase_user(options: LocalOptions, name: str) -> ErasedUser:
+    """Erase the user with everything of them; return what went. Raises NotFound."""
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
+        return await database.user_erasure.erase(name)
 
 
 async def slack_link_code(options: LocalOptions, user: str) -> str:

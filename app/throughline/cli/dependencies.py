@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from throughline.domain.erased_user import ErasedUser
 from throughline.domain.keys import CreatedKey, NewKey, StoredKey
 from throughline.domain.model_check import ModelCheck
 from throughline.domain.service_status import ServiceStatus
@@ -100,7 +101,7 @@ class CliDependencies:
     - `open_local_service` serves the REST application in this process over a unix socket while the context is open.
       It yields the socket's path, and must not install signal handlers.
     - `slack_manifest` takes the app's name and its URL ('' for Socket Mode).
-    - `slack_link_code` takes the name of a user.
+    - `erase_user` and `slack_link_code` take the name of a user.
     - `slack_unlink` returns the unlinked Slack users as TEAM:USER.
     - `check_model` takes the name of an agent and calls its model.
     - `standard_input_lines` returns the reader for a chat.
@@ -111,6 +112,7 @@ class CliDependencies:
     slack: Callable[[SlackOptions], None]
     slack_manifest: Callable[[str, str], str]
     slack_link_code: Callable[[LocalOptions, str], Awaitable[str]]
+    erase_user: Callable[[LocalOptions, str], Awaitable[ErasedUser]]
     slack_unlink: Callable[[LocalOptions, SlackUnlink], Awaitable[Sequence[str]]]
     open_local_service: Callable[[LocalOptions], AbstractAsyncContextManager[Path]]
     standard_input_lines: Callable[[], LineReader]

@@ -13,6 +13,7 @@ from throughline.cli.commands_service import db, serve, slack, worker
 from throughline.cli.commands_sessions import sessions
 from throughline.cli.commands_status import status
 from throughline.cli.commands_usage import usage
+from throughline.cli.commands_users import users
 from throughline.cli.failures import TurnWaits
 from throughline.cli.screen import Screen, tolerate_any_character
 from throughline.domain.errors import ThroughlineError
@@ -66,6 +67,7 @@ throughline = click.version_option(package_name="throughline", prog_name="throug
             models,
             usage,
             keys,
+            users,
             status,
             db,
         ],

@@ -34,6 +34,7 @@ from throughline.db.summaries.calibrations import CalibrationRepository
 from throughline.db.summaries.repository import SummaryRepository
 from throughline.db.usage import UsageRepository
 from throughline.db.users.access_tokens import AccessTokenRepository
+from throughline.db.users.erasure import UserErasure
 from throughline.db.users.keys import KeyRepository
 from throughline.db.users.users import UserRepository
 from throughline.domain.submission import Caps
@@ -65,6 +66,7 @@ class DatabaseConfig:
     caps: Caps = field(default_factory=Caps)
     search_language: str = "english"
     loaded_rows_bytes: int = 64_000_000
+    keeps_costs_of_erased_users: bool = True
     direct_url: str = ""
 
     @property
@@ -87,11 +89,12 @@ class Database:
         self._transactions = Transactions(self._pool)
         self.notifier = Notifier(config.urls.session_address())
         self.users = UserRepository(self._transactions)
-        self.keys, self.access_tokens = (
+        loaded = MessageCache(config.loaded_rows_bytes)
+        self.keys, self.access_tokens, self.user_erasure = (
             KeyRepository(self._transactions, self.users),
             AccessTokenRepository(self._transactions),
+            UserErasure(self._transactions, self.notifier, loaded, keeps_costs=config.keeps_costs_of_erased_users),
         )
-        loaded = MessageCache(config.loaded_rows_bytes)
         self.sessions = SessionRepository(self._transactions, self.notifier, loaded)
         self.messages = MessageRepository(self._transactions, loaded)
         self.citations = CitationRepository(self._transactions)

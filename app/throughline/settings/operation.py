@@ -34,6 +34,11 @@ class RetentionSettings(SettingsSection):
         description="Archived sessions are erased so many days after their last change, with everything of them. "
         "Unset: they are kept.",
     )
+    keep_costs_of_erased_users: bool = Field(
+        default=True,
+        description="Records of what model calls cost stay when their user is erased, without the user. `false`: they "
+        "are deleted.",
+    )
     unused_summaries_retention_days: int = Field(
         30, ge=1, le=3650, description="How long summary segments are kept that are part of no summary."
     )

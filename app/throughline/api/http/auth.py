@@ -60,7 +60,13 @@ class Authenticator:
         self._known: dict[CacheKey, _CachedPrincipal] = {}
         self._in_force: dict[bytes, float] = {}
         self._rechecking = asyncio.Lock()
-        self._local: Principal | None = None
+        self._local: _CachedPrincipal | None = None
+
+    def forget_all(self) -> None:
+        """Forget all accepted keys and users, because one of them was erased."""
+        self._known.clear()
+        self._in_force.clear()
+        self._local = None
 
     async def admit(self, headers: Headers, credentials: Credentials, scope: Scope | None) -> Principal:
         """Return the principal that sends the request, after checking that it has `scope`, if that is not None.
@@ -124,10 +130,12 @@ class Authenticator:
             raise NotAllowed(
                 f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {CREATE_KEY_HINT}"
             )
-        if self._local is None:
+        now = self._services.clock.monotonic()
+        if self._local is None or now >= self._local.until:
             user_id = await self._services.database.users.get_or_create(LOCAL_USER)
-            self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE, Scope.OPERATE}))
-        return self._local
+            principal = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE, Scope.OPERATE}))
+            self._local = _CachedPrincipal(principal, now + self._config.key_cache_seconds)
+        return self._local.principal
 
     async def _acting_for(self, user: str, principal: Principal, key_name: str) -> Principal:
         if Scope.ACT_AS not in principal.scopes:

@@ -65,6 +65,7 @@ TAGS = {
     "memories": "Short texts that a user stores.",
     "usage": "What model calls used and cost.",
     "tokens": "Short-lived secrets for browsers.",
+    "users": "Erase a user with everything of them.",
     "agents": "The agents that sessions can be opened with.",
     "problems": "Cause and remedy of each error. No key is needed.",
     "health": "For operators and monitoring. No key is needed.",

@@ -16,6 +16,7 @@ from throughline.domain.errors import (
     DatabaseUnavailable,
     DatabaseUnusable,
     InvalidInput,
+    NotFound,
     ThroughlineError,
 )
 
@@ -54,6 +55,9 @@ _LOST_CLASSES = ("08", "57P", "25P03", "25P04")
 
 READ_ONLY = "25006"
 """SQLSTATE of a write on a standby: after a failover the connection still leads to the former primary."""
+
+_GONE = "23503"
+"""SQLSTATE of a row whose owner, session or other parent row was deleted by a concurrent erasure."""
 
 _BUSY = {
     "57014": "took too long over a statement",
@@ -100,6 +104,8 @@ def _explain_code(error: BaseException, code: str) -> Failure:
         return Failure(refused, is_repeatable=False)
     if code in _CONFLICTS or is_stale_plan(error):
         return Failure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
+    if code == _GONE:
+        return Failure(NotFound("What the request belongs to was erased meanwhile."), is_repeatable=False)
     if not code or code == READ_ONLY or code.startswith(_LOST_CLASSES):
         return Failure(_lost(code), is_repeatable=True)
     return Failure(_by_code(code), is_repeatable=False)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from throughline.db.connection.statement import Statement
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.sessions.erasure import erase_session
+from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.quotations import hold_history
 from throughline.db.statements.sql import sql
@@ -97,5 +97,5 @@ class OldSessions:
         if not await tx.fetch(self._kind.locked, id=session.id, owner_id=session.owner_id, days=days):
             return False
         # A conversation that goes on in a copy is as old as its own last message.
-        await erase_session(tx, session.owner_id, session.id, with_copies=False)
+        await erase_session(tx, session.owner_id, session.id, ErasureReach.QUOTATIONS)
         return True

@@ -1,6 +1,7 @@
 """Erasure of a session: the only way in which messages are deleted from the database."""
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.copies import kept_copies
@@ -42,6 +43,17 @@ _AFTER_MESSAGES = (
 )
 
 
+class ErasureReach(Enum):
+    """What an erasure reaches beside the session: quotations of it in other sessions, and copies of its messages too.
+
+    SESSION is for a user whose other sessions go as well.
+    """
+
+    SESSION = auto()
+    QUOTATIONS = auto()
+    COPIES = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Erased:
     """What became of an erased session: its unfinished runs, copies that stay, and other sessions that changed.
@@ -54,12 +66,13 @@ class Erased:
     session_ids: frozenset[SessionId]
 
 
-async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId, *, with_copies: bool = True) -> Erased:
+async def erase_session(
+    tx: Statements, owner_id: UserId, session_id: SessionId, reach: ErasureReach = ErasureReach.COPIES
+) -> Erased:
     """Delete all rows of the session. Raises NotFound, SessionBusy.
 
-    Runs are locked before their session, as everywhere; a worker that still writes finds its lease lost. Quotations of
-    the session in the user's other sessions are redacted, and with `with_copies` copies of its messages too. Raises
-    SessionBusy if one of those sessions has an unfinished turn.
+    Runs are locked before their session, as everywhere; a worker that still writes finds its lease lost. What is
+    redacted in the user's other sessions follows from `reach`; SessionBusy: one of them has an unfinished turn.
     """
     await hold_history(tx, owner_id)
     runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)
@@ -67,7 +80,9 @@ async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId,
     if not found:
         raise session_not_found(session_id)
     kept = await kept_copies(tx, session_id)
-    changed = await redact_traces(tx, owner_id, session_id, with_copies=with_copies)
+    changed: frozenset[SessionId] = frozenset()
+    if reach is not ErasureReach.SESSION:
+        changed = await redact_traces(tx, owner_id, session_id, with_copies=reach is ErasureReach.COPIES)
     for statement in _BEFORE_MESSAGES:
         await tx.fetch(statement, id=session_id)
     await tx.fetch(_ALLOW)

@@ -62,7 +62,10 @@ class UserRow(Base):
 
 
 class ApiKeyRow(Base):
-    """An API key: the SHA-256 of its secret, and the prefix by which people name it."""
+    """An API key: the SHA-256 of its secret, and the prefix by which people name it.
+
+    Of an erased user's key the row stays, without user and name: it shows that a key has existed.
+    """
 
     __tablename__ = "api_keys"
     __table_args__ = (
@@ -71,7 +74,7 @@ class ApiKeyRow(Base):
     )
 
     id: Mapped[Key]
-    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"), index=True)
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id"), index=True)
     name: Mapped[EmptyString]
     prefix: Mapped[str] = mapped_column(Text, unique=True)
     secret_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
