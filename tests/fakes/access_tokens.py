@@ -37,7 +37,7 @@ class Owned:
         ids["response_id"] = f"resp_{UUID(self.run_id).hex}"
         ids["conversation"] = f"conv_{UUID(self.session_id).hex}"
         ids["item"] = f"msg_{UUID(self.message_id).hex}"
-        return template.format(**ids, summary_id=UNKNOWN, model="assistant")
+        return template.replace(":path", "").format(**ids, summary_id=UNKNOWN, model="assistant", name="nobody")
 
 
 async def owned_by(client: httpx.AsyncClient) -> Owned:
