@@ -24,7 +24,7 @@ from fakes.slack_double.payloads import (
     reaction,
     url_verification,
 )
-from fakes.slack_stage import SlackStage
+from fakes.slack_stage import SlackStage, slack_stage
 from throughline.db.database import Database
 from throughline.db.slack.people import SlackId
 from throughline.domain.submission import Caps
@@ -328,3 +328,53 @@ async def test_a_burst_of_events_is_stored_whole(door: SlackStage) -> None:
     assert {answer.status for answer in answers} == {httpx.codes.OK}
     assert len(await door.run_texts()) == 60
     assert (await door.rows("select distinct team_id from slack_events")) == [(TEAM,)]
+
+
+REPLIED = {"thread_ts": "1.0", "reply_count": 3, "latest_reply": "2.0", "reply_users": ["U1"], "reply_users_count": 1}
+UNFURLED = {"attachments": [{"from_url": "https://example.org", "title": "A page", "id": 1}]}
+
+
+@pytest.mark.parametrize("added", [REPLIED, UNFURLED, {"reactions": [{"name": "eyes", "count": 1}]}])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_slack_changes_of_an_answered_message_begins_no_turn(
+    door: SlackStage, database: Database, database_url: str, added: dict[str, object], *, restarts: bool
+) -> None:
+    said = mention("look at https://example.org")
+    await door.sender.once(message(said))
+    await run_sql(database_url, "update runs set status = 'succeeded', started_at = now(), finished_at = now()")
+    texts = await door.run_texts()
+    events = []
+    for number in range(8):
+        event = edited(said, said.text)
+        del event["event"]["message"]["edited"]
+        event["event"]["message"] |= added
+        event["event"]["previous_message"] = {"type": "message", "user": said.user, "text": said.text, "ts": said.ts}
+        event["event_id"] = f"EvCHANGED{number}"
+        events.append(event)
+
+    if restarts:
+        async with slack_stage(database, database_url) as again:
+            answers = [await again.sender.once(event) for event in events]
+    else:
+        answers = [await door.sender.once(event) for event in events]
+
+    assert {answer.status for answer in answers} == {200}
+    assert await counts(door) == (1, 1)
+    assert await door.run_texts() == texts
+
+
+@pytest.mark.parametrize("changes", [1, 3])
+async def test_an_edited_mention_that_arrives_as_a_mention_again_is_no_second_turn(
+    door: SlackStage, changes: int
+) -> None:
+    said = mention("what is 2+2")
+    await door.sender.once(app_mention(said))
+
+    for number in range(changes):
+        again = app_mention(said)
+        again["event_id"] = f"EvAGAIN{number}"
+        again["event"] |= {"text": f"<@{BOT_USER}> what is 3+{number}", "edited": {"user": said.user, "ts": said.ts}}
+        assert (await door.sender.once(again)).status == 200
+        assert (await door.sender.once(message(said))).status == 200
+
+    assert (await counts(door))[0] == 1

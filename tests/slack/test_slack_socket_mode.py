@@ -77,6 +77,18 @@ async def test_retries_over_the_socket_are_one_run(line: Line) -> None:
     assert await line.texts() == ["once"]
 
 
+async def test_a_retry_whose_earlier_deliveries_nobody_heard_is_taken_once(line: Line, database_url: str) -> None:
+    payload = message(say("while no socket was open"))
+
+    first = await line.slack.sockets.deliver("events_api", payload, attempt=2)
+    await run_sql(database_url, "update runs set status = 'succeeded', started_at = now(), finished_at = now()")
+    after_the_answer = await line.slack.sockets.deliver("events_api", payload, attempt=3)
+
+    assert first is not None
+    assert after_the_answer is not None
+    assert await line.texts() == ["while no socket was open"]
+
+
 async def test_what_could_not_be_stored_is_not_acknowledged(line: Line) -> None:
     payload = message(say("hold on"))
     await run_sql(line.url, "alter table slack_events rename to away")
