@@ -245,17 +245,13 @@ async def messages_of(stage: OpenAIStage, session: str) -> list[Any]:
     ("body", "param", "told"),
     [
         ({"n": 2}, "n", "This service does not have it: a turn has one answer"),
-        ({"top_p": 0.5}, "top_p", "the agent's file"),
-        ({"presence_penalty": 1}, "presence_penalty", "the agent's file"),
-        ({"stop": ["x"]}, "stop", "the agent's file"),
-        ({"seed": 3}, "seed", "the agent's file"),
+        ({"top_p": 1.5}, "top_p", "Must be 1.0 or less"),
+        ({"stop": [3]}, "stop", "must be text, or a list of texts"),
         ({"logprobs": True}, "logprobs", "are not read"),
-        ({"parallel_tool_calls": False}, "parallel_tool_calls", "the agent's file"),
         ({"functions": [{"name": "f"}]}, "functions", "have taken its place"),
         ({"modalities": ["text", "audio"]}, "modalities", "answers are text"),
-        ({"reasoning_effort": "high"}, "reasoning_effort", "the agent's file"),
-        ({"verbosity": "low"}, "verbosity", "the agent's prompt"),
-        ({"service_tier": "flex"}, "service_tier", "no tiers"),
+        ({"moderation": {"model": "x"}}, "moderation", "nothing is moderated"),
+        ({"web_search_options": {}}, "web_search_options", "a tool of its own"),
         ({"unknown": 1}, "unknown", "This field does not exist"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens", "differ"),
         ({"messages": []}, "messages", "1 items or more"),
@@ -268,10 +264,9 @@ async def messages_of(stage: OpenAIStage, session: str) -> list[Any]:
         ({"tools": [WEATHER, WEATHER]}, "tools", "more than once"),
         ({"metadata": {"session_id": "{{CHAT_ID}}"}}, "metadata.session_id", "a placeholder"),
         ({"metadata": {"session_id": "x" * 256}}, "metadata.session_id", "1 to 255 characters"),
-        ({"metadata": {"session_id": "x"}, "store": False}, "store", "is stored"),
     ],
 )
-async def test_what_has_no_meaning_is_refused_by_name(
+async def test_what_this_service_does_not_have_is_refused_by_name(
     stage: OpenAIStage, body: dict[str, object], param: str, told: str, database_url: str
 ) -> None:
     answer = await stage.http.post("/v1/chat/completions", json={"model": "assistant", "messages": HI, **body})

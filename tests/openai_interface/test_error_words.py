@@ -33,8 +33,9 @@ async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
 
 @pytest.fixture
 async def closed(database: Database) -> AsyncIterator[OpenAIStage]:
-    """The application with an agent that allows requests nothing."""
-    async with open_openai_stage(database, agent=replace(OPEN_AGENT, overrides=frozenset())) as stage:
+    """The application with a strict agent that allows requests nothing."""
+    strict = replace(OPEN_AGENT, overrides=frozenset(), strict_overrides=True)
+    async with open_openai_stage(database, agent=strict) as stage:
         yield stage
 
 

@@ -267,9 +267,9 @@ async def test_a_failed_turn_raises_its_error(stage: OpenAIStage) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "told"),
     [
-        ({"top_p": 0.5}, "top_p", "This service does not have it"),
-        ({"truncation": "disabled"}, "truncation", "every prompt is made to fit"),
-        ({"include": ["reasoning.encrypted_content"]}, "include", "all that is stored"),
+        ({"max_tool_calls": 3}, "max_tool_calls", "`max_tool_rounds` in the agent's file"),
+        ({"prompt": {"id": "x"}}, "prompt", "there are no stored prompts"),
+        ({"include": [1]}, "include.0", "Must be text"),
         ({"seed": 3}, "seed", "This field does not exist"),
         ({"input": [{"type": "file_search_call", "id": "x"}]}, "input.0.type", "Must be 'message'"),
         ({"input": "   "}, "input", "no message of a user"),
@@ -280,7 +280,7 @@ async def test_a_failed_turn_raises_its_error(stage: OpenAIStage) -> None:
         ({"previous_response_id": "resp_x", "conversation": "conv_x"}, "previous_response_id", "not both"),
     ],
 )
-async def test_what_has_no_meaning_is_refused_by_name(
+async def test_what_this_service_does_not_have_is_refused_by_name(
     stage: OpenAIStage, body: dict[str, object], param: str, told: str, database_url: str
 ) -> None:
     answer = await stage.http.post("/v1/responses", json={"model": "assistant", "input": "hi", **body})

@@ -69,6 +69,7 @@ class AgentDefinition:
     - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
       default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
     - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
+      `strict_overrides`: anything else is refused, also from a client that cannot know what the agent allows.
     - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`: those of a turn's request.
       An agent file has none of them.
     - `needs_approval`: those of its tools that run only once a person has approved the call.
@@ -94,6 +95,7 @@ class AgentDefinition:
     daily_budget: DailyBudget = DailyBudget()
     is_fallback: bool = False
     overrides: frozenset[OverrideField] = frozenset()
+    strict_overrides: bool = False
     override_models: tuple[OtherModel, ...] = ()
     instructions: str = ""
     response_format: ResponseFormat | None = None

@@ -137,6 +137,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         parameters=file.parameters.read(),
         fallback_models=tuple(_other_model(section) for section in file.fallback_models),
         overrides=frozenset(file.overrides),
+        strict_overrides=file.strict_overrides,
         override_models=tuple(
             _other_model(section, _counter(file, section.model, defaults)) for section in file.override_models
         ),

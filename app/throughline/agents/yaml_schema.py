@@ -120,6 +120,12 @@ class AgentFile(Section):
     overrides: Annotated[
         list[Annotated[OverrideField, Field(strict=False)]], AfterValidator(_check_distinct_fields)
     ] = Field(default_factory=list, description="What a request may change for its turn.")
+    strict_overrides: bool = policy_field(
+        AgentDefinition,
+        "strict_overrides",
+        description="Whether what `overrides` does not name is also refused in OpenAI's interface. If not, a client's "
+        "system message is a preference below the system prompt, and its temperature is not applied.",
+    )
     override_models: list[OtherModelSection] = Field(
         default_factory=list,
         max_length=20,

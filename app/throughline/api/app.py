@@ -90,6 +90,9 @@ CORS_EXPOSED = (
     "Preference-Applied",
     "Retry-After",
     "WWW-Authenticate",
+    "X-Not-Applied",
+    "X-Run-Id",
+    "X-Session-Id",
 )
 NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 """FastAPI's own telemetry, switched off. The service has metrics of its own.

@@ -1,7 +1,7 @@
 """Overrides: what a request changes of its session's agent for one turn, stored with the run."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from throughline.domain.json_types import JsonObject
@@ -40,6 +40,9 @@ class Overrides:
     `instructions` are appended to the system prompt. `max_output_tokens` limits each answer further than the reserve.
     `tool_choice` says for the first model call whether tools may or must be called: NO_TOOLS, ANY_TOOL or a tool's
     name. Every agent allows these two.
+
+    `is_lenient`: the client cannot know what the agent allows. What the agent does not allow is then lowered to what
+    every agent may take, unless its file is strict.
     """
 
     model: str | None = None
@@ -48,6 +51,11 @@ class Overrides:
     response_format: ResponseFormat | None = None
     max_output_tokens: int | None = None
     tool_choice: str | None = None
+    is_lenient: bool = False
+
+    def leniently(self) -> "Overrides":
+        """Return the overrides as those of a client that cannot know what the agent allows."""
+        return replace(self, is_lenient=True) if any(self.given()) else self
 
     def given(self) -> Iterator[OverrideField]:
         """Yield the names of the fields that are not None and that the agent has to allow."""

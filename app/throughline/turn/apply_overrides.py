@@ -15,9 +15,16 @@ from throughline.domain.overrides import NO_OVERRIDES, OverrideField, Overrides
 from throughline.domain.run import RunInput
 from throughline.ports.models import FormatSupport, Models
 from throughline.ports.tools import Tools
+from throughline.prompting.client_preference import client_preference
 from throughline.turn.response_format import check_response_format
 
 MAX_SHOWN = 100
+LOWERED = frozenset({OverrideField.TEMPERATURE, OverrideField.INSTRUCTIONS, OverrideField.RESPONSE_FORMAT})
+"""Fields that a lenient request may have without the agent's permission.
+
+Its temperature is left out, its instructions become a preference, and its format holds, because it says only how the
+answer is read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +66,17 @@ def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: M
     """Return the agent with the overrides. Raises InvalidInput for what the agent or its model does not allow."""
     if overrides == NO_OVERRIDES:
         return definition
+    lowered = _lowered(definition, overrides)
     for field in overrides.given():
-        _check_allowed(definition, field)
+        if field not in lowered:
+            _check_allowed(definition, field)
     agent = definition if overrides.model is None else _with_model(definition, overrides.model)
-    if overrides.temperature is not None:
+    if overrides.temperature is not None and OverrideField.TEMPERATURE not in lowered:
         agent = _with_temperature(agent, overrides.temperature)
+    instructions = overrides.instructions or ""
     agent = replace(
         agent,
-        instructions=overrides.instructions or "",
+        instructions=client_preference(instructions) if OverrideField.INSTRUCTIONS in lowered else instructions,
         response_format=overrides.response_format,
         max_output_tokens=overrides.max_output_tokens,
         tool_choice=overrides.tool_choice,
@@ -74,6 +84,13 @@ def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: M
     if agent.response_format is not None:
         _check_format(agent, models)
     return agent
+
+
+def _lowered(definition: AgentDefinition, overrides: Overrides) -> frozenset[OverrideField]:
+    """Return the fields that the agent does not allow and a lenient request may have all the same, as LOWERED says."""
+    if not overrides.is_lenient or definition.strict_overrides:
+        return frozenset()
+    return LOWERED.intersection(overrides.given()) - definition.overrides
 
 
 def _check_names(agent: AgentDefinition, taken: Collection[str]) -> None:

@@ -13,10 +13,13 @@ from throughline.api.openai.chat_names import SessionName, session_named
 from throughline.api.openai.chat_request import CreateCompletion
 from throughline.api.openai.continue_chat import PARAM, continue_chat
 from throughline.api.openai.models import find_agent
+from throughline.api.openai.not_applied import not_applied_echo
 from throughline.api.openai.response_object import new_echo
 from throughline.db.sessions.continued_session import ContinuedSession
-from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.errors import NotFound
+from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Role, text_of
+from throughline.domain.overrides import Overrides
 from throughline.domain.run import RunInput
 from throughline.domain.text import clean_content
 
@@ -40,13 +43,14 @@ def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
     source = source_of(request, call)
     instructions, messages = read_messages(body.messages, source)
     name = session_named(request, body, messages)
-    if name is not None and body.store is False:
-        raise InvalidInput("A request that names a session is stored. Leave `store` out.", field="store")
     is_stored = name is not None or body.store is True
+    overrides = body.read_overrides(instructions)
+    not_applied = not_applied_echo(body.not_applied(is_stored=is_stored), overrides, agent)
+    echo = {**body.echo(is_stored=is_stored), **not_applied}
     agent_request = AgentRequest(
         agent=agent.name,
         brought=split_messages(messages, instructions=instructions, param=PARAM),
-        run_input=_run_input(call, body, instructions, is_stored=is_stored),
+        run_input=_run_input(call, body, overrides, echo),
         param=PARAM,
         is_stored=is_stored,
         external_id=None if name is None else name.external_id,
@@ -57,16 +61,16 @@ def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
         name=name,
         agent_request=agent_request,
         texts=_user_texts(messages),
-        echo=body.echo(is_stored=is_stored),
+        echo=echo,
         idempotency=read_idempotency(request, body),
         is_retry=request.headers.get(RETRY_HEADER, "0") not in {"", "0"},
     )
 
 
-def _run_input(call: Call, body: CreateCompletion, instructions: str, *, is_stored: bool) -> RunInput:
+def _run_input(call: Call, body: CreateCompletion, overrides: Overrides, echo: JsonObject) -> RunInput:
     """Return the turn's input without its message."""
-    echo = new_echo(None, body.echo(is_stored=is_stored), int(call.services.clock.now().timestamp()))
-    return RunInput("", body.read_metadata(), body.read_overrides(instructions), body.read_tools(), echo=echo)
+    kept = new_echo(None, echo, int(call.services.clock.now().timestamp()))
+    return RunInput("", body.read_metadata(), overrides, body.read_tools(), echo=kept)
 
 
 def _user_texts(messages: tuple[NewMessage, ...]) -> tuple[str, ...]:

@@ -41,9 +41,9 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     Raises ModelNotFound, NotFound (conversation), PreviousResponseNotFound, InvalidInput, RunNotWaiting, SessionBusy
     and the errors of `submit`.
     """
-    find_agent(call.services.agents.all(), body.model)
+    agent = find_agent(call.services.agents.all(), body.model)
     instructions, messages = read_items(body.input, origin.source)
-    asked = ResponseRequest(body, instructions, messages, origin)
+    asked = ResponseRequest(body, agent, instructions, messages, origin)
     target = await find_target(call, asked)
     if target.repeated is not None:
         part = target.repeated.part.number
@@ -62,7 +62,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
 
 async def _resume(call: Call, asked: ResponseRequest, run: Run) -> BegunResponse:
     """Give the waiting run what the request brings."""
-    changed = replace(_run_input(asked), echo=new_echo(run, asked.body.echo(), _now(call)))
+    changed = replace(_run_input(asked), echo=new_echo(run, asked.echo, _now(call)))
     given = _checked(call, run, asked)
     return BegunResponse(run.wait_count, await resume_turn(call, run, given, changed))
 
@@ -74,7 +74,7 @@ async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitt
     agent_request = AgentRequest(
         agent=body.model,
         brought=brought,
-        run_input=replace(_run_input(asked), echo=new_echo(None, body.echo(), _now(call))),
+        run_input=replace(_run_input(asked), echo=new_echo(None, asked.echo, _now(call))),
         param="input",
         session_id=target.session_id,
         copied=target.copied,
@@ -103,7 +103,7 @@ async def _ask(call: Call, asked: AgentRequest, previous: RunResponse | None, or
 def _run_input(asked: ResponseRequest) -> RunInput:
     """Return the turn's input without its message."""
     body = asked.body
-    return RunInput("", body.metadata or {}, body.read_overrides(asked.instructions), body.read_tools())
+    return RunInput("", body.metadata or {}, asked.overrides, body.read_tools())
 
 
 def _now(call: Call) -> int:

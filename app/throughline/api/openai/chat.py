@@ -20,8 +20,10 @@ from throughline.api.openai.chat_object import ChatAnswer, answer_of, completion
 from throughline.api.openai.chat_request import UNSUPPORTED, CreateCompletion
 from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.follow_part import follow_part, wait_for_end
+from throughline.api.openai.not_applied import not_applied_headers
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import begun_response, ended_response
+from throughline.api.openai.response_object import echo_of
 from throughline.api.openai.stream_chat import ChatStream, stream_chat
 from throughline.domain.errors import ApprovalRequired
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
@@ -39,10 +41,11 @@ async def create_completion(request: Request, call: Writer) -> Response:
     """Ask an agent, in OpenAI's form. Nothing is kept unless the request names a session, or says `store`."""
     body = await read_request(request, CreateCompletion, UNSUPPORTED)
     begun = await begin_chat(request, call, body)
-    headers = {RUN_HEADER: str(begun.followed.run.id)}
+    run = begun.followed.run
+    headers = {RUN_HEADER: str(run.id), **not_applied_headers(echo_of(run, begun.part))}
     if begun.is_stored:
-        headers[SESSION_HEADER] = str(begun.followed.run.session_id)
-    bound = BoundRun(call, begun.followed.run, begun.ends_with_client)
+        headers[SESSION_HEADER] = str(run.session_id)
+    bound = BoundRun(call, run, begun.ends_with_client)
     if body.stream:
         stream = await _open_stream(call, begun, bound, includes_usage=body.includes_usage)
         return stream_chat(call, stream, headers)

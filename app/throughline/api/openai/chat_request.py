@@ -7,8 +7,9 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
 from throughline.api.native.openai_messages import MAX_MESSAGES, ImportedMessage
 from throughline.api.native.requests import STRICT
+from throughline.api.openai.not_applied import ChatSampling
 from throughline.api.openai.read_request import Unsupported
-from throughline.api.openai.response_request import AGENT_FILE, FunctionTool, Metadata, PlainFormat, check_tools
+from throughline.api.openai.response_request import FunctionTool, Metadata, PlainFormat, check_tools
 from throughline.domain.errors import InvalidInput
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides, ResponseFormat
@@ -19,31 +20,21 @@ SESSION_KEY = "session_id"
 
 NO_AUDIO = "answers are text"
 OLD_TOOLS = "`tools` and `tool_choice` have taken its place"
-CACHE = "the provider of the model decides about its cache"
 UNSUPPORTED: Mapping[str, Unsupported] = {
     "n": Unsupported("a turn has one answer", (None, 1)),
-    "top_p": Unsupported(AGENT_FILE, (None, 1, 1.0)),
-    "presence_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
-    "frequency_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
-    "logit_bias": Unsupported(AGENT_FILE, (None, {})),
-    "seed": Unsupported(AGENT_FILE),
-    "stop": Unsupported(AGENT_FILE, (None, [])),
-    "reasoning_effort": Unsupported(AGENT_FILE),
-    "verbosity": Unsupported("the agent's prompt says how long answers are", (None, "medium")),
     "logprobs": Unsupported("probabilities of tokens are not read", (None, False)),
     "top_logprobs": Unsupported("probabilities of tokens are not read", (None, 0)),
     "modalities": Unsupported(NO_AUDIO, (None, ["text"])),
     "audio": Unsupported(NO_AUDIO),
-    "prediction": Unsupported("nothing speeds up an answer that is known in part"),
     "functions": Unsupported(OLD_TOOLS, (None, [])),
     "function_call": Unsupported(OLD_TOOLS),
     "web_search_options": Unsupported("an agent searches the web only with a tool of its own"),
-    "service_tier": Unsupported("there are no tiers", (None, "auto", "default")),
     "moderation": Unsupported("nothing is moderated"),
-    "prompt_cache_retention": Unsupported(CACHE),
-    "prompt_cache_options": Unsupported(CACHE),
 }
-"""Fields of OpenAI's that have no meaning here. All others that are not fields of CreateCompletion are unknown."""
+"""Fields of OpenAI's that are refused, because they ask for what this service does not have.
+
+All others that are not fields of CreateCompletion are unknown.
+"""
 
 
 class ChatFunction(FunctionTool):
@@ -115,10 +106,8 @@ class ChatStreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
-class CreateCompletion(BaseModel):
+class CreateCompletion(ChatSampling):
     """A request for a chat completion by an agent, in OpenAI's form."""
-
-    model_config = STRICT
 
     model: str = Field(min_length=1, max_length=100, examples=["assistant"])
     messages: list[ImportedMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
@@ -128,7 +117,6 @@ class CreateCompletion(BaseModel):
     metadata: Metadata | None = None
     tools: Annotated[list[ChatTool], Field(max_length=128), AfterValidator(_check_chat_tools)] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedChatTool | None = None
-    parallel_tool_calls: bool | None = None
     response_format: Annotated[PlainFormat | ChatSchemaFormat, Field(discriminator="type")] | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     max_tokens: int | None = Field(None, ge=1, le=10**9)
@@ -147,6 +135,15 @@ class CreateCompletion(BaseModel):
         """Whether the last chunk of a stream says what the answer has used."""
         return self.stream_options is not None and self.stream_options.include_usage is True
 
+    def not_applied(self, *, is_stored: bool = False) -> tuple[str, ...]:
+        """Return the names of the request's fields that are not applied: `store: false` of one that is stored anyway.
+
+        A call of the one tool that `tool_choice` names is alone without `parallel_tool_calls`.
+        """
+        is_one_call = isinstance(self.tool_choice, NamedChatTool)
+        named = tuple(name for name in super().not_applied() if not (is_one_call and name == "parallel_tool_calls"))
+        return (*named, "store") if is_stored and self.store is False else named
+
     def read_metadata(self) -> JsonObject:
         """Return the metadata that are stored with the message."""
         return {name: value for name, value in (self.metadata or {}).items() if name != SESSION_KEY}
@@ -158,15 +155,8 @@ class CreateCompletion(BaseModel):
     def read_overrides(self, instructions: str) -> Overrides:
         """Return what the request changes of the agent; `instructions` are its system and developer messages.
 
-        Raises InvalidInput for two limits of the answer that differ, and for tools that are not to be called together,
-        unless `tool_choice` names one.
+        Raises InvalidInput for two limits of the answer that differ.
         """
-        if self.parallel_tool_calls is False and not isinstance(self.tool_choice, NamedChatTool):
-            raise InvalidInput(
-                f"parallel_tool_calls: This service does not have it: {AGENT_FILE}. Leave it out, or name one tool in "
-                "`tool_choice`.",
-                field="parallel_tool_calls",
-            )
         limits = {limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None}
         if len(limits) > 1:
             raise InvalidInput(
@@ -179,7 +169,7 @@ class CreateCompletion(BaseModel):
             response_format=self._read_format(),
             max_output_tokens=next(iter(limits), None),
             tool_choice=None if choice == "auto" else choice,
-        )
+        ).leniently()
 
     def echo(self, *, is_stored: bool) -> JsonObject:
         """Return what the service keeps of the request without using it."""

@@ -6,11 +6,10 @@ See https://platform.openai.com/docs/api-reference/responses/compact and `…/re
 from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.responses import JsonResponse
-from throughline.api.native.requests import STRICT
 from throughline.api.openai.ask_agent import UNSTORED_SECONDS
 from throughline.api.openai.compaction_item import make_compaction_item
 from throughline.api.openai.errors import OpenAIRoute
@@ -18,6 +17,7 @@ from throughline.api.openai.find_target import copy_through
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import Input, read_items
 from throughline.api.openai.models import find_agent
+from throughline.api.openai.not_applied import ResponseSampling, name_not_applied
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import all_messages, read_response
@@ -35,10 +35,8 @@ from throughline.summary.reread import SummaryRequest
 router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
 
 
-class CompactConversation(BaseModel):
+class CompactConversation(ResponseSampling):
     """A conversation to compact, in OpenAI's form. `instructions` are for the summary."""
-
-    model_config = STRICT
 
     model: str = Field(min_length=1, max_length=100)
     input: Input | None = None
@@ -47,10 +45,8 @@ class CompactConversation(BaseModel):
     prompt_cache_key: str | None = Field(None, max_length=512, description="a hint that changes nothing here")
 
 
-class CountTokens(BaseModel):
+class CountTokens(ResponseSampling):
     """A request whose prompt is to be counted, in OpenAI's form."""
-
-    model_config = STRICT
 
     model: str = Field(min_length=1, max_length=100)
     input: Input | None = None
@@ -80,13 +76,14 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     done = await call.services.summarize_now(call.owner_id, session.id, wanted)
     item = make_compaction_item(done.session.conversation_summary, await _uncovered(call, done.session))
     usage = await call.services.database.usage.of_session(session.id, since)
-    return JsonResponse({
+    compacted: JsonDict = {
         "id": f"resp_{new_id().hex}",
         "object": "response.compaction",
         "created_at": int(since.timestamp()),
         "output": [item],
         "usage": usage_json(usage),
-    })
+    }
+    return JsonResponse(compacted, headers=name_not_applied(body.not_applied()))
 
 
 @router.post("/input_tokens")
@@ -113,7 +110,8 @@ async def count_input_tokens(request: Request, call: Writer) -> Response:
     ]
     counted = await call.services.count_messages(agent.name, (*texts, *messages))
     total = sum(message.token_count for message in counted)
-    return JsonResponse({"object": "response.input_tokens", "input_tokens": total})
+    headers = name_not_applied(body.not_applied())
+    return JsonResponse({"object": "response.input_tokens", "input_tokens": total}, headers=headers)
 
 
 async def _previous(call: Call, name: str | None) -> CopiedMessages | None:

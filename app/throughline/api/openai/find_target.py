@@ -2,17 +2,21 @@
 
 from dataclasses import dataclass
 
+from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import NO_KEY, Idempotency
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem
+from throughline.api.openai.not_applied import not_applied_echo
 from throughline.api.openai.read_response import find_resumed_by, get_continued
 from throughline.api.openai.response_object import RunResponse
 from throughline.api.openai.response_request import CreateResponse
 from throughline.db.runs.list_runs import RunQuery
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
 from throughline.domain.ids import SessionId
+from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Role, Source, text_of
+from throughline.domain.overrides import Overrides
 from throughline.domain.run import Run
 from throughline.domain.submission import CopiedMessages
 from throughline.domain.waiting import Decision, Resolution
@@ -41,12 +45,26 @@ class RequestOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
-    """A request for a response as it was read: its body, the instructions and messages of its input, and its origin."""
+    """A request for a response as it was read.
+
+    It has its body, the agent that it names, the instructions and messages of its input, and its origin.
+    """
 
     body: CreateResponse
+    agent: AgentDefinition
     instructions: str
     messages: tuple[NewMessage, ...]
     origin: RequestOrigin
+
+    @property
+    def overrides(self) -> Overrides:
+        """What the request changes of the agent."""
+        return self.body.read_overrides(self.instructions)
+
+    @property
+    def echo(self) -> JsonObject:
+        """What the service only shows again with the response."""
+        return {**self.body.echo(), **not_applied_echo(self.body.not_applied(), self.overrides, self.agent)}
 
     @property
     def approvals(self) -> tuple[ApprovalItem, ...]:

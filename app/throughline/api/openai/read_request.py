@@ -1,4 +1,4 @@
-"""Reading of requests in OpenAI's form. What has no meaning in this service is refused by its name."""
+"""Reading of requests in OpenAI's form. What asks for something that this service does not have is refused by name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from throughline.agents.definition import AgentDefinition
 from throughline.api.openai.ids import ResponseRef, conversation_id
+from throughline.api.openai.not_applied import NOT_APPLIED
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
 from throughline.api.openai.run_parts import RunPart, split_run
 from throughline.domain.json_types import JsonObject, JsonValue
@@ -134,6 +135,7 @@ def response_json(response: RunResponse) -> JsonDict:
         "usage": _usage_json(response) if is_over else None,
         "metadata": echo.get("metadata", {}),
         **{name: echo.get(name) for name in ECHOED},
+        **({NOT_APPLIED: echo[NOT_APPLIED]} if NOT_APPLIED in echo else {}),
     }
 
 
@@ -200,7 +202,9 @@ def _format_json(run: Run) -> JsonDict:
 def _parameters(response: RunResponse) -> dict[str, JsonValue]:
     """Return temperature and `top_p` as sent to the model; 1 stands for the provider's default."""
     parameters = None if response.agent is None else response.agent.parameters
-    temperature = response.run.input.overrides.temperature
+    ignored = response.echo.get(NOT_APPLIED)
+    is_ignored = isinstance(ignored, list) and "temperature" in ignored
+    temperature = None if is_ignored else response.run.input.overrides.temperature
     if temperature is None and parameters is not None:
         temperature = parameters.temperature
     top_p = None if parameters is None else parameters.top_p

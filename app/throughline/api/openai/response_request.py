@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
 from throughline.api.native.requests import STRICT
 from throughline.api.openai.input_items import Input
+from throughline.api.openai.not_applied import ResponseSampling, Word
 from throughline.api.openai.read_request import Unsupported
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides, ResponseFormat
@@ -14,25 +15,16 @@ from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import is_blank
 from throughline.wire.client_tools import ClientToolIn, check_client_tools
 
-AGENT_FILE = "the agent's file sets the parameters of its model"
 UNSUPPORTED: Mapping[str, Unsupported] = {
-    "top_p": Unsupported(AGENT_FILE, (None, 1, 1.0)),
-    "presence_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
-    "frequency_penalty": Unsupported(AGENT_FILE, (None, 0, 0.0)),
-    "reasoning": Unsupported(AGENT_FILE, (None, {}, {"effort": None}, {"effort": None, "summary": None})),
-    "truncation": Unsupported("every prompt is made to fit the model's window", (None, "auto")),
-    "context_management": Unsupported("every prompt is made to fit the model's window"),
-    "parallel_tool_calls": Unsupported(AGENT_FILE, (None, True)),
     "max_tool_calls": Unsupported("`max_tool_rounds` in the agent's file limits tool calls"),
-    "include": Unsupported("a response has all that is stored of it", (None, [])),
     "top_logprobs": Unsupported("probabilities of tokens are not read", (None, 0)),
-    "service_tier": Unsupported("there are no tiers", (None, "auto", "default")),
     "prompt": Unsupported("there are no stored prompts; an agent has one of its own"),
     "moderation": Unsupported("nothing is moderated"),
-    "prompt_cache_retention": Unsupported("the provider of the model decides about its cache"),
-    "prompt_cache_options": Unsupported("the provider of the model decides about its cache"),
 }
-"""Fields of OpenAI's that have no meaning here. All others that are not fields of CreateResponse are unknown."""
+"""Fields of OpenAI's that are refused, because they ask for what this service does not have.
+
+All others that are not fields of CreateResponse are unknown.
+"""
 
 MAX_PAIRS, MAX_NAME, MAX_VALUE = 16, 64, 512
 
@@ -124,7 +116,7 @@ class TextOptions(BaseModel):
     model_config = STRICT
 
     format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Word | None = None
 
     def read(self) -> ResponseFormat | None:
         """Return the format that the answer has to fit, None for plain text."""
@@ -145,10 +137,8 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
-class CreateResponse(BaseModel):
+class CreateResponse(ResponseSampling):
     """A request for a response of an agent, in OpenAI's form."""
-
-    model_config = STRICT
 
     model: str = Field(min_length=1, max_length=100, examples=["assistant"])
     input: Input = Field(examples=["Hello!"])
@@ -179,6 +169,13 @@ class CreateResponse(BaseModel):
         """Whether the response is stored: False only for `store: false`."""
         return self.store is not False
 
+    def not_applied(self) -> tuple[str, ...]:
+        """Return the names of the request's fields that are not applied. What joins a conversation is stored."""
+        is_stored_anyway = self.store is False and self.conversation is not None
+        is_long_anyway = self.text is not None and self.text.verbosity not in {None, "medium"}
+        named = (("store", is_stored_anyway), ("text.verbosity", is_long_anyway))
+        return (*super().not_applied(), *(name for name, is_named in named if is_named))
+
     def read_tools(self) -> tuple[ToolSpec, ...]:
         """Return the client's tools as domain values."""
         return tuple(tool.read() for tool in self.tools or ())
@@ -193,7 +190,7 @@ class CreateResponse(BaseModel):
             response_format=None if self.text is None else self.text.read(),
             max_output_tokens=self.max_output_tokens,
             tool_choice=None if choice == "auto" else choice,
-        )
+        ).leniently()
 
     def echo(self) -> JsonObject:
         """Return what the service only shows again with the response."""

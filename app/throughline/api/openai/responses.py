@@ -20,6 +20,7 @@ from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
 from throughline.api.openai.ids import read_response_id
 from throughline.api.openai.item_list import ListItems
+from throughline.api.openai.not_applied import not_applied_headers
 from throughline.api.openai.read_items import ItemSource, read_page
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import (
@@ -29,7 +30,7 @@ from throughline.api.openai.read_response import (
     response_of,
 )
 from throughline.api.openai.remove_response import remove_response
-from throughline.api.openai.response_object import STATUSES, response_json
+from throughline.api.openai.response_object import STATUSES, RunResponse, response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import find_events, stream_response
 from throughline.db.sessions.messages import LAST_POSITION
@@ -63,8 +64,9 @@ async def create_response(request: Request, call: Writer) -> Response:
         return await _answer(request, call, begun)
     response = begun.repeated or await begun_response(call, begun.followed, begun.part)
     if body.stream:
-        return stream_response(call, await find_events(call, response, begun.followed))
-    return JsonResponse(response_json(response))
+        headers = not_applied_headers(response.echo)
+        return stream_response(call, await find_events(call, response, begun.followed), headers)
+    return _response(response)
 
 
 @router.get("/{response_id}")
@@ -121,4 +123,8 @@ async def _answer(request: Request, call: Call, begun: BegunResponse) -> Respons
         response = await ended_response(call, begun.followed, ended, begun.part)
     if response.status == STATUSES[RunStatus.FAILED]:
         raise TurnFailed(failure_of(response.run))
-    return JsonResponse(response_json(response))
+    return _response(response)
+
+
+def _response(response: RunResponse) -> Response:
+    return JsonResponse(response_json(response), headers=not_applied_headers(response.echo))

@@ -1,6 +1,6 @@
 """Streaming of a response as server-sent events in OpenAI's form."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -54,10 +54,10 @@ async def find_events(
     return ResponseStream(response, followed, starting_after, is_whole=has_none)
 
 
-def stream_response(call: Call, stream: ResponseStream) -> Response:
-    """Return the HTTP response that streams the response's events, up to its last one."""
+def stream_response(call: Call, stream: ResponseStream, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the HTTP response that streams the response's events, up to its last one; `headers` are further ones."""
     timeout = call.config.send_timeout_seconds
-    return EventStream(_chunks(call, stream), STREAM_HEADERS, send_timeout_seconds=timeout)
+    return EventStream(_chunks(call, stream), {**STREAM_HEADERS, **(headers or {})}, send_timeout_seconds=timeout)
 
 
 async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:

@@ -10,7 +10,7 @@ def overrides_data(overrides: Overrides) -> dict[str, JsonValue]:
     """Return the members that are stored with the input: none if nothing is overridden."""
     if overrides == NO_OVERRIDES:
         return {}
-    given: dict[str, JsonValue] = {name: value for name, value in asdict(overrides).items() if value is not None}
+    given = {name: value for name, value in asdict(overrides).items() if value is not None and value is not False}
     return {"overrides": given}
 
 
