@@ -255,6 +255,35 @@ async def test_a_response_is_cancelled_and_deleted(stage: OpenAIStage) -> None:
         await stage.client.responses.retrieve(begun.id)
 
 
+async def test_a_response_that_waits_is_cancelled(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("Hello."))
+    asked = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+
+    cancelled = await stage.client.responses.cancel(asked.id)
+
+    assert (asked.status, cancelled.status) == ("completed", "cancelled")
+    assert [item.type for item in cancelled.output] == ["function_call"]
+    assert await read_when_over(stage, asked.id) == cancelled
+    output = [{"type": "function_call_output", "call_id": "call_1", "output": "rain"}]
+    with pytest.raises(openai.ConflictError):
+        await create(stage, model="assistant", input=output, previous_response_id=asked.id)
+    answered = await create(stage, model="assistant", input="Hello?", previous_response_id=asked.id)
+    assert answered.output_text == "Hello."
+
+
+async def test_an_earlier_response_of_a_turn_that_waits_again_is_not_cancelled(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Call((replace(ASKS_WEATHER, id="call_2"),)), Say("Rain."))
+    first = await create(stage, model="assistant", input="Rain?", tools=[WEATHER])
+    output = [{"type": "function_call_output", "call_id": "call_1", "output": "rain"}]
+    second = await create(stage, model="assistant", input=output, previous_response_id=first.id)
+
+    unchanged = await stage.client.responses.cancel(first.id)
+
+    output[0]["call_id"] = "call_2"
+    answered = await create(stage, model="assistant", input=output, previous_response_id=second.id)
+    assert (unchanged.status, answered.output_text) == ("completed", "Rain.")
+
+
 async def test_a_failed_turn_raises_its_error(stage: OpenAIStage) -> None:
     stage.model.script(Fail(ModelRejected("The provider refused.")))
 

@@ -82,10 +82,13 @@ async def get_response(response_id: str, call: Reader, asked: Annotated[ReadResp
 
 @router.post("/{response_id}/cancel")
 async def cancel_response(request: Request, response_id: str, call: Writer) -> Response:
-    """Ask the response's turn to stop, and wait a moment for it. A response that is over is returned unchanged."""
+    """Ask the response's turn to stop, and wait a moment for it; a turn that waits is cancelled at once.
+
+    A response that another one has followed, or whose turn has ended, is returned unchanged.
+    """
     response = await read_response(call, read_response_id(response_id))
     run, part = response.run, response.part
-    if part.is_last and run.status.needs_worker:
+    if part.is_last and not run.status.is_final:
         run = await call.services.database.runs.request_cancel(call.owner_id, run.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_SECONDS):
