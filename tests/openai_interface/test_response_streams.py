@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
+from fakes.api_stage import LOCAL
 from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
@@ -63,6 +64,30 @@ async def test_a_text_is_streamed_with_all_its_events(stage: OpenAIStage) -> Non
     ids = {event.item_id for event in events if event.type == "response.output_text.delta"}
     assert ids == {item.id for item in ended(events).output}
     assert ended(events) == await stage.client.responses.retrieve(ended(events).id)
+
+
+async def followed(stage: OpenAIStage, gate: asyncio.Event) -> tuple[Response, list[tuple[str, int]]]:
+    """Return the response that the client's helper has read, and its events; the gate opens at the third repetition."""
+    seen: list[tuple[str, int]] = []
+    async with stage.client.responses.stream(model="assistant", input="hi") as streamed:
+        async for event in streamed:
+            seen.append((event.type, event.sequence_number))
+            if [name for name, _ in seen].count("response.in_progress") == 3:
+                gate.set()
+        return await streamed.get_final_response(), seen
+
+
+async def test_a_stream_without_news_has_events_that_a_resumed_one_does_not_count(database: Database) -> None:
+    gate = asyncio.Event()
+    async with open_openai_stage(database, config=replace(LOCAL, heartbeat_seconds=0.05)) as stage:
+        stage.model.script(Say("one two", gate=gate))
+        final, seen = await followed(stage, gate)
+        numbers = [number for name, number in seen if name != "response.in_progress"]
+        resumed = [event async for event in await stage.client.responses.retrieve(final.id, stream=True)]
+
+    assert final.output_text == "one two"
+    assert numbers == [0, *range(2, len(numbers) + 1)]
+    assert [event.sequence_number for event in resumed] == list(range(len(numbers) + 1))
 
 
 async def test_the_clients_helper_follows_text_and_tools(stage: OpenAIStage) -> None:

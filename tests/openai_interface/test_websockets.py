@@ -20,7 +20,7 @@ from fakes.scripted_model import Fail, Say
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.protocol import ConnectionLimits
 from throughline.api.http.websocket_protocol import MAX_HEADERS, MAX_LINE_BYTES
-from throughline.api.openai.websocket_inbox import INBOX_BYTES
+from throughline.api.openai.websocket_inbox import INBOX_BYTES, MESSAGE_BYTES
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.principal import Scope
@@ -285,6 +285,37 @@ async def test_a_client_of_which_too_much_waits_is_disconnected(stage: OpenAISta
 
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1013
+
+
+@pytest.mark.parametrize("message", ["", "é" * 700])
+async def test_many_small_messages_that_wait_disconnect_a_client(stage: OpenAIStage, message: str) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("One two.", gate=gate))
+    async with websockets.connect(address_of(stage)) as socket:
+        await socket.send(json.dumps({"type": "response.create", "model": "assistant", "input": "hi"}))
+        for _ in range(INBOX_BYTES // (MESSAGE_BYTES + len(message.encode())) + 2):
+            await socket.send(message)
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await rest_of(socket)
+    gate.set()
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1013
+
+
+async def test_a_silent_response_repeats_that_it_is_in_progress(database: Database) -> None:
+    gate = asyncio.Event()
+    async with open_openai_stage(database, config=replace(LOCAL, heartbeat_seconds=0.05)) as stage:
+        stage.model.script(Say("One two.", gate=gate))
+        async with websockets.connect(address_of(stage)) as socket:
+            await socket.send(json.dumps({"type": "response.create", "model": "assistant", "input": "hi"}))
+            repeated = 0
+            while repeated < 3:
+                repeated += json.loads(await socket.recv())["type"] == "response.in_progress"
+            gate.set()
+            last = (await rest_of(socket))[-1]
+
+    assert last["type"] == "response.completed"
 
 
 async def test_a_client_that_leaves_gives_its_place_back_while_its_turn_goes_on(database: Database) -> None:

@@ -14,9 +14,12 @@ from throughline.api.openai.chat_chunks import ChatChunks
 from throughline.api.openai.chat_object import ChatAnswer
 from throughline.api.openai.errors import TurnFailed, error_json
 from throughline.api.openai.output_items import JsonDict
-from throughline.api.openai.stream_response import END, HEARTBEAT
+from throughline.api.openai.stream_response import END
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import Event, RunEnded, RunWaiting
+
+HEARTBEAT = b": heartbeat\n"
+"""Comment that keeps a connection open. It ends without a blank line, because some readers take that for an event."""
 
 log = structlog.get_logger(__name__)
 

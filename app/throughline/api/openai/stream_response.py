@@ -23,9 +23,6 @@ from throughline.domain.run import RunStatus
 from throughline.domain.tool import ASK_USER
 from throughline.domain.waiting import AwaitedCall, WaitKind
 
-HEARTBEAT = b": heartbeat\n"
-"""Comment that keeps a connection open. It ends without a blank line, because some readers take that for an event."""
-
 END = b"data: [DONE]\n\n"
 LAST_EVENTS = {"completed": "response.completed", "failed": "response.failed"}
 """Name of a stream's last event by the response's status; `response.incomplete` for all others."""
@@ -64,7 +61,7 @@ async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
     try:
         async with aclosing(numbered_events(call, stream)) as batches:
             async for events in batches:
-                yield _encoded(events) if events else HEARTBEAT
+                yield _encoded(events)
     except ThroughlineError as error:
         log.warning("response stream cut after an error", run_id=str(stream.response.run.id), error=error.code)
         raise StreamAborted from error
@@ -72,15 +69,16 @@ async def _chunks(call: Call, stream: ResponseStream) -> AsyncGenerator[bytes]:
 
 
 async def numbered_events(call: Call, stream: ResponseStream) -> AsyncGenerator[list[JsonDict]]:
-    """Yield the response's events with their numbers, all that are known at a time together; none while idle.
+    """Yield the response's events with their numbers, all that are known at a time together.
 
-    Raises what `follow_run` raises.
+    While nothing happens, `response.in_progress` is repeated: some clients give a stream up that has no event for a
+    while, and comments are none. Raises what `follow_run` raises.
     """
     numbers = _Numbers(stream.starting_after)
     async with aclosing(_events(call, stream)) as batches:
         async for events in batches:
-            numbered = numbers.add(events)
-            if numbered or not events:
+            numbered = numbers.add(events) if events else [numbers.repeat(_in_progress(stream.response))]
+            if numbered:
                 yield numbered
 
 
@@ -100,6 +98,10 @@ class _Numbers:
         numbered = list(enumerate(events, start=self.next_number))
         self.next_number += len(numbered)
         return [{**event, "sequence_number": number} for number, event in numbered if number > self.starting_after]
+
+    def repeat(self, event: JsonDict) -> JsonDict:
+        """Return an event that a resumed stream does not have: it has the number of the one before it."""
+        return {**event, "sequence_number": max(self.next_number - 1, 0)}
 
 
 async def _events(call: Call, stream: ResponseStream) -> AsyncGenerator[list[JsonDict]]:
@@ -137,10 +139,15 @@ async def _ending(
 
 def _first_events(response: RunResponse) -> Iterator[JsonDict]:
     """Yield the two events with which every stream begins, with the response object as it was then."""
+    begun = _in_progress(response)
+    yield {**begun, "type": "response.created"}
+    yield begun
+
+
+def _in_progress(response: RunResponse) -> JsonDict:
     run = replace(response.run, status=RunStatus.RUNNING, finished_at=None)
     begun = response_json(replace(response, run=run, part=RunPart(number=response.part.number)))
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    return {"type": "response.in_progress", "response": begun}
 
 
 def _last_event(shown: JsonDict) -> JsonDict:

@@ -15,6 +15,9 @@ SocketMessage: TypeAlias = Mapping[str, object]
 INBOX_BYTES = 65_536
 """Bytes of messages that may wait, besides the first one of them."""
 
+MESSAGE_BYTES = 1_024
+"""What a message counts besides its text. An empty one takes memory too, so no more than 65 may wait."""
+
 TRY_AGAIN_LATER = 1013
 DISCONNECTED: SocketMessage = {"type": "websocket.disconnect"}
 
@@ -33,7 +36,7 @@ class Inbox:
         try:
             while (message := await self._websocket.receive())["type"] != DISCONNECTED["type"]:
                 if self._bytes > INBOX_BYTES:
-                    await self._websocket.close(TRY_AGAIN_LATER, "More than 64 kB of requests wait.")
+                    await self._websocket.close(TRY_AGAIN_LATER, "More than 64 kB of requests wait, or more than 64.")
                     return
                 self._bytes += _size(message)
                 self._waiting.put_nowait(message)
@@ -54,7 +57,10 @@ class Inbox:
 
 
 def _size(message: SocketMessage) -> int:
-    return sum(len(data) for data in (message.get("text"), message.get("bytes")) if isinstance(data, str | bytes))
+    """Return the bytes that a message counts."""
+    text, data = message.get("text"), message.get("bytes")
+    sent = text.encode() if isinstance(text, str) else data if isinstance(data, bytes) else b""
+    return MESSAGE_BYTES + len(sent)
 
 
 @asynccontextmanager
