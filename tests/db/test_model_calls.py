@@ -17,7 +17,7 @@ from throughline.domain.message import ToolCall
 from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Outcome, RunStatus
-from throughline.domain.usage_report import Payer, Spending, UsageGroup, UsageKey, UsageQuery
+from throughline.domain.usage_report import DaySpending, Payer, Spending, UsageGroup, UsageKey, UsageQuery
 
 WHOLE = Usage(1000, 100, cached_tokens=400, cache_write_tokens=50, reasoning_tokens=30, cost_usd=Decimal("0.00345"))
 UNPRICED = Usage(10, 5)
@@ -143,11 +143,11 @@ async def test_what_was_spent_today_is_that_of_one_user_and_agent(
     conversation: Conversation, database_url: str
 ) -> None:
     usage, owner_id = conversation.database.usage, conversation.owner_id
-    assert await usage.spent_today(owner_id, "helper") == Spending()
+    assert await usage.spent_today(owner_id, "helper") == DaySpending()
     await usage.store_calls(Payer(owner_id, agent="helper"), [call(), call(UNPRICED), call(Usage())])
     await usage.store_calls(Payer(owner_id, agent="other"), [call()])
     await usage.store_calls(Payer(agent="helper"), [call()])
     await usage.store_calls(Payer(owner_id, agent="helper"), [call(model="old")])
     await run_sql(database_url, "update model_calls set created_at = now() - interval '1 day' where model = 'old'")
 
-    assert await usage.spent_today(owner_id, "helper") == Spending(1115, Decimal("0.00345"))
+    assert (await usage.spent_today(owner_id, "helper")).spent == Spending(1115, Decimal("0.00345"))

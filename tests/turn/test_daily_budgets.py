@@ -1,5 +1,6 @@
 """A user's daily budget for an agent: refused with what was spent and when it is renewed, and nothing is lost."""
 
+import asyncio
 from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -8,15 +9,17 @@ import pytest
 
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import AGENT, Stage, open_stage
+from fakes.waiting_turns import ASKS_WEATHER, play, results, resume, send
 from throughline.agents.definition import AgentDefinition, DailyBudget, OtherModel
 from throughline.agents.registry import AgentDefaults
 from throughline.db.database import Database
-from throughline.domain.errors import AgentInvalid, DailyBudgetSpent
+from throughline.domain.errors import AgentInvalid, DailyBudgetReserved, DailyBudgetSpent
 from throughline.domain.message import ToolCall
 from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import Usage
-from throughline.domain.run import RunStatus
+from throughline.domain.run import Outcome, RunStatus
 from throughline.domain.usage_report import Payer
+from throughline.domain.waiting import Resolution
 from throughline.summary.reread import SummaryRequest
 from throughline.turn.check_agents import check_names
 from throughline.turn.context_requests import ContextRequests
@@ -65,6 +68,52 @@ async def test_a_turn_that_a_dead_process_began_is_finished(database: Database) 
     await take_turn(stage.turn_start(replace(claimed, run=replace(claimed.run, attempt=2))))
 
     assert (await database.runs.get_run(stage.owner_id, claimed.run.id)).status is RunStatus.SUCCEEDED
+
+
+async def test_a_resumed_turn_needs_budget_for_its_next_call_and_keeps_the_result(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(tokens=100))
+    stage.model.script(Call((ASKS_WEATHER,), usage=DEAR))
+    run = await send(stage)
+
+    await resume(stage, run, Resolution(ASKS_WEATHER.id, "rain"))
+    ended = await play(stage, run)
+
+    assert ended.error is not None
+    assert (ended.status, ended.error.type) == (RunStatus.FAILED, "daily_budget_spent")
+    assert results(await stage.messages()) == [(ASKS_WEATHER.id, "rain")]
+    assert len(stage.model.requests) == 1
+
+
+async def test_turns_at_once_reserve_what_they_are_expected_to_use(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(tokens=10_000))
+    stage.model.by_request = lambda _: Say("ok", usage=Usage(5_000, 100))
+    for number in range(12):
+        await stage.submit_elsewhere(f"message {number}")
+    claimed = [await stage.claim() for _ in range(12)]
+
+    await asyncio.gather(*(take_turn(stage.turn_start(one)) for one in reversed(claimed)))
+
+    runs = [await database.runs.get_run(stage.owner_id, one.run.id) for one in claimed]
+    assert [run.status for run in runs[:2]] == [RunStatus.SUCCEEDED] * 2
+    assert {run.error.type for run in runs if run.error} <= {"daily_budget_reserved", "daily_budget_spent"}
+    assert len(stage.model.requests) <= 10
+
+
+async def test_the_day_s_turns_say_what_a_running_one_is_expected_to_use(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(tokens=10_000))
+    stage.model.script(Say("ok", usage=Usage(5_000, 100)))
+    await stage.turn("first")
+    await stage.submit("second")
+    begun = await stage.claim()
+    later = await stage.submit_elsewhere("third")
+    assert (await stage.claim()).run.id == later.id
+    definition = stage.dependencies.agents.get(AGENT.name)
+
+    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run_id=begun.run.id)
+    with pytest.raises(DailyBudgetReserved, match=r"running \(1\).*Spent are \$0\.0000, 5,100 tokens"):
+        await check_daily_budget(stage.dependencies, definition, stage.owner_id, run_id=later.id)
+    await database.runs.finish(begun.lease, Outcome(RunStatus.CANCELLED), (), 1)
+    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run_id=later.id)
 
 
 def call_of(usage: Usage) -> ModelCall:

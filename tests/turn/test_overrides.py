@@ -166,7 +166,7 @@ async def test_a_first_answer_that_does_not_fit_is_taken_back_and_asked_again(da
 
     assert run.status is RunStatus.SUCCEEDED
     assert (run.usage.input_tokens, run.usage.output_tokens) == (30, 3)
-    assert (await database.usage.spent_today(stage.owner_id, run.agent)).tokens == 33
+    assert (await database.usage.spent_today(stage.owner_id, run.agent)).spent.tokens == 33
     assert [message.content for message in await stage.messages()] == ["hi", '{"n": 1}']
     system = stage.model.requests[1].prompt.system
     assert "was not accepted, because of the JSON schema: $.n: 'one' is not of type 'integer'" in system

@@ -157,6 +157,19 @@ async def test_a_turn_may_wait_more_often_than_it_may_be_tried(database: Databas
     assert not [event for event in await stage.events(run) if isinstance(event.event, AnswerReset)]
 
 
+async def test_a_client_s_tool_cannot_make_a_turn_endless(database: Database) -> None:
+    stage = await open_stage(database, agent=replace(AGENT, max_client_rounds=2))
+    calls = [replace(ASKS_WEATHER, id=f"call_{number}") for number in range(3)]
+    stage.model.script(*[Call((call,)) for call in calls])
+    run = await send(stage)
+    for call in calls[:2]:
+        await resume(stage, run, Resolution(call.id, "rain"))
+        run = await play(stage, run)
+
+    assert (run.status, run.wait_count) == (RunStatus.SUCCEEDED, 2)
+    assert [request.may_call_tools for request in stage.model.requests] == [True, True, False]
+
+
 async def read_until_over(stage: Stage, run: Run, after: int = 0) -> list[RunEvent]:
     following = Following(stage.database.followed_runs, stage.clock.monotonic)
     seen: list[RunEvent] = []

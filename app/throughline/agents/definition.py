@@ -74,6 +74,8 @@ class AgentDefinition:
       An agent file has none of them.
     - `needs_approval`: those of its tools that run only once a person has approved the call.
     - `client_tools`: whether a request may bring tools that its client runs itself.
+    - `max_client_rounds`: steps of a turn that may call only such tools. The default is enough for long turns of coding
+      clients, and ends a turn whose model never stops calling.
     - `wait_seconds`: how long a turn waits for an approval, an answer, or the result of a client's tool.
     - `recall`: limited to the session unless an agent is given more, because messages elsewhere may have been said to
       other people.
@@ -104,6 +106,7 @@ class AgentDefinition:
     tool_choice: str | None = None
     needs_approval: frozenset[str] = frozenset()
     client_tools: bool = True
+    max_client_rounds: Annotated[int, Range(ge=1, le=10_000)] = 500
     wait_seconds: Annotated[float, Range(ge=1, le=30 * 86_400)] = 86_400.0
 
     def with_model(self, other: OtherModel) -> "AgentDefinition":

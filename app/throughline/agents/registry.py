@@ -130,6 +130,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         system_prompt=file.system_prompt,
         tools=tuple(file.tools),
         max_tool_rounds=file.max_tool_rounds,
+        max_client_rounds=file.max_client_rounds,
         context=_policy(path, file, defaults),
         description=file.description,
         recall=file.recall,

@@ -88,6 +88,12 @@ class AgentFile(Section):
     client_tools: bool = policy_field(
         AgentDefinition, "client_tools", description="Whether requests may bring tools that their clients run."
     )
+    max_client_rounds: int = policy_field(
+        AgentDefinition,
+        "max_client_rounds",
+        description="Steps of a turn that may call only tools of the client. Then the model is called once without "
+        "tools.",
+    )
     wait_seconds: float = policy_field(
         AgentDefinition,
         "wait_seconds",

@@ -35,6 +35,7 @@ def draw_agent(agent: AgentOut) -> Text:
         "window_from": WINDOW_FROM.get(agent.window_from, agent.window_from),
         "tools": list(agent.tools),
         "max_tool_rounds": agent.max_tool_rounds,
+        "max_client_rounds": agent.max_client_rounds,
         "reasoning": agent.reasoning,
         "parameters": agent.parameters,
         "daily_budget": agent.daily_budget,

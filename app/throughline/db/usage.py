@@ -10,10 +10,10 @@ from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.rows import USAGE_COLUMNS, usage_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import Usage
-from throughline.domain.usage_report import Payer, Spending, UsageGroup, UsageKey, UsageQuery
+from throughline.domain.usage_report import DaySpending, Payer, Spending, UsageGroup, UsageKey, UsageQuery
 
 MOST_GROUPS = 10_000
 """Most groups of one report."""
@@ -23,12 +23,34 @@ _STORE = sql(
     payer="cast(:owner_id as uuid), cast(:session_id as uuid), cast(:run_id as uuid), cast(:agent as text)",
     source="(values (1)) as one",
 )
+# Both a claim's id and the id of a run that its submission claimed grow with the time of the claim.
 _SPENT = sql("""
-    select coalesce(sum(coalesce(c.input_tokens, 0) + coalesce(c.output_tokens, 0)), 0) as tokens,
-        coalesce(sum(c.cost_usd), 0) as cost_usd
-    from model_calls c
-    where c.owner_id = :owner_id and c.agent = :agent
-        and c.created_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+    with calls as materialized (
+        select c.run_id, coalesce(c.input_tokens, 0) + coalesce(c.output_tokens, 0) as tokens,
+            coalesce(c.cost_usd, 0) as cost_usd
+        from model_calls c
+        where c.owner_id = :owner_id and c.agent = :agent
+            and c.created_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+    ), open as materialized (
+        select r.id, coalesce(r.claim_id, r.id) as claimed from runs r
+        where r.owner_id = :owner_id and r.agent = :agent and r.status = 'running'
+    ), earlier as materialized (
+        select o.id from open o where o.id is distinct from cast(:run_id as uuid)
+            and o.claimed < coalesce((select mine.claimed from open mine where mine.id = :run_id),
+                'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ), marked as (
+        select c.*, c.run_id in (select id from earlier) as is_earlier,
+            c.run_id is not null and c.run_id not in (select id from open) as is_ended
+        from calls c
+    )
+    select coalesce(sum(tokens), 0) as tokens, coalesce(sum(cost_usd), 0) as cost_usd,
+        coalesce(sum(tokens) filter (where is_ended), 0) as ended_tokens,
+        coalesce(sum(cost_usd) filter (where is_ended), 0) as ended_cost_usd,
+        count(distinct run_id) filter (where is_ended) as ended_turns,
+        coalesce(sum(tokens) filter (where is_earlier), 0) as running_tokens,
+        coalesce(sum(cost_usd) filter (where is_earlier), 0) as running_cost_usd,
+        (select count(*) from earlier) as running_turns
+    from marked
 """)
 _KEYS: Mapping[UsageKey, str] = {
     UsageKey.DAY: "to_char(c.created_at at time zone 'utc', 'YYYY-MM-DD')",
@@ -76,10 +98,19 @@ class UsageRepository:
                 **call_parameters(calls),
             )
 
-    async def spent_today(self, owner_id: UserId, agent: str) -> Spending:
-        """Return what the user's calls of the agent, summaries included, have used since midnight UTC."""
-        (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent)
-        return Spending(int(row["tokens"]), row["cost_usd"])
+    async def spent_today(self, owner_id: UserId, agent: str, run_id: RunId | None = None) -> DaySpending:
+        """Return what the user's calls of the agent, summaries included, have used since midnight UTC.
+
+        The running turns are those that were claimed before the run `run_id`; all of them without it.
+        """
+        (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent, run_id=run_id)
+        return DaySpending(
+            spent=Spending(int(row["tokens"]), row["cost_usd"]),
+            ended=Spending(int(row["ended_tokens"]), row["ended_cost_usd"]),
+            ended_turns=row["ended_turns"],
+            running=Spending(int(row["running_tokens"]), row["running_cost_usd"]),
+            running_turns=row["running_turns"],
+        )
 
     async def of_session(self, session_id: SessionId, since: datetime) -> Usage:
         """Return what the calls made for the session since `since` have used together; all None without calls."""

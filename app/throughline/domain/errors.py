@@ -12,7 +12,7 @@ ThroughlineError
 │       └── AnswerNotInFormat · ContextOverflow
 └── TemporaryError
     ├── DatabaseUnavailable (DatabaseBusy · DatabaseFull)
-    ├── NoWorkerAvailable · TurnLimitReached · SummaryLimitReached · DailyBudgetSpent
+    ├── NoWorkerAvailable · TurnLimitReached · SummaryLimitReached · DailyBudgetSpent · DailyBudgetReserved
     └── ModelUnavailable
         └── ModelRateLimited · ModelTimeout · AnswerIncomplete
 
@@ -222,6 +222,12 @@ class DailyBudgetSpent(TemporaryError):
     """The user has spent the agent's daily budget, which is renewed after `delay_seconds`, at midnight UTC."""
 
     code = "daily_budget_spent"
+
+
+class DailyBudgetReserved(TemporaryError):
+    """What is left of the user's daily budget is reserved for turns that are running; one that ends frees its rest."""
+
+    code = "daily_budget_reserved"
 
 
 class TurnLimitReached(TemporaryError):

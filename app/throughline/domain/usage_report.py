@@ -75,6 +75,21 @@ class Spending:
     cost_usd: Decimal = field(default_factory=Decimal)
 
 
+@dataclass(frozen=True, slots=True)
+class DaySpending:
+    """What a user's calls of one agent have used today (`spent`), and what tells how much is reserved.
+
+    - `ended`: the part of `ended_turns` turns that no longer run.
+    - `running`: the part of `running_turns` turns that were claimed before the turn that asks.
+    """
+
+    spent: Spending = field(default_factory=Spending)
+    ended: Spending = field(default_factory=Spending)
+    ended_turns: int = 0
+    running: Spending = field(default_factory=Spending)
+    running_turns: int = 0
+
+
 def until_next_day(now: datetime) -> timedelta:
     """Return the time until midnight. `now` is in UTC."""
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1) - now

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from throughline.domain.ids import UserId
+from throughline.domain.ids import RunId, UserId
 from throughline.domain.model_call import ModelCall
-from throughline.domain.usage_report import Payer, Spending
+from throughline.domain.usage_report import DaySpending, Payer
 
 
 class UsageStore(Protocol):
@@ -14,5 +14,8 @@ class UsageStore(Protocol):
     async def store_calls(self, payer: Payer, calls: Sequence[ModelCall]) -> None:
         """Store the calls in one statement; nothing happens without calls."""
 
-    async def spent_today(self, owner_id: UserId, agent: str) -> Spending:
-        """Return what the user's calls of the agent, summaries included, have used since midnight UTC."""
+    async def spent_today(self, owner_id: UserId, agent: str, run_id: RunId | None = None) -> DaySpending:
+        """Return what the user's calls of the agent, summaries included, have used since midnight UTC.
+
+        The running turns are those that were claimed before the run `run_id`; all of them without it.
+        """

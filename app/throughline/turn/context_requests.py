@@ -76,7 +76,7 @@ class ContextRequests:
     async def summarize(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
         """Summarise all messages but the newest ones. The request may also read summarised messages again.
 
-        Raises DailyBudgetSpent.
+        Raises DailyBudgetSpent, DailyBudgetReserved.
         """
         async with self.summary_slot(owner_id):
             session = await self.sessions.get(owner_id, session_id)

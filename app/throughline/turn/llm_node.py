@@ -24,6 +24,7 @@ from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_fallback import call_first_available
 from throughline.turn.call_model import PAUSE_BEFORE_FALLBACK, TRIES_BEFORE_FALLBACK, call_model, reset_shown_text
+from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.response_format import misfit_of
@@ -51,6 +52,8 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     smaller prompt is sent.
     """
     turn, conversation = runtime.context, present(state.conversation)
+    if _is_budget_asked(state):
+        await check_turn_budget(turn.dependencies, present(state.agent), state.claimed.run)
 
     async def call(agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
         corrected = replace(_with_tool_choice(agent, state), correction=state.correction)
@@ -70,6 +73,16 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         return {**found, **await _ended(turn, state, replace(result, step=step), message)}
     stored = await store_model_step(turn, f"assistant:{steps_stored(conversation)}", message)
     return {**found, "conversation": conversation.with_own(replace(stored, reasoning=message.reasoning))}
+
+
+def _is_budget_asked(state: TurnState) -> bool:
+    """Return whether the next call needs budget left: a turn's first one, and every one after a wait.
+
+    A turn that never waits is finished, as is one that another process began; a turn may wait any number of times.
+    """
+    run = state.claimed.run
+    is_first = run.attempt == 1 and not state.correction and not steps_taken(state)
+    return bool(run.wait_count) or is_first
 
 
 async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message: NewMessage) -> dict[str, object]:
@@ -99,13 +112,15 @@ def steps_stored(conversation: Conversation) -> int:
     return sum(1 for message in conversation.own if message.tool_calls)
 
 
-def rounds(agent: ReadyAgent, conversation: Conversation) -> int:
-    """Return how many of this run's steps called a tool of the service.
+def rounds(agent: ReadyAgent, conversation: Conversation) -> tuple[int, int]:
+    """Return how many of this run's steps called a tool of the service, and how many only tools of the client.
 
-    Steps that only call tools of the client do not count: each one needs the client to go on.
+    The latter have a limit of their own, which is higher: each one needs the client to go on.
     """
     of_client = {tool.name for tool in agent.definition.request_tools}
-    return sum(1 for message in conversation.own if any(call.name not in of_client for call in message.tool_calls))
+    steps = [message.tool_calls for message in conversation.own if message.tool_calls]
+    of_agent = sum(1 for calls in steps if any(call.name not in of_client for call in calls))
+    return of_agent, len(steps) - of_agent
 
 
 def without_calls(step: AnswerComplete) -> AnswerComplete:
@@ -193,13 +208,17 @@ async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, repor
         return agent
 
 
+def steps_taken(state: TurnState) -> int:
+    """Return how many steps with tool calls the model of this run has taken; the request may have brought others."""
+    return steps_stored(present(state.conversation)) - state.claimed.run.input.steps_brought
+
+
 def _with_tool_choice(agent: ReadyAgent, state: TurnState) -> ReadyAgent:
     """Return the agent without the request's choice of a tool once the run has taken a step of its own.
 
     Otherwise a model that must call a tool would never answer. A request that forbids tools does so for the whole turn.
     """
-    run, taken = state.claimed.run, steps_stored(present(state.conversation))
-    is_first = not run.wait_count and taken == run.input.steps_brought
+    is_first = not state.claimed.run.wait_count and not steps_taken(state)
     if is_first or agent.definition.tool_choice in {None, NO_TOOLS}:
         return agent
     return replace(agent, definition=replace(agent.definition, tool_choice=None))
@@ -208,7 +227,8 @@ def _with_tool_choice(agent: ReadyAgent, state: TurnState) -> ReadyAgent:
 def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
     if agent.definition.tool_choice == NO_TOOLS:
         return False
-    return rounds(agent, conversation) < agent.definition.max_tool_rounds
+    of_agent, of_client = rounds(agent, conversation)
+    return of_agent < agent.definition.max_tool_rounds and of_client < agent.definition.max_client_rounds
 
 
 def _as_message(step: AnswerComplete, state: TurnState, agent: ReadyAgent, message_id: MessageId) -> NewMessage:

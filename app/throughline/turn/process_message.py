@@ -7,15 +7,15 @@ from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.run import Run, user_message
 from throughline.prompting.ready_agent import assemble_agent
-from throughline.turn.daily_budget import check_daily_budget
+from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.state import Turn, TurnState
 
 
 async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
 
-    Raises RunAbandoned after `max_attempts` attempts, DailyBudgetSpent, and SettingInvalid if the agent's model is not
-    configured.
+    Raises RunAbandoned after `max_attempts` attempts, DailyBudgetSpent, DailyBudgetReserved, and SettingInvalid
+    if the agent's model is not configured.
     """
     turn, run = runtime.context, state.claimed.run
     _announce(turn, run)
@@ -24,9 +24,9 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
             "complete. Send it again, perhaps changed. The conversation can continue."
         )
-    if run.attempt == 1 and not run.wait_count:  # a turn that another process began is finished
-        await check_daily_budget(turn.dependencies, state.definition, run.owner_id)
     agent = await assemble_agent(turn.dependencies, state.definition)
+    if run.attempt == 1 and not run.wait_count:  # after a wait the results are stored first: llm_node checks
+        await check_turn_budget(turn.dependencies, agent, run)
     turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW
     return {"agent": agent, "user": user_message(run)}
 

@@ -20,6 +20,7 @@ class AgentOut(Shape):
     )
     tools: list[str]
     max_tool_rounds: int
+    max_client_rounds: int
     reasoning: str = Field("show", description="what becomes of what models write before an answer: show, store, drop")
     parameters: dict[str, JsonValue] = Field(
         default_factory=dict,

@@ -26,6 +26,7 @@ from throughline.api.http.request_errors import (
 )
 from throughline.domain.errors import (
     AgentInvalid,
+    DailyBudgetReserved,
     DailyBudgetSpent,
     DatabaseUnavailable,
     DatabaseUnusable,
@@ -74,7 +75,7 @@ AGENT = codes(AgentInvalid, PromptCannotFit, SettingInvalid)
 FOLLOWING = codes(NoWorkerAvailable, ServiceStopping)
 TURN = (
     *codes(*_with_kinds(ModelRejected), *_with_kinds(ModelUnavailable)),
-    *codes(DailyBudgetSpent, LeaseLost, RunAbandoned, TurnTimeout),
+    *codes(DailyBudgetReserved, DailyBudgetSpent, LeaseLost, RunAbandoned, TurnTimeout),
     *AGENT,
     RUN_CANCELLED,
 )

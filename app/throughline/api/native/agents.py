@@ -36,6 +36,7 @@ def _agent_json(agent: AgentDefinition, window: ModelWindow) -> JsonDict:
         window_from=window.origin.value,
         tools=list(agent.tools),
         max_tool_rounds=agent.max_tool_rounds,
+        max_client_rounds=agent.max_client_rounds,
         reasoning=agent.reasoning.value,
         parameters=_parameters(agent),
         daily_budget=asdict(agent.daily_budget),

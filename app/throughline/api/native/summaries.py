@@ -16,7 +16,13 @@ from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import described
 from throughline.api.native.query_parameters import ListSummaries
 from throughline.api.native.requests import Summarize
-from throughline.domain.errors import DailyBudgetSpent, SummaryInProgress, SummaryLimitReached, TurnLimitReached
+from throughline.domain.errors import (
+    DailyBudgetReserved,
+    DailyBudgetSpent,
+    SummaryInProgress,
+    SummaryLimitReached,
+    TurnLimitReached,
+)
 from throughline.domain.ids import SummaryId
 from throughline.domain.summary import SummaryVersion
 from throughline.domain.text import clean_text
@@ -33,7 +39,10 @@ router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
     openapi_extra=described(
         body=Summarize,
         is_body_required=False,
-        errors=(*codes(SummaryInProgress, SummaryLimitReached, TurnLimitReached, DailyBudgetSpent), *AGENT),
+        errors=(
+            *codes(SummaryInProgress, SummaryLimitReached, TurnLimitReached, DailyBudgetReserved, DailyBudgetSpent),
+            *AGENT,
+        ),
     ),
 )
 async def summarize(request: Request, session_id: PathId, call: Writer) -> Response:

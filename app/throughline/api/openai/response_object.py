@@ -35,6 +35,7 @@ FIXED: JsonDict = {
 }
 """Fields that every response has with the same value, because a request cannot set them."""
 
+RATE_LIMITS = {"model_rate_limited", "daily_budget_spent", "daily_budget_reserved"}
 DELETED = "deleted"
 """Key in the echo of a part whose response was deleted."""
 
@@ -175,7 +176,7 @@ def _completed_at(response: RunResponse) -> int:
 
 def _error_json(run: Run) -> JsonDict:
     error = run.error or UNKNOWN
-    code = "rate_limit_exceeded" if error.type in {"model_rate_limited", "daily_budget_spent"} else "server_error"
+    code = "rate_limit_exceeded" if error.type in RATE_LIMITS else "server_error"
     return {"code": code, "message": error.detail, "type": error.type}
 
 

@@ -225,6 +225,7 @@ AGENT_SHOWN: JsonDict = {
     "window_from": "table",
     "tools": ["current_time", "calculator"],
     "max_tool_rounds": 10,
+    "max_client_rounds": 500,
     "reasoning": "show",
     "parameters": {"temperature": 0.2},
     "daily_budget": {"usd": 2.0, "tokens": None},

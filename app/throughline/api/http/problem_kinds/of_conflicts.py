@@ -88,6 +88,13 @@ CONFLICT_KINDS: Mapping[str, ProblemKind] = {
         remedy="Send again after 00:00 UTC, when it is renewed.",
         page="operations/costs.md#budgets",
     ),
+    "daily_budget_reserved": ProblemKind(
+        429,
+        "The rest of the day's budget is reserved",
+        cause="Turns of the user that are running are expected to use the rest of the agent's daily budget.",
+        remedy="Send again once one of them has ended.",
+        page="operations/costs.md#budgets",
+    ),
     "owner_summaries_taken": ProblemKind(
         429,
         "Too many of your summaries are being written",
