@@ -40,6 +40,7 @@ def existing_series() -> Mapping[str, set[str]]:
     """Return the labels of each series, after everything was recorded once."""
     metrics = PrometheusMetrics()
     metrics.turn_finished(agent="a", status="succeeded", seconds=1)
+    metrics.turns_waiting(status="queued", turns=1, oldest_seconds=1)
     metrics.prompt_sent(model="m", tokens=1, window_tokens=2)
     metrics.compaction_finished(cause="manual", outcome="adopted", seconds=1, tokens_freed=1)
     metrics.compaction_measured(tokens_before=2, tokens_after=1)

@@ -1,5 +1,7 @@
 """Prometheus metrics of one process. No label contains users' text."""
 
+from collections.abc import Callable
+
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -69,6 +71,36 @@ class CompactionSeries:
                 registry=registry,
             )
             for when in ("before", "after")
+        )
+
+
+class TurnSeries:
+    """Metrics of turns: those that ended, and those that wait in all processes.
+
+    Each process that takes side jobs shows the same numbers of waiting turns.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Create the metrics and register them in `registry`."""
+        self.ended = Counter("throughline_turns", "Turns by how they ended", ("agent", "status"), registry=registry)
+        self.seconds = Histogram(
+            "throughline_turn_seconds",
+            "Seconds from the claim of a turn to its end",
+            ("agent",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "throughline_turns_waiting",
+            "Turns in all processes that wait: queued for a worker, or waiting for a client, an approval or an answer",
+            ("status",),
+            registry=registry,
+        )
+        self.oldest = Gauge(
+            "throughline_turns_oldest_seconds",
+            "Seconds since the message of the oldest of these turns was taken",
+            ("status",),
+            registry=registry,
         )
 
 
@@ -164,19 +196,10 @@ class PromptSeries:
 class PrometheusMetrics:
     """All metrics of a process as Prometheus series: turns, prompts, compactions, summaries, side jobs, retention."""
 
-    def __init__(self) -> None:
-        """Create all metrics in a new registry."""
+    def __init__(self, dropped_lines: Callable[[], int] = lambda: 0) -> None:
+        """Create all metrics in a new registry. `dropped_lines` returns how many log lines were dropped."""
         self.registry = CollectorRegistry()
-        self._turns = Counter(
-            "throughline_turns", "Turns by how they ended", ("agent", "status"), registry=self.registry
-        )
-        self._turn_seconds = Histogram(
-            "throughline_turn_seconds",
-            "Seconds from the claim of a turn to its end",
-            ("agent",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
+        self._turns = TurnSeries(self.registry)
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
@@ -192,11 +215,22 @@ class PrometheusMetrics:
         self._summaries = SummarySeries(self.registry)
         self._jobs = JobSeries(self.registry)
         self._retention = RetentionSeries(self.registry)
+        self._dropped_lines, self._dropped = dropped_lines, 0
+        self._log_lines_dropped = Counter(
+            "throughline_log_lines_dropped",
+            "Log lines that could not be written: the disk is full, or nobody reads standard error",
+            registry=self.registry,
+        )
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
         """Count a finished turn and record its duration."""
-        self._turns.labels(agent, status).inc()
-        self._turn_seconds.labels(agent).observe(seconds)
+        self._turns.ended.labels(agent, status).inc()
+        self._turns.seconds.labels(agent).observe(seconds)
+
+    def turns_waiting(self, *, status: str, turns: int, oldest_seconds: float) -> None:
+        """Record the number of turns with this status, and the age of the oldest, in all processes."""
+        self._turns.waiting.labels(status).set(turns)
+        self._turns.oldest.labels(status).set(oldest_seconds)
 
     def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
         """Record the size of a prompt by the service's own count."""
@@ -283,4 +317,7 @@ class PrometheusMetrics:
 
     def render(self) -> tuple[bytes, str]:
         """Return the metrics in the text format, and its content type."""
+        dropped = self._dropped_lines()
+        self._log_lines_dropped.inc(dropped - self._dropped)
+        self._dropped = dropped
         return generate_latest(self.registry), CONTENT_TYPE_LATEST

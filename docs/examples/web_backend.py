@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, TypeAlias
+from urllib.parse import quote
 from uuid import UUID
 
 import httpx
@@ -46,10 +47,18 @@ def signed_in(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> s
 
 
 async def service_for(user: Annotated[str, Depends(signed_in)]) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of the service that acts for the user, and for nobody else."""
+    """Yield a client of the service that acts for the user, and for nobody else.
+
+    Raises HTTPException (503) while the service does not answer.
+    """
     headers = {"Authorization": f"Bearer {KEY}", "On-Behalf-Of": user, "X-Client": "web"}
     async with httpx.AsyncClient(base_url=SERVICE, headers=headers, timeout=330) as client:
-        yield client
+        try:
+            yield client
+        except httpx.TransportError as error:
+            raise HTTPException(
+                status.HTTP_503_SERVICE_UNAVAILABLE, "The assistant is away. Try again soon.", {"Retry-After": "5"}
+            ) from error
 
 
 Service = Annotated[httpx.AsyncClient, Depends(service_for)]
@@ -85,22 +94,9 @@ async def make_token(session: UUID, service: Service) -> JsonObject:
 
 
 @app.delete("/account")
-async def erase(service: Service) -> dict[str, int]:
-    """Erase all conversations and memories of the user; return how many."""
-    kinds = {"sessions": {"include_archived": "true"}, "memories": {}}
-    return {kind: await erase_all(service, f"/v1/{kind}", filters) for kind, filters in kinds.items()}
-
-
-async def erase_all(service: httpx.AsyncClient, url: str, filters: dict[str, str]) -> int:
-    """Erase what the route lists; return how many. Raises HTTPException (409) while a turn is not over."""
-    count = 0
-    while listed := body_of(await service.get(url, params=filters))["data"]:
-        for one in listed:
-            deleted = await service.delete(f"{url}/{one['id']}")
-            if deleted.is_error:
-                body_of(deleted)
-        count += len(listed)
-    return count
+async def erase(user: Annotated[str, Depends(signed_in)], service: Service) -> JsonObject:
+    """Erase everything of the user; return what went."""
+    return body_of(await service.delete(f"/v1/users/{quote(user, safe='')}"))
 
 
 if __name__ == "__main__":

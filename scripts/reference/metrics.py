@@ -28,6 +28,7 @@ SUBJECTS: Mapping[str, str] = {
     "summary": "Context and summaries",
     "jobs": "Side jobs",
     "retention": "Retention",
+    "log": "Log",
 }
 """The subject of a metric by the first word of its name."""
 

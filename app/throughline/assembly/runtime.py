@@ -26,6 +26,7 @@ from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.registry import ModelRegistry
+from throughline.logs import dropped_lines
 from throughline.prompting.agent_windows import log_windows
 from throughline.prompting.calibrate import CalibrationCache
 from throughline.recall.history_search import HistorySearch
@@ -46,6 +47,7 @@ from throughline.worker.indexing import Indexing, index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 from throughline.worker.prepare_summaries import prepare_summary
 from throughline.worker.retention import Retention, RetentionConfig
+from throughline.worker.waiting_turns import WaitingTurnsReport
 from throughline.worker.worker import Worker, WorkerConfig
 
 VERSION = version("throughline")
@@ -78,7 +80,7 @@ class Runtime:
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
     """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
-    metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
+    metrics, clock, process = PrometheusMetrics(dropped_lines), SystemClock(), _new_process(kind)
     watch, agents = watch_agents(settings, kind), load_configured_agents(settings)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
@@ -174,7 +176,8 @@ def _job_registry(
     )
     prepare = partial(prepare_summary, dependencies, database.history.index_session)
     index = partial(index_owner, database.history, recall.embed_soon)
-    return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules)
+    reports = (WaitingTurnsReport(database.runs, metrics).record,)
+    return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules, reports)
 
 
 def _new_process(kind: ProcessKind) -> Process:

@@ -21,8 +21,9 @@ COMPUTED = "citations"
 
 NO_REASONING = ("reasoning", None)
 
-# Escaped although JSON allows them: readers treat some as line ends, terminals treat others as commands.
-ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Escaped although JSON allows them: readers treat some as line ends, terminals treat others as commands, or
+# show the text after them in another order.
+ESCAPED = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,15 @@ class RunStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingTurns:
+    """How many turns of all users have this status, and how many seconds ago the message of the oldest was taken."""
+
+    status: RunStatus
+    turns: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunInput:
     """The user's message of a run, what its request overrides of the agent, and the tools that the client runs.
 

@@ -64,10 +64,14 @@ Work: TypeAlias = Callable[[str], Awaitable[NotDone | None]]
 
 @dataclass(frozen=True, slots=True)
 class JobRegistry:
-    """The work that this process can do: a handler per job kind, and schedules."""
+    """The work that this process can do: a handler per job kind, and schedules.
+
+    `reports` record metrics every WATCH_SECONDS, in each process.
+    """
 
     handlers: Mapping[str, Work]
     schedules: Sequence[Schedule] = ()
+    reports: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ class SideJobs:
         self._metrics = metrics
         self._config = config
         self._schedules = registry.schedules
+        self._reports = registry.reports
         by_the_clock = {schedule.kind: _by_the_clock(schedule) for schedule in registry.schedules}
         self._by_the_clock = frozenset(by_the_clock)
         self._handlers: Mapping[str, Work] = {**registry.handlers, **by_the_clock}
@@ -243,6 +248,9 @@ class SideJobs:
                 for kind in self._handlers:
                     found = waiting.get(kind, Waiting(kind, 0, 0.0))
                     self._metrics.jobs_waiting(kind=kind, jobs=found.jobs, oldest_seconds=found.oldest_seconds)
+            for report in self._reports:
+                with ErrorBoundary(log.warning, "waiting turns not counted"):
+                    await report()
             self._metrics.jobs_taken(is_taking=self._loop.is_claiming)
             await asyncio.sleep(WATCH_SECONDS)
 

@@ -27,7 +27,18 @@ from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.message import REDACTED_TEXT
 from throughline.domain.page import Page
-from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, RunInput, RunStatus
+from throughline.domain.run import (
+    ClaimedRun,
+    Claimer,
+    Lease,
+    LeaseRenewal,
+    Outcome,
+    Run,
+    RunError,
+    RunInput,
+    RunStatus,
+    WaitingTurns,
+)
 from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
 
@@ -58,6 +69,16 @@ _TO_CONTINUE = sql(
     run_columns=RUN_COLUMNS,
     message_ids=MESSAGE_IDS,
 )
+
+
+_COUNT_WAITING = sql("""
+    select 'queued' as status, count(*) as turns,
+        coalesce(extract(epoch from now() - min(q.created_at)), 0)::float8 as oldest_seconds
+    from runs q where q.status = 'queued'
+    union all
+    select 'waiting', count(*), coalesce(extract(epoch from now() - min(w.created_at)), 0)::float8
+    from runs w where w.status = 'waiting'
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +235,11 @@ class RunRepository:
         if expired:
             self._notifier.announce_work()
         return len(expired)
+
+    async def count_waiting(self) -> tuple[WaitingTurns, ...]:
+        """Return the number and the age of the turns that are queued, and of those that wait, of all users."""
+        rows = await self._transactions.fetch(_COUNT_WAITING)
+        return tuple(WaitingTurns(RunStatus(row["status"]), row["turns"], row["oldest_seconds"]) for row in rows)
 
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
         """Cancel a queued or waiting run at once, or request a running one to stop, and return the run.
