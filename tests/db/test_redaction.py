@@ -1,12 +1,13 @@
 """Redaction: the text is nowhere afterwards, whatever was made from it, and the conversation goes on without it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from fakes.conversations import (
     BEHIND_ALL,
+    CLAIMER,
     Conversation,
     adoption_of,
     answer_message,
@@ -19,12 +20,17 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import MARKER, Redaction
+from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import NotFound, SessionBusy, SummaryConflict
-from throughline.domain.events import MessageDelta, NewEvent
+from throughline.domain.events import MessageDelta, NewEvent, ReasoningDelta
+from throughline.domain.ids import SessionId
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.recall import HistoryQuery
-from throughline.domain.run import Outcome, RunError, RunStatus
+from throughline.domain.run import Outcome, RunError, RunInput, RunStatus
+from throughline.domain.session import NewSession
+from throughline.domain.submission import CopiedMessages, Opening, Submission
 
 SECRET = "tangelo42"  # the word that has to go
 
@@ -244,3 +250,39 @@ async def test_what_providers_said_in_the_session_goes_with_a_message(scene: Sce
     assert failed.error == error
     assert run.error == RunError(error.type, error.detail)
     assert await scene.tables_with(SECRET) == []
+
+
+async def test_everything_made_from_a_copy_goes_with_the_original(database: Database, database_url: str) -> None:
+    original = await open_conversation(database)
+    secret = (await original.say("one", "two", "three", f"The code is {SECRET}, keep it."))[3]
+    new = NewSession(original.owner_id, "assistant", f"The code is {SECRET}", Source.API, {}, id=SessionId(new_id()))
+    opening = Opening(new, copied=CopiedMessages(original.session.id, 4))
+    asked = Submission(original.owner_id, new.id or pytest.fail("no id"), RunInput("five"), Source.API, opening=opening)
+    claimed = (await database.runs.submit(asked, CLAIMER)).claimed or pytest.fail("not claimed")
+    copy = replace(original, session=await database.sessions.get(original.owner_id, claimed.run.session_id))
+    thought = replace(answer_message("five"), reasoning=Reasoning(f"They said {SECRET}."))
+    await database.messages.append_message(claimed.lease, "user", user_message("five"))
+    await database.messages.append_message(claimed.lease, "assistant:0", thought)
+    event = NewEvent(1, ReasoningDelta(MESSAGE_ID, f"They said {SECRET}."))
+    await database.events.append_events(claimed.lease, [event])
+    await copy.end(claimed.lease)
+    await copy.say("six")
+    scene = Scene(copy, database_url, list(await copy.messages()))
+    await summarise(scene)
+    await database.history.index_session(copy.session.id)
+    before = await scene.tables_with(SECRET)
+
+    redacted = await database.messages.redact(Redaction(original.owner_id, original.session.id, secret.id))
+
+    assert set(before) >= {
+        "public.messages",
+        "public.message_reasoning",
+        "public.run_events",
+        "public.sessions",
+        "public.summaries",
+        "public.summary_versions",
+        "public.search_terms",
+    }
+    assert await scene.tables_with(SECRET) == []
+    assert redacted.session_ids == {original.session.id, copy.session.id}
+    assert (await copy.reload()).summary_through_position == 2
