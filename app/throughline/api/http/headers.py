@@ -53,10 +53,10 @@ def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
         raise InvalidInput(
             f"Send one {KEY_HEADER} header of 1 to {MAX_KEY_LENGTH} printable ASCII characters.", field=KEY_HEADER
         )
-    return Idempotency(key, _fingerprint(request, body))
+    return Idempotency(key, fingerprint_of(request, body))
 
 
-def _fingerprint(request: Request, body: BaseModel) -> str:
+def fingerprint_of(request: Request, body: BaseModel) -> str:
     """Return a hash of method, path and validated body.
 
     The body is hashed in a canonical form, so that the order of its keys and white space do not matter.

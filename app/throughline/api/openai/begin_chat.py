@@ -3,7 +3,7 @@
 from fastapi import Request
 
 from throughline.api.http.admitted_request import Call, source_of
-from throughline.api.http.headers import read_idempotency
+from throughline.api.http.headers import fingerprint_of, read_idempotency
 from throughline.api.native.openai_messages import read_messages
 from throughline.api.openai.align_history import MOST_COMPARED
 from throughline.api.openai.ask_agent import AgentRequest
@@ -35,7 +35,9 @@ async def begin_chat(request: Request, call: Call, body: CreateCompletion) -> Be
     """
     chat = _read(request, call, body)
     continued = None if chat.name is None else await _find_session(call, chat.name)
-    return await (chat.ask(chat.agent_request) if continued is None else continue_chat(chat, continued))
+    if continued is not None:
+        return await continue_chat(chat, continued)
+    return await chat.ask_once(chat.agent_request, f"new {chat.agent_request.external_id}")
 
 
 def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
@@ -55,6 +57,7 @@ def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
         is_stored=is_stored,
         external_id=None if name is None else name.external_id,
     )
+    idempotency = read_idempotency(request, body)
     return ChatRequest(
         call=call,
         source=source,
@@ -62,8 +65,9 @@ def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
         agent_request=agent_request,
         texts=_user_texts(messages),
         echo=echo,
-        idempotency=read_idempotency(request, body),
+        idempotency=idempotency,
         is_retry=request.headers.get(RETRY_HEADER, "0") not in {"", "0"},
+        fingerprint="" if name is None or idempotency.key is not None else fingerprint_of(request, body),
     )
 
 

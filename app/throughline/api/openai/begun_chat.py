@@ -1,5 +1,6 @@
 """A request for a chat completion as it was read, and the turn that it begins or joins."""
 
+import hashlib
 from dataclasses import dataclass, replace
 
 from throughline.api.http.admitted_request import Call
@@ -19,6 +20,7 @@ class ChatRequest:
 
     `name` is the session as the request names it, None if it names none. `texts` are those of the user, oldest first.
     `echo` is what is kept of the request without being used. `is_retry`: the client says that it tries again.
+    `fingerprint` is a hash of the request if it names a session without an idempotency key, '' otherwise.
     """
 
     call: Call
@@ -29,11 +31,22 @@ class ChatRequest:
     echo: JsonObject
     idempotency: Idempotency
     is_retry: bool
+    fingerprint: str = ""
 
     @property
     def now(self) -> int:
         """The current Unix time, in seconds."""
         return int(self.call.services.clock.now().timestamp())
+
+    async def ask_once(self, agent_request: AgentRequest, seen: str) -> "BegunChat":
+        """Submit a new turn, or find the one that an equal request has begun at the same moment.
+
+        `seen` says in which state both found the session. Raises the errors of `ask_agent`.
+        """
+        if not self.fingerprint:
+            return await self.ask(agent_request)
+        key = hashlib.sha256(f"{seen} {self.fingerprint}".encode()).hexdigest()
+        return await replace(self, idempotency=Idempotency(f"chat-{key}", self.fingerprint)).ask(agent_request)
 
     async def ask(self, agent_request: AgentRequest) -> "BegunChat":
         """Submit a new turn, or find the one that the idempotency key has begun. Raises the errors of `ask_agent`."""

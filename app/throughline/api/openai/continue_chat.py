@@ -22,8 +22,8 @@ PARAM = "messages"
 async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> BegunChat:
     """Begin what the request asks in its session: the rest of a waiting turn, a new turn, or a branch.
 
-    A repetition gets the turn that was begun before: one with the same idempotency key, one that is not finished, or
-    any if the client says that it tries again.
+    A repetition gets the turn that was begun before: one with the same idempotency key, one that is not finished, one
+    that an equal request begins at the same moment, or any if the client says that it tries again.
     """
     alignment = _alignment(chat, continued.said)
     keyed = await _keyed_run(chat, continued, alignment)
@@ -33,7 +33,10 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> Begun
     if continued.waiting is not None and given:
         return await _resume(chat, continued.waiting, given)
     repeated = await _repeated_run(chat, continued, alignment)
-    return await chat.ask(_new_turn(chat, continued, alignment)) if repeated is None else join_run(repeated)
+    if repeated is not None:
+        return join_run(repeated)
+    newest = continued.said[-1].run_id if continued.said else None
+    return await chat.ask_once(_new_turn(chat, continued, alignment), f"{continued.session.id} {newest}")
 
 
 async def _keyed_run(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> Run | None:
