@@ -43,6 +43,18 @@ async def test_a_browser_gets_a_page_of_every_problem(database: Database) -> Non
     assert "docs/" not in pages["internal_error"].text
 
 
+@pytest.mark.parametrize(
+    "path", ["/problems/not_found", "/", "/docs", "/docs/start.js", "/health/live", "/health/ready", "/metrics"]
+)
+async def test_pages_answer_head_as_they_answer_get_without_a_body(database: Database, path: str) -> None:
+    async with set_stage(database, KEYED).served() as client:
+        asked, head = await client.get(path, headers=BROWSER), await client.head(path, headers=BROWSER)
+
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("content-type", "content-length", "content-security-policy"):
+        assert head.headers.get(name) == asked.headers.get(name)
+
+
 @pytest.mark.parametrize("name", ["nothing_like_it", "<script>", "\0", "x" * 5_000, "NOT_FOUND", "\u2028"])
 @pytest.mark.parametrize("headers", [{}, BROWSER])
 async def test_a_problem_that_does_not_exist_is_not_found(

@@ -41,6 +41,7 @@ from throughline.api.native import (
     users,
 )
 from throughline.api.openai import chat, compact, conversations, models, responses, websocket
+from throughline.api.openai.absent_routes import add_absent_routes
 from throughline.api.openapi.document import document, operation_id
 from throughline.execution.owner_limits import OwnerLimits
 
@@ -129,6 +130,7 @@ def create_app(
     )
     app.state.dependencies = _dependencies(services, config)
     add_error_handlers(app)
+    add_absent_routes(app)
     for room in ROOMS:
         app.include_router(room.router)
     app.openapi = lambda: document(app, is_key_needed=config.is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it

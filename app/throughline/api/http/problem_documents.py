@@ -6,6 +6,7 @@ service answers it with an explanation (`api/native/problems.py`).
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import structlog
@@ -165,16 +166,35 @@ async def _on_invalid_parameters(_request: Request, error: Exception) -> Respons
     return error_problem(InvalidRequest(field_errors(error.errors())))
 
 
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    """Answer the errors that the framework raises itself: unknown routes and methods."""
-    assert isinstance(error, HTTPException)
+@dataclass(frozen=True, slots=True)
+class HttpErrorWords:
+    """Code, text and headers of an error that the framework raises itself."""
+
+    code: str
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def http_error_words(request: Request, error: HTTPException) -> HttpErrorWords:
+    """Return what an error of the framework says: an unknown route or method, or a request that cannot be read."""
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return problem("route_not_found", "There is no such route. /openapi.json lists the routes.")
+        return HttpErrorWords("route_not_found", "There is no such route. /openapi.json lists the routes.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_allowed_methods(request))
         detail = f"{request.method} is not allowed on this route; allowed: {allowed}."
-        return problem("method_not_allowed", detail, headers={"Allow": allowed})
-    return problem("malformed_body", "The request could not be read.")
+        return HttpErrorWords("method_not_allowed", detail, {"Allow": allowed})
+    return HttpErrorWords("malformed_body", "The request could not be read.")
+
+
+def http_error_problem(request: Request, error: HTTPException) -> Response:
+    """Return the problem document for an error that the framework raises itself."""
+    words = http_error_words(request, error)
+    return problem(words.code, words.detail, headers=words.headers)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return http_error_problem(request, error)
 
 
 def _allowed_methods(request: Request) -> list[str]:

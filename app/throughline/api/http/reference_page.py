@@ -49,24 +49,28 @@ KEPT = {**HEADERS, "Cache-Control": "max-age=86400"}
 router = APIRouter(prefix="/docs", include_in_schema=False)
 
 
+@router.head("", include_in_schema=False)
 @router.get("")
 async def page() -> Response:
     """Return the Swagger UI page. Its links are relative, so that it also works behind a proxy that adds a prefix."""
     return HTMLResponse(PAGE, headers=HEADERS)
 
 
+@router.head("/start.js", include_in_schema=False)
 @router.get("/start.js")
 async def start() -> Response:
     """Return the script that starts Swagger UI. The page's security policy forbids inline scripts."""
     return Response(START, media_type="text/javascript", headers=HEADERS)
 
 
+@router.head("/swagger-ui-bundle.js", include_in_schema=False)
 @router.get("/swagger-ui-bundle.js")
 async def script() -> Response:
     """Return Swagger UI's script."""
     return FileResponse(_assets() / "swagger-ui-bundle.js", media_type="text/javascript", headers=KEPT)
 
 
+@router.head("/swagger-ui.css", include_in_schema=False)
 @router.get("/swagger-ui.css")
 async def style() -> Response:
     """Return Swagger UI's style sheet."""

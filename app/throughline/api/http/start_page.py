@@ -34,6 +34,7 @@ BODY = """<h1>{name} {version}</h1>
 router = APIRouter(include_in_schema=False)
 
 
+@router.head("/", include_in_schema=False)
 @router.get("/")
 async def start(request: Request) -> Response:
     """Return the links as an HTML page if the client prefers one, else as JSON."""

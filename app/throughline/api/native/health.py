@@ -16,12 +16,14 @@ from throughline.wire.service import Health
 router = APIRouter(tags=["health"])
 
 
+@router.head("/health/live", include_in_schema=False)
 @router.get("/health/live", responses={HTTPStatus.OK: {"model": Health}})
 async def get_liveness(request: Request) -> Response:
     """Return 200 while the process answers, whatever the state of the database and other services."""
     return JsonResponse(_health_json(request, Readiness({})))
 
 
+@router.head("/health/ready", include_in_schema=False)
 @router.get(
     "/health/ready",
     responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
@@ -42,6 +44,7 @@ async def get_readiness(request: Request) -> Response:
     return JsonResponse(_health_json(request, readiness), status)
 
 
+@router.head("/metrics", include_in_schema=False)
 @router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
 async def get_metrics(request: Request) -> Response:
     """Return the process's metrics in the Prometheus text format. With hundreds of agents this takes a while."""

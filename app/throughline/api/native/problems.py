@@ -32,6 +32,7 @@ HTML = {MEDIA_TYPE: {"schema": {"type": "string"}}}
 router = APIRouter(prefix="/problems", tags=["problems"])
 
 
+@router.head("/{name}", include_in_schema=False)
 @router.get("/{name}", responses={HTTPStatus.OK: {"model": ProblemKindOut, "content": HTML}})
 async def get_problem(name: str, request: Request) -> Response:
     """Return cause and remedy of an error by its code, as a page if the client prefers one, else as JSON."""
