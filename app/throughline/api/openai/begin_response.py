@@ -10,6 +10,7 @@ from throughline.api.openai.find_target import RequestOrigin, ResponseRequest, T
 from throughline.api.openai.follow_part import FollowedPart
 from throughline.api.openai.input_items import read_items
 from throughline.api.openai.models import find_agent
+from throughline.api.openai.repeated_history import without_repeated
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
 from throughline.api.openai.resume_turn import resume_turn
@@ -71,9 +72,10 @@ async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitt
     """Submit a new turn. Raises InvalidInput if a turn of the conversation waits for something else."""
     body = asked.body
     brought = split_messages(asked.messages, instructions=asked.instructions, param="input")
+    new_history = await without_repeated(call, target, brought.history)
     agent_request = AgentRequest(
         agent=body.model,
-        brought=brought,
+        brought=replace(brought, history=new_history),
         run_input=replace(_run_input(asked), echo=new_echo(None, asked.echo, _now(call))),
         param="input",
         session_id=target.session_id,
