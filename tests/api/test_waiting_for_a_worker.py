@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
 
 import httpx
 import pytest
@@ -12,15 +14,22 @@ from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.conversations import open_conversation
 from fakes.scripted_turns import CLAIMER
 from fakes.waiting import HANG_SECONDS
+from throughline.api.http.auth import LOCAL_USER
 from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.errors import NoWorkerAvailable
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Source, ToolCall
+from throughline.domain.run import Outcome, Run, RunInput, RunStatus
+from throughline.domain.submission import Submission
+from throughline.domain.waiting import AwaitedCall, NewWait, WaitKind
 from throughline.turn.follow_run import Following, follow_while_worked_on
 
 STREAM = {"Accept": "text/event-stream"}
 ASYNC = {"Prefer": "respond-async"}
 IMPATIENT = ApiConfig(version="0.0.0", is_local_mode=True, heartbeat_seconds=0.05, no_worker_timeout_seconds=0.3)
 PATIENT = replace(IMPATIENT, no_worker_timeout_seconds=HANG_SECONDS)
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 HEARTBEATS = 12
 """More than fit into the time a request waits for a worker."""
 
@@ -260,3 +269,57 @@ async def test_a_reader_who_waits_for_a_worker_gets_the_whole_stream_once_one_co
         "event: message.completed",
         "event: run.completed",
     ]
+
+
+async def begin_to_wait(stage: ApiStage, session: str) -> Run:
+    """Have a turn of the session wait for the result of a client's tool."""
+    owner_id, session_id = (
+        await stage.database.users.get_or_create(LOCAL_USER),
+        SessionId(UUID(session.rsplit("/", maxsplit=1)[-1])),
+    )
+    submission = Submission(
+        owner_id,
+        session_id,
+        RunInput("rain?"),
+        Source.API,
+        fingerprint="rain?",
+    )
+    submitted = await stage.database.runs.submit(submission, CLAIMER)
+    assert submitted.claimed is not None
+    calls = (AwaitedCall(ToolCall("call_1", "weather", "{}"), WaitKind.TOOL_RESULT),)
+    wait = NewWait(calls, stage.database.messages.new_message_id(), LATER)
+    outcome = Outcome(RunStatus.WAITING, wait=wait)
+    return await stage.database.runs.finish(submitted.claimed.lease, outcome, (), 1)
+
+
+async def test_a_message_behind_a_waiting_turn_is_told_what_the_session_waits_for(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    session = await open_session(client)
+    waiting = await begin_to_wait(stage, session)
+
+    response = await client.post(f"{session}/messages", json={"content": "and?"})
+
+    told = response.json()
+    assert (response.status_code, told["type"]) == (409, "/problems/session_waiting")
+    assert told["waiting_run_id"] == str(waiting.id)
+    assert "call_1 (tool_result: weather)" in told["detail"]
+    assert (await client.get(f"/v1/runs/{told['run_id']}")).json()["status"] == "queued"
+
+
+async def test_a_stream_behind_a_waiting_turn_stays_open_until_its_message_is_answered(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    session = await open_session(client)
+    waiting = await begin_to_wait(stage, session)
+    lines: list[str] = []
+
+    async with client.stream("POST", f"{session}/messages", json={"content": "and?"}, headers=STREAM) as response:
+        async for line in response.aiter_lines():
+            lines.append(line)
+            if line == ": heartbeat" and lines.count(line) == HEARTBEATS:
+                await client.post(f"/v1/runs/{waiting.id}/cancel")
+                await play_next(stage)
+
+    assert response.status_code == 200
+    assert "event: run.completed" in lines

@@ -3,8 +3,8 @@
 ThroughlineError
 ├── PermanentError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
-│   ├── IdempotencyKeyReused · ExternalIdTaken · SessionBusy · RunNotWaiting · QueueFull (OwnerQueueFull)
-│   ├── ApprovalRequired · ConversationBranched
+│   ├── IdempotencyKeyReused · ExternalIdTaken · SessionBusy (BehindWaitingTurn) · RunNotWaiting
+│   ├── QueueFull (OwnerQueueFull) · ApprovalRequired · ConversationBranched
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · ClaimingFailed · RunAbandoned · TurnTimeout
 │   └── ModelRejected
@@ -106,6 +106,16 @@ class SessionBusy(PermanentError):
 
 class SessionWaiting(SessionBusy):
     """A turn of the session, run `run_id`, waits for something else than the message that was sent."""
+
+
+class BehindWaitingTurn(SessionBusy):
+    """The message, run `run_id`, is stored and stands in line behind a turn that waits for something from outside."""
+
+    code = "session_waiting"
+
+    def __init__(self, detail: str, *, run_id: str, waiting_run_id: str) -> None:
+        super().__init__(detail, run_id=run_id)
+        self.waiting_run_id = waiting_run_id
 
 
 class RunNotWaiting(PermanentError):

@@ -56,6 +56,10 @@ class FollowedRuns(Protocol):
         """Return the last event of an ended or waiting run, made from its stored rows."""
         ...
 
+    async def find_waiting(self, run: Run) -> Run | None:
+        """Return the waiting run of the session behind which the queued `run` stands in line; None without one."""
+        ...
+
     async def has_running_worker(self) -> bool:
         """Whether any worker holds an unexpired lease on any run."""
         ...

@@ -165,7 +165,9 @@ async def follow_while_worked_on(
 
 
 class _WorkerTimeout:
-    """Timeout that counts only while no worker is active at all; waiting behind other runs does not count.
+    """Timeout that counts only while no worker is active at all; standing in line behind other runs does not count.
+
+    Nor does it count behind a run that waits for something from outside, and so needs no worker.
 
     The run's own status does not count as activity: the row of a run whose worker has crashed says `running` until
     another worker claims it.
@@ -180,7 +182,8 @@ class _WorkerTimeout:
         self._since = self._following.monotonic()
 
     async def check(self, run: Run) -> None:
-        if not run.status.needs_worker or await self._following.runs.has_running_worker():
+        runs = self._following.runs
+        if not run.status.needs_worker or await runs.has_running_worker() or await runs.find_waiting(run):
             self.restart()
             return
         if self._following.monotonic() - self._since < self._timeout_seconds:

@@ -70,13 +70,15 @@ def stopping(run: Run) -> ServiceStopping:
 
 
 async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
-    """Return the run's first events; or Idle, once a worker is active or the client has disconnected.
+    """Return the run's first events; or Idle, once a worker is active, the session waits, or the client is gone.
 
     Empty if the run's events end before that. Raises NoWorkerAvailable if no worker becomes active in time.
     """
     runs = call.services.database.followed_runs
     async for item in followed:
-        if not isinstance(item, Idle) or await runs.has_running_worker() or await request.is_disconnected():
+        if not isinstance(item, Idle) or await runs.has_running_worker() or await runs.find_waiting(item.run):
+            return (item,)
+        if await request.is_disconnected():
             return (item,)
     return ()
 

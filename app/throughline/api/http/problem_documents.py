@@ -21,6 +21,7 @@ from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.api.http.request_errors import FieldError, InvalidRequest, TooManyConnections
 from throughline.api.http.responses import json_bytes
 from throughline.domain.errors import (
+    BehindWaitingTurn,
     DatabaseUnavailable,
     DatabaseUnusable,
     InvalidInput,
@@ -134,7 +135,8 @@ def _members(error: ThroughlineError) -> dict[str, JsonValue]:
         case InvalidInput(field=field, detail=detail):
             return {"errors": [{"field": field, "detail": detail}]}
         case SessionBusy(run_id=run_id):
-            return {"run_id": run_id}
+            behind = {"waiting_run_id": error.waiting_run_id} if isinstance(error, BehindWaitingTurn) else {}
+            return {"run_id": run_id, **behind}
         case SummaryInProgress(summary_request_id=request_id):
             return {"summary_request_id": request_id}
         case QueueFull(cap=cap, limit=limit):

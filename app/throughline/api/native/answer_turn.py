@@ -16,7 +16,7 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.http.sse import RunStream
 from throughline.api.native.documented import JSON, Json, event_stream, response_headers
 from throughline.api.native.events import render_event, turn_problem
-from throughline.domain.errors import TemporaryError
+from throughline.domain.errors import BehindWaitingTurn, TemporaryError
 from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.run import Run, RunStatus
 from throughline.turn.follow_run import Followed, Idle
@@ -78,7 +78,7 @@ async def _answer(request: Request, call: Call, asked: AskedTurn) -> Response:
     else:
         try:
             ended = await _wait(request, call, asked)
-        except TemporaryError as error:
+        except (TemporaryError, BehindWaitingTurn) as error:
             return error_problem(error, run_id=str(run.id))
     if isinstance(ended, RunEnded) and ended.run.status is not RunStatus.SUCCEEDED:
         return turn_problem(ended, for_operator=call.is_operator)
@@ -86,24 +86,40 @@ async def _answer(request: Request, call: Call, asked: AskedTurn) -> Response:
 
 
 async def _wait(request: Request, call: Call, asked: AskedTurn) -> RunEnded | RunWaiting:
+    await _check_line(call, asked.run)
     with suppress(StreamAborted):
         async with aclosing(_follow(call, asked)) as followed:
-            ended = await _first_end(request, followed)
+            ended = await _first_end(request, call, followed)
             if ended is not None:
                 return ended
     raise stopping(asked.run)
 
 
-async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | RunWaiting | None:
+async def _check_line(call: Call, run: Run) -> None:
+    """Raise BehindWaitingTurn if the run stands in line behind one that waits for something from outside."""
+    waiting = await call.services.database.followed_runs.find_waiting(run)
+    if waiting is None or waiting.waiting_for is None:
+        return
+    calls = ", ".join(f"{one.id} ({one.kind.value}: {one.name})" for one in waiting.waiting_for.calls)
+    raise BehindWaitingTurn(
+        f"Your message is kept as run {run.id} and stands in line. The session's turn {waiting.id} waits for {calls}. "
+        f"Give it with POST /v1/runs/{waiting.id}/resume, or cancel that turn; then your message is answered.",
+        run_id=str(run.id),
+        waiting_run_id=str(waiting.id),
+    )
+
+
+async def _first_end(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> RunEnded | RunWaiting | None:
     """Return the event with which the run ends or waits, None if the client disconnected before it.
 
-    Raises NoWorkerAvailable.
+    Raises NoWorkerAvailable, BehindWaitingTurn.
     """
     last: RunEnded | RunWaiting | None = None
     async for item in followed:
         if isinstance(item, Idle):
             if await request.is_disconnected():
                 return None
+            await _check_line(call, item.run)
         elif isinstance(item[-1].event, RunEnded | RunWaiting):
             last = item[-1].event
     return last

@@ -20,7 +20,7 @@ from throughline.api.native.query_parameters import ListMessages
 from throughline.api.native.requests import SendMessage
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
-from throughline.domain.errors import OwnerQueueFull, QueueFull, SessionBusy
+from throughline.domain.errors import BehindWaitingTurn, OwnerQueueFull, QueueFull, SessionBusy
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import RunInput
@@ -47,7 +47,7 @@ async def list_messages(session_id: PathId, call: Reader, asked: Annotated[ListM
     openapi_extra=described(
         body=SendMessage,
         headers=(KEY_HEADER, PREFER, ACCEPT, X_CLIENT),
-        errors=(*codes(SessionBusy, QueueFull, OwnerQueueFull), *FOLLOWING, *TURN),
+        errors=(*codes(SessionBusy, BehindWaitingTurn, QueueFull, OwnerQueueFull), *FOLLOWING, *TURN),
     ),
 )
 async def send_message(request: Request, session_id: PathId, call: Writer) -> Response:

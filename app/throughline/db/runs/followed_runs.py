@@ -31,7 +31,7 @@ from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message
-from throughline.domain.run import Run
+from throughline.domain.run import Run, RunStatus
 from throughline.execution.error_boundary import ErrorBoundary
 
 DISCONNECTED_POLL_SECONDS = 1.0
@@ -58,6 +58,14 @@ _WORKED_ON = sql("""
 """)
 _RUN = sql(
     "select {run_columns}, {message_ids} from runs r where r.id = :run_id",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
+)
+_WAITING = sql(
+    """
+    select {run_columns}, {message_ids} from runs r
+    where r.session_id = :session_id and r.status = 'waiting' and r.id <> :run_id
+""",
     run_columns=RUN_COLUMNS,
     message_ids=MESSAGE_IDS,
 )
@@ -120,6 +128,13 @@ class FollowedRuns:
     async def ending(self, run: Run) -> RunEnded | RunWaiting:
         """Return the last event of an ended or waiting run, made from its stored row and messages."""
         return last_event(run, await self._messages(run))
+
+    async def find_waiting(self, run: Run) -> Run | None:
+        """Return the waiting run of the session behind which the queued `run` stands in line; None without one."""
+        if run.status is not RunStatus.QUEUED:
+            return None
+        rows = await self._transactions.fetch(_WAITING, session_id=run.session_id, run_id=run.id)
+        return run_from(rows[0]) if rows else None
 
     async def has_running_worker(self) -> bool:
         """Whether any worker holds an unexpired lease on any run. If so, queued runs wait for a slot, not for a worker.

@@ -27,6 +27,14 @@ CONFLICT_KINDS: Mapping[str, ProblemKind] = {
         remedy="Wait for it or cancel it.",
         page="reference/limits.md#a-busy-session",
     ),
+    "session_waiting": ProblemKind(
+        409,
+        "A turn of this session waits",
+        cause="The message is stored as run `run_id`, and is answered after `waiting_run_id`, which waits for "
+        "something from outside.",
+        remedy="Resume or cancel that run. Do not send the message again.",
+        page="guides/waiting-runs.md",
+    ),
     "run_not_waiting": ProblemKind(
         409,
         "The run does not wait for this",
