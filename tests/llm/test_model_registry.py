@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -5,13 +6,16 @@ import pytest
 from langchain.chat_models import base as langchain_models
 
 from throughline.domain.errors import SettingInvalid
+from throughline.llm.package_errors import as_setting
 from throughline.llm.providers import PROVIDERS, parse_model_name
 from throughline.llm.registry import ModelRegistry, ModelsConfig, inherited_base_url
+
+AZURE = ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION")
 
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", *AZURE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -53,11 +57,43 @@ async def test_a_model_is_made_once() -> None:
         ("claude-test", "ANTHROPIC_API_KEY"),
         ("anthropic:claude-test", "ANTHROPIC_API_KEY"),
         ("gemini-test", "GOOGLE_API_KEY"),
+        ("azure_openai:gpt-4o", "AZURE_OPENAI_API_KEY"),
     ],
 )
 def test_a_model_without_its_key_is_refused_by_the_variables_name(model: str, variable: str) -> None:
     with pytest.raises(SettingInvalid, match=variable):
         ModelRegistry().get(model)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({}, "OPENAI_API_VERSION"),
+        ({"OPENAI_API_VERSION": "2024-10-21"}, "AZURE_OPENAI_ENDPOINT"),
+    ],
+)
+def test_azure_without_a_variable_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], missing: str
+) -> None:
+    for name, value in {"AZURE_OPENAI_API_KEY": "key", **given}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(SettingInvalid, match=f"set {missing}, or choose"):
+        ModelRegistry().get("azure_openai:gpt-4o")
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "named"),
+    [
+        ("bedrock:x", "Service error: You must specify a region.", "set AWS_DEFAULT_REGION or AWS_REGION"),
+        ("anthropic_bedrock:x", "Set the `AWS_REGION` environment variable", "set AWS_REGION"),
+        ("google_vertexai:x", "Your default credentials were not found.", "set GOOGLE_APPLICATION_CREDENTIALS"),
+        ("ibm:x", "odd", "variables that its package reads: WATSONX_APIKEY, WATSONX_PROJECT_ID"),
+        ("litellm:x", "odd", "check its name and options$"),
+    ],
+)
+def test_the_error_of_a_package_is_told_by_the_variables_it_misses(model: str, said: str, named: str) -> None:
+    assert re.search(named, as_setting(parse_model_name(model, None), "", ValueError(said)).detail)
 
 
 @pytest.mark.parametrize(

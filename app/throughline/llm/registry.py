@@ -25,6 +25,7 @@ from throughline.llm.streamed_arguments import parse_in_linear_time
 from throughline.ports.models import ChatModel
 
 OFFLINE = "offline"
+ANOTHER_MODEL = "choose another model (offline needs none)"
 OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")
 
 
@@ -112,8 +113,9 @@ class ModelRegistry:
         api_key = choose_key(parsed.provider, base_url, api_key_env, self._config.read_variable)
         model = _construct(parsed, Access(base_url, api_key), self._config)
         self._opened.append(model)
-        bound_responses(model, self._config.bounds)
-        server = find_server(parsed, model)
+        with raised_as(partial(as_setting, parsed, ANOTHER_MODEL)):  # some packages make their clients only here
+            bound_responses(model, self._config.bounds)
+            server = find_server(parsed, model)
         address = server.base_url if server else base_url or ""
         traits = ModelTraits(
             name=parsed.full,
@@ -148,7 +150,7 @@ def _returned_parts(name: ModelName, address: str) -> frozenset[PartKind]:
 
 def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     """Create the LangChain model; an error of its package means a mistake in the operator's settings."""
-    with raised_as(partial(as_setting, name, "choose another model (offline needs none)")):
+    with raised_as(partial(as_setting, name, ANOTHER_MODEL)):
         model = MAKERS.get(name.provider.name, _make_other)(name, access, config)
     _require_key(model, name)
     return model
