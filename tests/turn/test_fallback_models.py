@@ -1,11 +1,13 @@
 """Fallback models answer while the agent's model is unavailable, and never hide a refusal."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from fakes.scripted_model import Call, Fail, Say, ScriptedModel, ScriptedModels, Step
+from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import AGENT, Stage, open_stage
+from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.db.database import Database
 from throughline.domain.errors import (
@@ -38,6 +40,35 @@ async def open_with_fallbacks(
     models = ScriptedModels(stage.model, second=second, third=third)
     stage.dependencies = replace(stage.dependencies, models=models)
     return stage, second, third
+
+
+async def test_a_model_that_does_not_begin_in_time_is_tried_once(
+    database: Database,
+) -> None:
+    hasty = replace(WITH_TWO, fallback_after_seconds=0.05)
+    stage, second, _ = await open_with_fallbacks(database, agent=hasty)
+    stage.model.script(Hang())
+    second.script(Say("from the second"))
+
+    assert (await stage.turn("hi")).status is RunStatus.SUCCEEDED
+    assert (await answer(stage)).content == "from the second"
+    assert len(stage.model.requests) == 1
+
+
+async def test_a_model_that_has_begun_may_take_its_time(database: Database) -> None:
+    stage, _, _ = await open_with_fallbacks(database, agent=replace(WITH_TWO, fallback_after_seconds=0.05))
+    gate = asyncio.Event()
+    stage.model.script(Say("one two", gate=gate))
+
+    turn = asyncio.create_task(stage.turn("hi"))
+    async with asyncio.timeout(HANG_SECONDS):
+        while not stage.model.requests:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        gate.set()
+        await turn
+
+    assert (await answer(stage)).content == "one two"
 
 
 async def answer(stage: Stage) -> Message:

@@ -68,6 +68,7 @@ class AgentDefinition:
     - `context`: the policy, with the precedence (agent, setting, default) already applied.
     - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
       default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
+    - `fallback_after_seconds`: how long a model that has a fallback model may take to begin its answer.
     - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
       `strict_overrides`: anything else is refused, also from a client that cannot know what the agent allows.
     - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`: those of a turn's request.
@@ -94,6 +95,7 @@ class AgentDefinition:
     reasoning: ReasoningUse = ReasoningUse.SHOW
     parameters: ModelParameters = NO_PARAMETERS
     fallback_models: tuple[OtherModel, ...] = ()
+    fallback_after_seconds: Annotated[float, Range(gt=0, le=600)] = 30.0
     daily_budget: DailyBudget = DailyBudget()
     is_fallback: bool = False
     overrides: frozenset[OverrideField] = frozenset()

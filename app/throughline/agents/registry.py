@@ -129,6 +129,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         api_key_env=file.api_key_env,
         system_prompt=file.system_prompt,
         tools=tuple(file.tools),
+        fallback_after_seconds=file.fallback_after_seconds,
         max_tool_rounds=file.max_tool_rounds,
         max_client_rounds=file.max_client_rounds,
         context=_policy(path, file, defaults),

@@ -123,6 +123,11 @@ class AgentFile(Section):
         max_length=5,
         description="Models that answer while those before them are unavailable: names, or mappings.",
     )
+    fallback_after_seconds: float = policy_field(
+        AgentDefinition,
+        "fallback_after_seconds",
+        description="How long a model may take to begin its answer before the next fallback model is called.",
+    )
     overrides: Annotated[
         list[Annotated[OverrideField, Field(strict=False)]], AfterValidator(_check_distinct_fields)
     ] = Field(default_factory=list, description="What a request may change for its turn.")

@@ -6,14 +6,31 @@ No other module retries a turn's model call.
 import asyncio
 import math
 import random
-from dataclasses import replace
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout, provider_words
+from throughline.domain.errors import (
+    AnswerTooLong,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnavailable,
+    TurnTimeout,
+    provider_words,
+)
 from throughline.domain.events import AnswerReset
 from throughline.domain.model_call import CallPurpose, ModelCall
-from throughline.domain.prompt import AnswerComplete, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from throughline.domain.prompt import (
+    AnswerComplete,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from throughline.execution.backoff import doubled_backoff
 from throughline.ports.metrics import count_cost
 from throughline.ports.models import ChatModel
@@ -33,30 +50,57 @@ PAUSE_BEFORE_FALLBACK = 3.0
 log = structlog.get_logger(__name__)
 
 
+class NothingCame(ModelTimeout):
+    """Error of a model that did not begin its answer in time; the next model is called without a further try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a model is tried: at most `most_tries`, with no pause longer than `longest_pause` seconds.
+
+    `first_piece_seconds` is the time in which each answer must begin, None for the provider's own limit.
+    """
+
+    most_tries: int = MAX_TRIES
+    longest_pause: float = math.inf
+    first_piece_seconds: float | None = None
+
+    def has_another_try(self, tries: int, pause: float, error: ModelUnavailable) -> bool:
+        """Return whether the model is called again after `tries` calls, the last of which failed with `error`."""
+        return tries < self.most_tries and pause <= self.longest_pause and not isinstance(error, NothingCame)
+
+
+WHOLE_TURN = Patience()
+
+
+def patience_before_fallback(first_piece_seconds: float) -> Patience:
+    """Return the patience with a model that has a fallback model."""
+    return Patience(TRIES_BEFORE_FALLBACK, PAUSE_BEFORE_FALLBACK, first_piece_seconds)
+
+
 async def call_model(
     turn: Turn,
     model: ChatModel,
     request: ModelRequest,
     *,
-    most_tries: int = MAX_TRIES,
-    longest_pause: float = math.inf,
+    patience: Patience = WHOLE_TURN,
 ) -> AnswerComplete:
     """Stream one answer to the readers and return it as a whole.
 
-    Raises a ModelRejected error at once. Raises a ModelUnavailable error after `most_tries`, or if the provider asks to
-    wait longer than `longest_pause` or the turn's deadline allows. Raises TurnTimeout at the deadline.
+    Raises a ModelRejected error at once. Raises a ModelUnavailable error once `patience` or the turn's deadline allows
+    no further try. Raises TurnTimeout at the deadline.
     """
     tries = 0
     while True:
         tries += 1
         try:
-            answer = await _before_deadline(turn, model, request)
+            answer = await _before_deadline(turn, model, request, patience.first_piece_seconds)
         except ModelUnavailable as error:
             _record(turn, model, error.usage)
             turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             pause = _pause(error, tries)
             is_late = turn.dependencies.clock.monotonic() + pause >= turn.deadline
-            if tries >= most_tries or is_late or pause > longest_pause:
+            if is_late or not patience.has_another_try(tries, pause, error):
                 raise
             fields = {"error": error.code, "tries": tries, "pause": pause, **provider_words(error)}
             log.info("model call retried", model=model.name, **fields)
@@ -78,13 +122,15 @@ def _record(turn: Turn, model: ChatModel, usage: Usage | None) -> None:
         count_cost(turn.dependencies.metrics, call)
 
 
-async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+async def _before_deadline(
+    turn: Turn, model: ChatModel, request: ModelRequest, first_piece_seconds: float | None
+) -> AnswerComplete:
     left = turn.deadline - turn.dependencies.clock.monotonic()
     part = ModelCallPart(model.name, model.address, CallPurpose.ANSWER, request)
     try:
         with traced(part) as span:
             async with asyncio.timeout(max(left, 0)):
-                answer = await _stream(turn, model, request)
+                answer = await _stream(turn, model, request, first_piece_seconds)
             span.add_result(answer)
             return answer
     except TimeoutError as error:
@@ -94,8 +140,11 @@ async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) 
         ) from error
 
 
-async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
-    stream, call_ids = model.stream(request), CallIds(request.taken_call_ids)
+async def _stream(
+    turn: Turn, model: ChatModel, request: ModelRequest, first_piece_seconds: float | None
+) -> AnswerComplete:
+    call_ids = CallIds(request.taken_call_ids)
+    stream = _begun_in_time(model.stream(request), model, first_piece_seconds)
     said = called = 0
     try:
         async for event in stream:
@@ -110,6 +159,22 @@ async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> Answer
     finally:
         await stream.aclose()
     raise AssertionError("a model stream ended without AnswerComplete and without an error")
+
+
+async def _begun_in_time(
+    stream: AsyncGenerator[ModelEvent], model: ChatModel, seconds: float | None
+) -> AsyncGenerator[ModelEvent]:
+    """Yield the events of `stream`. Raises NothingCame if the first one does not come within `seconds`."""
+    async with aclosing(stream):
+        try:
+            async with asyncio.timeout(seconds):
+                first = await anext(stream, None)
+        except TimeoutError as error:
+            raise NothingCame(f"{model.name}: the model did not begin its answer within {seconds:g} seconds") from error
+        if first is not None:
+            yield first
+        async for event in stream:
+            yield event
 
 
 def _show(

@@ -23,7 +23,7 @@ from throughline.prompting.format_instructions import correction_of
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_fallback import call_first_available
-from throughline.turn.call_model import PAUSE_BEFORE_FALLBACK, TRIES_BEFORE_FALLBACK, call_model, reset_shown_text
+from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_fallback, reset_shown_text
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
@@ -187,12 +187,9 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
     )
-    if agent.definition.fallback_models:
-        step = await call_model(
-            turn, agent.model, request, most_tries=TRIES_BEFORE_FALLBACK, longest_pause=PAUSE_BEFORE_FALLBACK
-        )
-    else:
-        step = await call_model(turn, agent.model, request)
+    definition = agent.definition
+    patience = patience_before_fallback(definition.fallback_after_seconds) if definition.fallback_models else WHOLE_TURN
+    step = await call_model(turn, agent.model, request, patience=patience)
     is_sent_as_counted = request.may_call_tools or not request.tools
     if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
