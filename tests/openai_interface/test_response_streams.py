@@ -106,6 +106,34 @@ async def test_the_clients_helper_follows_text_and_tools(stage: OpenAIStage) -> 
     assert "function_call_arguments.done" not in types(answered)
 
 
+async def test_deltas_come_after_their_item_and_part(stage: OpenAIStage) -> None:
+    own = ToolCall("own_1", "calculator", '{"expression": "6*7"}')
+    stage.model.script(
+        Call((own,), text="I count.", thinks="Hm."),
+        Call((ASKS_WEATHER,), text="I look.", thinks="So.", is_streamed=True),
+    )
+    async with stage.client.responses.stream(model="assistant", input="Rain?", tools=[WEATHER]) as streamed:  # type: ignore[list-item]  # a dict
+        events: list[dict[str, Any]] = [event.model_dump(warnings=False) async for event in streamed]
+        final = await streamed.get_final_response()
+
+    items: set[str] = set()
+    parts: set[tuple[str, int]] = set()
+    for event in events:
+        if event["type"] == "response.output_item.added":
+            items.add(event["item"]["id"])
+        elif event["type"] == "response.content_part.added":
+            parts.add((event["item_id"], event["content_index"]))
+        elif "item_id" in event:
+            assert event["item_id"] in items
+            assert "content_index" not in event or (event["item_id"], event["content_index"]) in parts
+    assert [item.type for item in final.output] == ["message", "mcp_call", "message", "function_call"]
+    assert (
+        {item_id for item_id, _ in parts}
+        <= items
+        == {item["id"] for item in final.model_dump(warnings=False)["output"]}
+    )
+
+
 async def test_a_stream_is_resumed_after_any_of_its_events(stage: OpenAIStage) -> None:
     stage.model.script(Call((ASKS_WEATHER,)), Say("It rains in all of Graz."))
     asked = ended(await stream(stage, input="Rain?", tools=[WEATHER]))
