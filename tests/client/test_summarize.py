@@ -37,6 +37,10 @@ async def test_our_own_messages_are_read_as_they_are() -> None:
     assert "12 Quay Street. [#1]" in await summarize_messages([said])
 
 
+async def test_no_earlier_summary_may_be_said_as_none() -> None:
+    assert await summarize_messages(TALK, None) == await summarize_messages(TALK)
+
+
 async def test_an_existing_summary_is_part_of_the_new_one() -> None:
     text = await summarize_messages(TALK, "Boris owns 7 ships.")
 

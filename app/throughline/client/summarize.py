@@ -38,13 +38,13 @@ Said: TypeAlias = NewMessage | Mapping[str, object]
 
 async def summarize_messages(
     messages: Sequence[Said],
-    existing_summary: str = "",
+    existing_summary: str | None = None,
     *,
     model: str = OFFLINE,
     max_tokens: int = 1500,
     instructions: str = "",
 ) -> str:
-    """Return one text of at most `max_tokens` that summarizes `existing_summary` and `messages` together.
+    """Return one text of at most `max_tokens` that summarizes `existing_summary`, if any, and `messages` together.
 
     Messages are in OpenAI's format, or of the service's own type. They are numbered from 1, and the text cites these
     numbers (`[#3-#7]`). System messages are skipped and not numbered. Messages that do not fit the model's window are
@@ -64,7 +64,7 @@ async def summarize_messages(
     try:
         found = models.get(model, agent_defaults(settings).inherited_default_base_url(model) if model else None)
         await found.ask_window()
-        return await summarize_transcript(said, existing_summary, _summariser(found, max_tokens, instructions))
+        return await summarize_transcript(said, existing_summary or "", _summariser(found, max_tokens, instructions))
     finally:
         await models.close()
 

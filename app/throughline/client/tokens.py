@@ -1,7 +1,7 @@
 """Token counts of texts and context windows of models: no service and no database is needed.
 
 Example:
-    count_tokens("We ship on 14 May.", "openai:gpt-4o")      # 8
+    count_tokens("We ship on 14 May.", "openai:gpt-4o")      # 7
     get_context_limit("openai:gpt-4o")                       # 128000
 
 It is separate from the rest of `throughline.client`, because it imports the code that knows the models.
