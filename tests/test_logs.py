@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 import structlog
 
-from throughline.logs import DroppingOutput, dropped_lines, set_up_logging
+from throughline.logs import DroppingOutput, dropped_lines, say, set_up_logging
 from throughline.telemetry import PrometheusMetrics
 
 FULL = Path("/dev/full")
@@ -64,6 +64,20 @@ def test_lines_that_cannot_be_written_are_dropped_and_counted(
     for _ in range(2):
         assert b"throughline_log_lines_dropped_total 2.0" in metrics.render()[0]
     with suppress(OSError):  # what is left in the buffer cannot be written either
+        if output is not None:
+            output.close()
+
+
+@pytest.mark.parametrize("broken", [full_disk, pipe_without_a_reader, closed_file, lambda: None])
+def test_a_line_for_people_that_nobody_can_read_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, broken: Callable[[], TextIO | None]
+) -> None:
+    output = broken()
+    monkeypatch.setattr("sys.stdout", output)
+
+    say("Throughline is serving")
+
+    with suppress(OSError):
         if output is not None:
             output.close()
 

@@ -55,6 +55,11 @@ def dropped_lines() -> int:
     return sum(output.dropped for output in _outputs)
 
 
+def say(line: str) -> None:
+    """Print a line for people on standard output; drop it if nobody can read it."""
+    DroppingOutput(sys.stdout).write(f"{line}\n")
+
+
 def set_up_logging(level: str, log_format: str) -> None:
     """Send structured logs to standard error, as JSON or in a form for people.
 

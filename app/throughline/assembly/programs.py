@@ -25,7 +25,7 @@ from throughline.domain.ids import UserId
 from throughline.domain.principal import Scope
 from throughline.domain.process import ProcessKind
 from throughline.llm.registry import OFFLINE
-from throughline.logs import set_up_logging
+from throughline.logs import say, set_up_logging
 from throughline.settings import Settings
 from throughline.slack.health import SlackHealth
 from throughline.stopping import Stopping, first_of
@@ -65,7 +65,7 @@ async def _serve(options: ServeOptions) -> None:
         config = await _api_config(runtime, host)
         if config.is_local_mode and slack is not None:
             _warn_of_proxy(slack)
-        print(_greeting(bound_url(listener), settings, config), flush=True)  # noqa: T201  # what a person reads first
+        say(_greeting(bound_url(listener), settings, config))
         stopping.started()
         async with noted(runtime, has_worker=mode.has_worker):
             await serve_on(listener, runtime, config, mode)
@@ -84,7 +84,7 @@ async def _work(options: WorkerOptions) -> None:
     ):
         tune_collector()
         stopping.started()
-        print(_start_line("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
+        say(_start_line("Throughline worker is running", health))
         await first_of(stopping.asked, broken)
     check_unbroken(broken)
 
@@ -102,7 +102,7 @@ async def _serve_slack(options: SlackOptions) -> None:
     ):
         tune_collector()
         stopping.started()
-        print(_start_line("Throughline serves Slack", health), flush=True)  # noqa: T201  # the program's one line
+        say(_start_line("Throughline serves Slack", health))
         await first_of(stopping.asked, broken)
     check_unbroken(broken)
 

@@ -1,9 +1,11 @@
 """Output of the service's log lines in other programs, whose standard output must not be touched."""
 
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
+
+from throughline.logs import DroppingOutput
 
 OURS = "throughline."
 """Prefix of the service's logger names: each logger has the name of its module."""
@@ -21,7 +23,9 @@ def log_to_standard_error() -> None:
     of_others = structlog.get_config()["logger_factory"]
 
     def make(*args: Any) -> object:  # noqa: ANN401  # structlog's own signature
-        return _Warnings(sys.stderr) if _is_ours(args) else of_others(*args)
+        if not _is_ours(args):
+            return of_others(*args)
+        return _Warnings(cast("TextIO", DroppingOutput(sys.stderr)))  # an output without being a TextIO
 
     structlog.configure(logger_factory=make)
 
