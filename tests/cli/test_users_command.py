@@ -13,6 +13,6 @@ def test_erasing_a_user_is_asked_for_and_reported(database_url: str) -> None:
 
     assert (refused.exit_code, "Erase the user anna" in refused.output) == (1, True)
     assert (erased.exit_code, "user anna is erased:" in erased.stdout) == (0, True)
-    assert "0 memories, 1 keys, 0 access tokens" in erased.stdout
-    assert "0 records of costs, which stay without the user" in erased.stdout
+    assert "memories: 0, keys: 1, access tokens: 0" in erased.stdout
+    assert "records of costs: 0, which stay without the user" in erased.stdout
     assert (again.exit_code, "There is no user 'anna'" in again.stderr) == (1, True)

@@ -26,9 +26,9 @@ async def erase(dependencies: CliDependencies, name: str, *, yes: bool, data_dir
     screen = Screen()
     costs = "stay without the user" if erased.keeps_costs else "are deleted"
     screen.say(f"user {printable(erased.name)} is erased:")
-    screen.say(f"  {erased.sessions} sessions with {erased.messages} messages and {erased.runs} turns")
-    screen.say(f"  {erased.memories} memories, {erased.keys} keys, {erased.access_tokens} access tokens")
-    screen.say(f"  {erased.slack_people} links to people in Slack")
-    screen.say(f"  {erased.model_calls} records of costs, which {costs}")
+    screen.say(f"  sessions: {erased.sessions} (messages: {erased.messages}, turns: {erased.runs})")
+    screen.say(f"  memories: {erased.memories}, keys: {erased.keys}, access tokens: {erased.access_tokens}")
+    screen.say(f"  links to people in Slack: {erased.slack_people}")
+    screen.say(f"  records of costs: {erased.model_calls}, which {costs}")
     for session_id in erased.shared_sessions:
         screen.note(f"what they wrote in session {session_id} of another owner stays: redact it there")
