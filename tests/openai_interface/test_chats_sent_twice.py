@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Say
 from throughline.db.database import Database
 
+PATH = "/v1/chat/completions"
 AT_ONCE = 6
 NAMES = [{"X-Chat-Id": "mine"}, {"X-Session-Id": "mine"}]
 
@@ -22,20 +24,39 @@ async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
         yield stage
 
 
-async def say(stage: OpenAIStage, texts: Sequence[str], headers: dict[str, str]) -> httpx.Response:
-    """Send a whole chat that ends with the last of `texts`."""
+def body_of(texts: Sequence[str]) -> dict[str, object]:
+    """Return a whole chat that ends with the last of `texts`."""
     earlier = [
         message
         for text in texts[:-1]
         for message in ({"role": "user", "content": text}, {"role": "assistant", "content": "Yes."})
     ]
-    body = {"model": "assistant", "messages": [*earlier, {"role": "user", "content": texts[-1]}]}
-    return await stage.http.post("/v1/chat/completions", json=body, headers=headers)
+    return {"model": "assistant", "messages": [*earlier, {"role": "user", "content": texts[-1]}]}
+
+
+async def say(stage: OpenAIStage, texts: Sequence[str], headers: dict[str, str]) -> httpx.Response:
+    """Send a whole chat that ends with the last of `texts`."""
+    return await stage.http.post(PATH, json=body_of(texts), headers=headers)
 
 
 async def say_at_once(stage: OpenAIStage, texts: Sequence[str], headers: dict[str, str]) -> set[tuple[int, str, str]]:
-    """Send the same several times together, and return what differs among status, run and session of the answers."""
-    answers = await asyncio.gather(*(say(stage, texts, headers) for _ in range(AT_ONCE)))
+    """Send the same several times together, and return what differs among status, run and session of the answers.
+
+    The turn ends when all answers have begun: a request that came after its end would ask for another answer.
+    """
+    gate = asyncio.Event()
+    stage.model.by_request = lambda _request: Say("Yes indeed.", gate=gate)
+    body = {**body_of(texts), "stream": True}
+    async with AsyncExitStack() as stack:
+        answers = await asyncio.gather(
+            *(
+                stack.enter_async_context(stage.http.stream("POST", PATH, json=body, headers=headers))
+                for _ in range(AT_ONCE)
+            )
+        )
+        gate.set()
+        for answer in answers:
+            await answer.aread()
     return {
         (answer.status_code, answer.headers.get("x-run-id", answer.text), answer.headers.get("x-session-id", ""))
         for answer in answers
