@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_a_line_for_people_that_nobody_can_read_is_no_error(
 
     say("Throughline is serving")
 
+    assert sys.stdout is output  # nothing was raised, and nothing replaced
     with suppress(OSError):
         if output is not None:
             output.close()

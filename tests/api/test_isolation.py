@@ -18,6 +18,7 @@ OPEN_TO_ALL = {
     ("GET", "/health/ready"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
+    ("GET", "/openapi-openai.json"),
     ("GET", "/docs"),
     ("GET", "/docs/start.js"),
     ("GET", "/docs/swagger-ui-bundle.js"),

@@ -5,6 +5,7 @@ Called by `assembly/` and by the tests.
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 
 from fastapi import FastAPI, Response
 from fastapi.telemetry import TelemetryConfig
@@ -20,6 +21,7 @@ from throughline.api.http.body_cap import BodyCap, Cap
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.preflight import RefusedPreflights
 from throughline.api.http.problem_documents import UnexpectedErrors, add_error_handlers
+from throughline.api.http.responses import json_bytes
 from throughline.api.http.services import Services
 from throughline.api.http.shared_sessions import SharedSessions
 from throughline.api.native import (
@@ -42,7 +44,7 @@ from throughline.api.native import (
 )
 from throughline.api.openai import chat, compact, conversations, models, responses, websocket
 from throughline.api.openai.absent_routes import add_absent_routes
-from throughline.api.openapi.document import document, operation_id
+from throughline.api.openapi.document import document, document_of_openai, operation_id
 from throughline.execution.owner_limits import OwnerLimits
 
 ROOMS = (
@@ -104,8 +106,8 @@ FastAPI would otherwise export its requests if the environment names an OTLP end
 DESCRIPTION = (
     "Conversations that can run for ever: every message is stored, and every prompt fits the model's window. "
     "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams. "
-    "OpenAI's interface, which is served at `/v1/responses`, `/v1/conversations` and `/v1/chat/completions` too, is "
-    "described by OpenAI."
+    "OpenAI's interface, which is served at `/v1/responses`, `/v1/conversations` and `/v1/chat/completions` too, has a "
+    "document of its own: `/openapi-openai.json`."
 )
 
 
@@ -133,8 +135,18 @@ def create_app(
     add_absent_routes(app)
     for room in ROOMS:
         app.include_router(room.router)
+    _serve_openai_document(app, is_key_needed=config.is_key_needed)
     app.openapi = lambda: document(app, is_key_needed=config.is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it
     return app
+
+
+def _serve_openai_document(app: FastAPI, *, is_key_needed: bool) -> None:
+    """Serve the document of OpenAI's routes, which is made at the first request for it."""
+    made = cache(lambda: json_bytes(document_of_openai(app, is_key_needed=is_key_needed)))
+
+    @app.api_route("/openapi-openai.json", methods=["GET", "HEAD"], include_in_schema=False)
+    async def read_openai_document() -> Response:
+        return Response(made(), media_type="application/json")
 
 
 def create_health_app(services: Services, config: ApiConfig) -> FastAPI:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import Call, Writer
 from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import described
 from throughline.api.openai.begin_chat import begin_chat
 from throughline.api.openai.begun_chat import BegunChat
 from throughline.api.openai.bound_run import BoundRun
@@ -18,7 +19,7 @@ from throughline.api.openai.chat_chunks import ChatChunks
 from throughline.api.openai.chat_names import SESSION_HEADER
 from throughline.api.openai.chat_object import ChatAnswer, answer_of, completion_json, is_structured
 from throughline.api.openai.chat_request import UNSUPPORTED, CreateCompletion
-from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
+from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.follow_part import follow_part, wait_for_end
 from throughline.api.openai.not_applied import not_applied_headers
 from throughline.api.openai.read_request import read_request
@@ -33,10 +34,10 @@ RUN_HEADER = "X-Run-Id"
 SHOWN = (MessageDelta, MessageCompleted, ToolCallDelta, RunEnded, RunWaiting)
 """Events of which a stream shows something."""
 
-router = APIRouter(prefix="/v1/chat/completions", route_class=OpenAIRoute, include_in_schema=False)
+router = APIRouter(prefix="/v1/chat/completions", route_class=OpenAIRoute, tags=[OPENAI])
 
 
-@router.post("")
+@router.post("", openapi_extra=described(body=CreateCompletion))
 async def create_completion(request: Request, call: Writer) -> Response:
     """Ask an agent, in OpenAI's form. Nothing is kept unless the request names a session, or says `store`."""
     body = await read_request(request, CreateCompletion, UNSUPPORTED)

@@ -10,9 +10,10 @@ from pydantic import Field
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import described
 from throughline.api.openai.ask_agent import UNSTORED_SECONDS
 from throughline.api.openai.compaction_item import make_compaction_item
-from throughline.api.openai.errors import OpenAIRoute
+from throughline.api.openai.errors import OPENAI, OpenAIRoute
 from throughline.api.openai.find_target import copy_through
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import Input, read_items
@@ -32,7 +33,7 @@ from throughline.domain.session import Session
 from throughline.domain.submission import CopiedMessages
 from throughline.summary.reread import SummaryRequest
 
-router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
+router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class CompactConversation(ResponseSampling):
@@ -58,7 +59,7 @@ class CountTokens(ResponseSampling):
     text: TextOptions | None = None
 
 
-@router.post("/compact")
+@router.post("/compact", openapi_extra=described(body=CompactConversation))
 async def compact_conversation(request: Request, call: Writer) -> Response:
     """Summarise all but the newest messages, and return summary and messages as one compaction item."""
     body = await read_request(request, CompactConversation, UNSUPPORTED)
@@ -86,7 +87,7 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     return JsonResponse(compacted, headers=name_not_applied(body.not_applied()))
 
 
-@router.post("/input_tokens")
+@router.post("/input_tokens", openapi_extra=described(body=CountTokens))
 async def count_input_tokens(request: Request, call: Writer) -> Response:
     """Count the tokens of a request's whole conversation, as the agent's token counter counts them.
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 
 from throughline.api.http.admitted_request import Call, Reader, Writer, source_of
 from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import described
 from throughline.api.native.requests import STRICT
-from throughline.api.openai.errors import OpenAIRoute
+from throughline.api.openai.errors import OPENAI, OpenAIRoute
 from throughline.api.openai.ids import conversation_id, read_conversation_id, read_item_id
 from throughline.api.openai.input_items import Items, read_items
 from throughline.api.openai.item_list import ListItems, list_json
@@ -35,7 +36,7 @@ DEFAULT_AGENT = "assistant"
 MOST_RETURNED = 100
 """Added items that the answer shows."""
 
-router = APIRouter(prefix="/v1/conversations", route_class=OpenAIRoute, include_in_schema=False)
+router = APIRouter(prefix="/v1/conversations", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class CreateConversation(BaseModel):
@@ -63,7 +64,7 @@ class AddItems(BaseModel):
     items: Items = Field(json_schema_extra={"minItems": 1})
 
 
-@router.post("")
+@router.post("", openapi_extra=described(body=CreateConversation))
 async def create_conversation(request: Request, call: Writer) -> Response:
     """Create a conversation, with items if the request has some."""
     body = await read_request(request, CreateConversation, {})
@@ -85,7 +86,7 @@ async def get_conversation(conversation: str, call: Reader) -> Response:
     return JsonResponse(_conversation_json(await _find(call, conversation)))
 
 
-@router.post("/{conversation}")
+@router.post("/{conversation}", openapi_extra=described(body=ChangeConversation))
 async def change_conversation(request: Request, conversation: str, call: Writer) -> Response:
     """Replace the conversation's metadata."""
     session = await _find(call, conversation)
@@ -112,7 +113,7 @@ async def list_items(conversation: str, call: Reader, asked: Annotated[ListItems
     return JsonResponse(await read_page(ItemSource(call, session.id), asked))
 
 
-@router.post("/{conversation}/items")
+@router.post("/{conversation}/items", openapi_extra=described(body=AddItems))
 async def add_items(request: Request, conversation: str, call: Writer) -> Response:
     """Append items to the conversation. Refused (409) while a turn of it is not finished."""
     session = await _find(call, conversation)

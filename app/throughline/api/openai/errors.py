@@ -22,6 +22,9 @@ from throughline.domain.errors import TemporaryError, ThroughlineError
 from throughline.domain.json_types import JsonValue
 from throughline.domain.run import Run, RunError, RunStatus
 
+OPENAI = "openai"
+"""The tag of OpenAI's routes. They have a document of their own, `api/openapi/openai_document.py`."""
+
 INVALID = "invalid_request_error"
 TYPES: Mapping[int, str] = {
     HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Reader
 from throughline.api.http.responses import JsonResponse
-from throughline.api.openai.errors import OpenAIRoute
+from throughline.api.openai.errors import OPENAI, OpenAIRoute
 from throughline.domain.errors import NotFound
 from throughline.domain.json_types import JsonValue
 from throughline.domain.text import clean_text
@@ -17,7 +17,7 @@ CREATED = 1_767_225_600
 """Unix time that all agents have as `created`, which OpenAI's clients require: 2026-01-01. Agents have no such time."""
 
 MAX_SHOWN = 100
-router = APIRouter(prefix="/v1/models", route_class=OpenAIRoute, include_in_schema=False)
+router = APIRouter(prefix="/v1/models", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class ModelNotFound(NotFound):

@@ -13,9 +13,10 @@ from pydantic import Field
 from throughline.api.http.admitted_request import Call, Reader, Writer, source_of
 from throughline.api.http.headers import read_idempotency
 from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import described
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.openai.begin_response import BegunResponse, begin_response
-from throughline.api.openai.errors import OpenAIRoute, TurnFailed, failure_of
+from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
 from throughline.api.openai.ids import read_response_id
@@ -41,7 +42,7 @@ MAX_NUMBER = 2**31 - 1
 CANCEL_SECONDS = 5.0
 """Longest time in seconds that a cancellation waits for the turn, so that its answer can say that it has stopped."""
 
-router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, include_in_schema=False)
+router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class ReadResponse(QueryParameters):
@@ -52,7 +53,7 @@ class ReadResponse(QueryParameters):
     include: list[str] | None = Field(None, max_length=0, description="nothing can be included further")
 
 
-@router.post("")
+@router.post("", openapi_extra=described(body=CreateResponse))
 async def create_response(request: Request, call: Writer) -> Response:
     """Ask an agent, in OpenAI's form: waited for, streamed, or in the background."""
     body = await read_request(request, CreateResponse, UNSUPPORTED)

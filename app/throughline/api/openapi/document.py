@@ -25,8 +25,10 @@ from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, S
 from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
 from throughline.api.native.resume_requests import ResumeRun
 from throughline.api.native.token_requests import CreateToken
+from throughline.api.openai.errors import OPENAI
 from throughline.api.openapi.errors import add_errors
 from throughline.api.openapi.examples import add_examples
+from throughline.api.openapi.openai_document import openai_document
 from throughline.domain.principal import Scope
 from throughline.wire.event_schemas import event_schemas
 from throughline.wire.service import Problem
@@ -84,13 +86,18 @@ def operation_id(route: APIRoute) -> str:
 
 
 def document(app: FastAPI, *, is_key_needed: bool) -> Json:
-    """Return the application's OpenAPI document. It is created once and cached."""
+    """Return the application's OpenAPI document, without OpenAI's routes. It is created once and cached."""
     if app.openapi_schema is None:
-        app.openapi_schema = _make(app, is_key_needed=is_key_needed)
+        app.openapi_schema, _ = _make(app, is_key_needed=is_key_needed)
     return app.openapi_schema
 
 
-def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
+def document_of_openai(app: FastAPI, *, is_key_needed: bool) -> Json:
+    """Return the OpenAPI document of the application's routes in OpenAI's form."""
+    return _make(app, is_key_needed=is_key_needed)[1]
+
+
+def _make(app: FastAPI, *, is_key_needed: bool) -> tuple[Json, Json]:
     made: Json = get_openapi(
         title=app.title,
         version=app.version,
@@ -100,6 +107,7 @@ def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
         servers=SERVERS,
         license_info={"name": LICENSE, "identifier": LICENSE},
     )
+    made.setdefault("components", {})
     _add_components(made["components"])
     needed = dict(_needed_scopes(app))
     for path, item in made["paths"].items():
@@ -109,9 +117,16 @@ def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
                 operation["security"] = []
             else:
                 _add_authentication(operation, scopes, is_key_needed=is_key_needed or not scopes)
-            add_errors(path, operation, is_admitted=scopes is not None)
-            add_examples(operation)
-    return made
+            if OPENAI not in operation["tags"]:
+                add_errors(path, operation, is_admitted=scopes is not None)
+                add_examples(operation)
+    return made, openai_document(_openai_paths(made["paths"]), made["info"], SERVERS, SECURITY)
+
+
+def _openai_paths(paths: Json) -> Json:
+    """Remove the paths of OpenAI's routes, and return them."""
+    named = [path for path, item in paths.items() if any(OPENAI in operation["tags"] for operation in item.values())]
+    return {path: paths.pop(path) for path in named}
 
 
 def _add_components(components: Json) -> None:
