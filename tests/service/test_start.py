@@ -118,7 +118,7 @@ async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Pat
     assert process.stdout is not None
     try:
         async with asyncio.timeout(HANG_SECONDS):
-            told = [(await process.stdout.readline()).decode().split() for _ in range(4)]
+            told = [(await process.stdout.readline()).decode().split() for _ in range(5)]
             process.send_signal(signal.SIGTERM)
             await process.communicate()
     finally:
@@ -128,5 +128,6 @@ async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Pat
     address = told[0][-1]
     assert told[0][:-1] == ["Throughline", "is", "serving", "on"]
     assert told[1][:2] == ["model", "offline"]
-    assert told[2:] == [["interface", f"{address}/docs"], ["chat", "throughline", "chat", "--url", address]]
+    assert told[2] == ["database", "embedded,", "in", str((folder / "data").resolve())]
+    assert told[3:] == [["interface", f"{address}/docs"], ["chat", "throughline", "chat", "--url", address]]
     assert process.returncode == 0

@@ -12,7 +12,7 @@ import uvloop
 from throughline.api.http.auth import LOCAL_USER
 from throughline.api.http.config import ApiConfig, check_access
 from throughline.api.http.server import TcpAddress, bind_tcp, bind_unix, bound_url
-from throughline.assembly.database import is_guest, read_quiet_settings
+from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.garbage_collector import tune_collector
 from throughline.assembly.health import health_served
@@ -122,6 +122,7 @@ def _greeting(url: str, settings: Settings, config: ApiConfig) -> str:
     return "\n".join((
         f"Throughline is serving on {url}",
         f"  model      {settings.default_llm}{hint}",
+        f"  database   {database_location(settings).description}",
         f"  interface  {near}/docs",
         f"  chat       throughline chat --url {near}{key}",
     ))

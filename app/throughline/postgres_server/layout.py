@@ -56,6 +56,11 @@ class Layout:
         return self.home / "socket_dir"
 
     @property
+    def owner_record(self) -> Path:
+        """File with the path of the installation that owns the folder, if it is the default one."""
+        return self.home / "installation"
+
+    @property
     def start_lock(self) -> Path:
         """Lock file held exclusively by a process that starts, restarts or stops the server."""
         return self.home / "start.lock"

@@ -11,6 +11,7 @@ import psutil
 import structlog
 
 from throughline.domain.errors import DatabaseUnusable
+from throughline.postgres_server.claim_data_dir import claim_data_dir, running_installation
 from throughline.postgres_server.cluster import check_version, make_cluster_if_missing, set_password
 from throughline.postgres_server.config import EmbeddedConfig
 from throughline.postgres_server.installation import (
@@ -47,13 +48,16 @@ class SharedServer:
         """Take a share of the server, creating and starting it if necessary.
 
         Raises:
-            DatabaseUnusable: the data directory or the programs cannot be used; the text says why.
+            DatabaseUnusable: the data directory or the programs cannot be used, or the default directory belongs to
+                another installation; the text says why.
             DatabaseUnavailable: the server is not ready in time, or another process holds the start lock.
         """
         data_dir = choose_data_dir(config.data_dir)
         try:
             layout = make_home(data_dir)
             with exclusively(layout.start_lock, timeout_seconds=config.start_timeout_seconds):
+                if config.data_dir is None:
+                    claim_data_dir(layout, running_installation())
                 share = cls(config, layout, prepare_installation(layout))
                 share._attach_or_close()
                 return share

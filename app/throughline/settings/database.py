@@ -25,7 +25,8 @@ class DatabaseSettings(SettingsSection):
     data_dir: Path | None = Field(
         None,
         examples=["/var/lib/throughline"],
-        description="Data folder of the embedded server; unset: in the user's data folder.",
+        description="Data folder of the embedded server; unset: in the user's data folder, for root "
+        "/var/lib/throughline, which belongs to the checkout or environment that used it first.",
     )
     migrate_on_start: bool = Field(
         default=True,
