@@ -76,7 +76,7 @@ async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
         runtime.database.processes, runtime.process, read_state, runtime.turn_dependencies.clock
     )
     try:
-        async with running_concurrently(heartbeats.run(), "process heartbeat"):
+        async with running_concurrently(heartbeats.run, "process heartbeat"):
             yield
     finally:
         await heartbeats.forget()

@@ -138,7 +138,7 @@ def rereading_agents(
         dependencies,
         needed=(settings.slack_agent,) if kind in SLACK_KINDS else (),
     )
-    return running_concurrently(rereading.run(), "agent files")
+    return running_concurrently(rereading.run, "agent files")
 
 
 def _check_needed(agents: AgentRegistry, names: Sequence[str]) -> None:

@@ -89,7 +89,7 @@ async def _embedded(where: DatabaseLocation) -> AsyncGenerator[str]:
     """Run the embedded server inside the block; yield its URL."""
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
     try:
-        async with running_concurrently(server.watch(), "watch the embedded server"):
+        async with running_concurrently(server.watch, "watch the embedded server"):
             yield server.url
     finally:
         await server.stop()

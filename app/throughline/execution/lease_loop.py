@@ -145,7 +145,7 @@ class LeaseLoop(Generic[C]):
     @asynccontextmanager
     async def running(self, name: str) -> AsyncGenerator[None]:
         """Run the loop inside the block; at the block's end, put unfinished work back."""
-        async with running_concurrently(self.run(), name) as running:
+        async with running_concurrently(self.run, name) as running:
             try:
                 yield
             finally:

@@ -40,7 +40,7 @@ class Installation:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the monitor while the context is open."""
-        async with running_concurrently(self.run(), "slack installation"):
+        async with running_concurrently(self.run, "slack installation"):
             yield
 
     async def run(self) -> None:

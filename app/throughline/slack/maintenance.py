@@ -51,7 +51,7 @@ class Maintenance:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the loop while the context is open."""
-        async with running_concurrently(self.run(), "slack maintenance"):
+        async with running_concurrently(self.run, "slack maintenance"):
             yield
 
     async def run(self) -> None:

@@ -80,7 +80,7 @@ async def _open_when_identified(dependencies: _Dependencies, asking: Identificat
             async with _take_part(dependencies, await asking.until_known()):
                 await asyncio.Event().wait()  # until the block ends
 
-    async with running_concurrently(take_part(), "take part in slack"):
+    async with running_concurrently(take_part, "take part in slack"):
         yield
 
 

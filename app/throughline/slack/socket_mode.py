@@ -53,7 +53,7 @@ class SocketMode:
     async def running(self) -> AsyncGenerator[None]:
         """Receive events while the context is open."""
         try:
-            async with running_concurrently(self.run(), "listen to slack"):
+            async with running_concurrently(self.run, "listen to slack"):
                 yield
         finally:
             await self._close_all_except()

@@ -104,7 +104,7 @@ async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> Asyn
     lease = await summaries.take_lease(session_id, LEASE_SECONDS)
     try:
         heartbeat = Heartbeats(summaries.renew_leases, LEASE_SECONDS).of(lease)
-        async with running_concurrently(heartbeat.hold(), f"summarize {session_id}"):
+        async with running_concurrently(heartbeat.hold, f"summarize {session_id}"):
             yield
     finally:
         try:

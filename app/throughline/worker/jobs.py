@@ -140,7 +140,7 @@ class SideJobs:
 
     async def run(self) -> None:
         """Claim jobs until `close`, then wait until those under way have ended or were put back."""
-        async with running_concurrently(self._watch(), "watch the jobs that wait"):
+        async with running_concurrently(self._watch, "watch the jobs that wait"):
             await self._loop.run()
 
     def close(self) -> None:
