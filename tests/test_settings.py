@@ -44,6 +44,25 @@ def test_a_number_that_is_none_or_beyond_all_measure_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("PORT", "abc", "PORT: 'abc' is no whole number; the default is 8000."),
+        ("PORT", "70000", "PORT: '70000' is too large: it must be 65535 or less; the default is 8000."),
+        ("MIGRATE_ON_START", "maybe", "MIGRATE_ON_START: 'maybe' is neither true nor false; the default is True."),
+        ("LEASE_SECONDS", "soon", "LEASE_SECONDS: 'soon' is no number; the default is "),
+        ("LOG_FORMAT", "xml", "LOG_FORMAT: 'xml' does not match ^(auto|json|console)$; the default is auto."),
+    ],
+)
+def test_a_wrong_number_switch_or_choice_is_told_with_value_and_default(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingInvalid) as refused:
+        reading({name: value}, monkeypatch)
+
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "address",
     [
         "notaurl",

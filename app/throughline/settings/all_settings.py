@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from throughline.domain.errors import SettingInvalid
@@ -18,6 +19,21 @@ from throughline.settings.turns import HistorySearchSettings, TurnSettings
 
 ENV_FILE = ".env"
 """File of settings in the folder where a program is started."""
+
+SHOWN_CHARACTERS = 40
+VALUE_TEXTS: Mapping[str, str] = {
+    "bool_parsing": "is neither true nor false",
+    "finite_number": "is no finite number",
+    "float_parsing": "is no number",
+    "greater_than": "is too small: it must be above {gt}",
+    "greater_than_equal": "is too small: it must be {ge} or more",
+    "int_parsing": "is no whole number",
+    "int_parsing_size": "is too large",
+    "less_than": "is too large: it must be below {lt}",
+    "less_than_equal": "is too large: it must be {le} or less",
+    "string_pattern_mismatch": "does not match {pattern}",
+}
+"""Texts behind the value for pydantic's error types. Numbers, switches and names are never secrets."""
 
 SECTIONS: Mapping[str, type[SettingsSection]] = {
     "PostgreSQL": DatabaseSettings,
@@ -86,11 +102,20 @@ def read_settings(data_dir: Path | None = None) -> Settings:
     try:
         settings = Settings()
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-            for item in error.errors()
-        )
+        wrong = "; ".join(map(_problem, error.errors()))
         raise SettingInvalid(f"Some settings are invalid: {wrong}.") from None
     except SettingsError as error:
         raise SettingInvalid(f"The settings cannot be read: {error}.") from None
     return settings if data_dir is None else settings.model_copy(update={"data_dir": data_dir})
+
+
+def _problem(found: ErrorDetails) -> str:
+    """Return the setting's name and what is wrong with it: with its value and default if it can be no secret."""
+    name = ".".join(map(str, found["loc"]))
+    text = VALUE_TEXTS.get(found["type"])
+    if text is None:
+        return f"{name.upper()}: {found['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+    value = repr(str(found["input"])[:SHOWN_CHARACTERS])
+    field = Settings.model_fields.get(name)
+    default = "" if field is None or field.default in {None, ""} else f"; the default is {field.default}"
+    return f"{name.upper()}: {value} {text.format(**found.get('ctx', {}))}{default}"
