@@ -168,9 +168,20 @@ def test_the_mark_stands_at_its_share_of_the_bar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "limit", "shown"), [(0, 10, "0%"), (15, 10, "150%"), (10**9, 1, ">999%"), (5, 0, "–"), (5, None, "–")]
+    ("used", "limit", "shown"),
+    [
+        (0, 10, "0%"),
+        (62, 128_000, "<1%"),
+        (2, 1000, "<1%"),
+        (999, 1000, "99%"),
+        (1000, 1000, "100%"),
+        (15, 10, "150%"),
+        (10**9, 1, ">999%"),
+        (5, 0, "–"),
+        (5, None, "–"),
+    ],
 )
-def test_percentages_are_told_beyond_a_hundred_and_without_a_limit(used: int, limit: int | None, shown: str) -> None:
+def test_percentages_agree_with_the_bar_and_are_told_beyond_a_hundred(used: int, limit: int | None, shown: str) -> None:
     assert percent(used, limit) == shown
 
 

@@ -305,6 +305,15 @@ def test_a_paste_evicts_nobody() -> None:
     assert "more have no room here" in shown
 
 
+def test_one_fact_without_room_is_told_in_the_singular() -> None:
+    known = [fact(f"value {at} " + "of the deposit " * 8, at) for at in range(1, 4)]
+
+    shown = [render_facts(known, max_tokens=most, count=words) for most in range(40, 90)]
+
+    assert any("(1 more has no room here; a search of the history finds it)" in text for text in shown)
+    assert not any("(1 more have" in text for text in shown)
+
+
 def test_what_a_summary_cites_is_kept_in_the_words_of_its_message() -> None:
     said = rows(user("Morning. I must not have penicillin, ever. Bye."), Said(Role.ASSISTANT, "Noted, no penicillin."))
     text = "## Decisions\n- The user must never have penicillin [#1].\n- Noted [#2]\n- Both talked [#1-#2]\n- Hens [#1]"

@@ -38,5 +38,8 @@ def session_of(state: ChatState) -> SessionOut:
 
 def in_history(session: SessionOut) -> str:
     """Return the line that shows the length of a resumed session."""
+    if not session.message_count:
+        return "No messages yet."
     noun = "message" if session.message_count == 1 else "messages"
-    return f"{session.message_count} {noun} in history ({session.summarized_count} summarized)"
+    summarized = f" ({session.summarized_count} summarized)" if session.summarized_count else ""
+    return f"{session.message_count} {noun} in history{summarized}"

@@ -80,10 +80,17 @@ def draw_bar(gauge: Gauge, *, inner: int) -> Text:
 
 
 def percent(used: int, limit: int | None) -> str:
-    """Return `used` of `limit` in percent, a dash without a limit, and `>999%` beyond that."""
+    """Return `used` of `limit` in percent, a dash without a limit, and `>999%` beyond that.
+
+    As in a bar, only nothing is `0%`, and `100%` is reached only at the limit.
+    """
     if not limit:
         return "–"
     share = used * 100 / limit
+    if 0 < share < 1:
+        return "<1%"
+    if share < 100:  # noqa: PLR2004  # percent
+        share = min(share, 99)
     return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # the column holds four characters
 
 

@@ -144,7 +144,8 @@ def _instruction_text(instructions: Sequence[KeptFact], room: int, cost: Count) 
     left = room - cost(INSTRUCTIONS_HEADING)
     kept, closing = _chosen_and_closing(instructions, left, _best, _left_out_instructions, cost)
     whole = "\n".join((INSTRUCTIONS_HEADING, *(fact_line(fact) for fact in instructions if fact in kept), *closing))
-    short = f"({len(instructions)} standing instructions left out)"
+    noun = "instruction" if len(instructions) == 1 else "instructions"
+    short = f"({len(instructions)} standing {noun} left out)"
     return next((text for text in (whole, short) if cost(text) <= room + 1), "")
 
 
@@ -192,7 +193,8 @@ def _fact_text(facts: Sequence[KeptFact], room: int, cost: Count) -> str:
 
 
 def _left_out(left_out: Sequence[KeptFact]) -> str:
-    return f"({len(left_out)} more have no room here; a search of the history finds them)"
+    verb, object_ = ("has", "it") if len(left_out) == 1 else ("have", "them")
+    return f"({len(left_out)} more {verb} no room here; a search of the history finds {object_})"
 
 
 def _later(facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
