@@ -16,7 +16,10 @@ from throughline.domain.prompt import ModelRequest, Prompt, Usage
 from throughline.domain.run import RunStatus
 from throughline.llm.counters import make_counter
 from throughline.prompting.calibrate import learn_from_overflow
+from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest
+from throughline.wire.context import ContextOut
+from throughline.wire.events import event_json
 
 
 def adding(call_id: str) -> Call:
@@ -43,6 +46,17 @@ async def test_a_call_with_tools_teaches_how_the_provider_counts(database: Datab
 
     await stage.turn("hi")
 
+    assert await ratio(stage) not in {None, 1.0}
+
+
+async def test_the_report_of_a_turn_counts_as_the_one_asked_for_after_it(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Say("hello", usage=Usage(60, 1)))
+
+    run = await stage.turn("hi")
+
+    told = event_json((await stage.events(run))[-1].event)["context"]
+    assert told == ContextOut.render(await report_context(stage.dependencies, await stage.reload()))
     assert await ratio(stage) not in {None, 1.0}
 
 

@@ -20,7 +20,7 @@ from throughline.domain.summary import AdoptedSummary, SummaryVersion
 from throughline.domain.text import clean_content
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import compute_context, count_new, make_context_input
-from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent
+from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, with_calibration
 from throughline.prompting.summary_model import named_summary_model, read_health
 from throughline.wire.context import ContextOut
 
@@ -63,11 +63,24 @@ class Closing:
 async def close_context(
     dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation, answer: NewMessage
 ) -> Closing:
-    """Return the report as it will be once `answer` is stored; it is written together with the answer."""
+    """Return the report as it will be once `answer` is stored; it is written together with the answer.
+
+    It is counted as the next turn counts, with what this turn has taught about the model.
+    """
+    agent = await _calibrated_if_there(dependencies, agent)
     context_input = make_context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(dependencies, agent, conversation)
     report, is_due = await compute_context(context_input, lambda context_input: report_turn_end(context_input, facts))
     return Closing(ContextOut.render(report), is_summary_due=is_due)
+
+
+async def _calibrated_if_there(dependencies: PromptDependencies, agent: ReadyAgent) -> ReadyAgent:
+    """Return the agent as the next turn has it; if the database fails, as the turn has it."""
+    try:
+        return await with_calibration(dependencies, agent)
+    except TemporaryError as error:
+        log.warning("context report made with the turn's calibration", model=agent.model.name, error=error.code)
+        return agent
 
 
 async def _facts_if_there(

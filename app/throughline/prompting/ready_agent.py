@@ -1,7 +1,7 @@
 """An agent prepared for a turn: its model, tools, token counter, and its budget in that model's window."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
@@ -78,17 +78,25 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
         await model.ask_window()
     counter = dependencies.make_counter(definition.context.token_counter)
     tools = (*dependencies.tools.specs(definition.tools), *definition.request_tools)
-    tools_tokens = count_tool_specs(tools, counter.count)
-    calibration = await dependencies.calibrations.load(calibration_key(model, counter))
-    budget = _budget(definition, model.context_limit, calibration)
-    return ReadyAgent(
+    agent = ReadyAgent(
         definition=definition,
         model=model,
         counter=counter,
         tools=tools,
-        tools_tokens=tools_tokens,
-        budget=budget,
-        factor=factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
+        tools_tokens=count_tool_specs(tools, counter.count),
+        budget=_budget(definition, model.context_limit, None),
+        factor=1.0,
+    )
+    return await with_calibration(dependencies, agent)
+
+
+async def with_calibration(dependencies: PromptDependencies, agent: ReadyAgent) -> ReadyAgent:
+    """Return the agent with the limits and the factor of the next turn, which are those learned so far."""
+    calibration = await dependencies.calibrations.load(agent.calibration_key)
+    return replace(
+        agent,
+        budget=_budget(agent.definition, agent.model.context_limit, calibration),
+        factor=factor(calibration, is_known_tokenizer=agent.model.has_known_tokenizer),
     )
 
 
