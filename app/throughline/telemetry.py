@@ -37,7 +37,7 @@ class SummarySeries:
         self.failures = Counter(
             "throughline_summary_failures",
             "Summary calls without a usable text, or not made because the circuit breaker was open. The reason is an "
-            "error code, summary_rejected, circuit_open or timeout",
+            "error code, summary_rejected, circuit_open, timeout or too_slow",
             ("model", "reason"),
             registry=registry,
         )

@@ -241,7 +241,7 @@ async def test_what_was_achieved_before_the_time_was_up_is_adopted(database: Dat
 
     assert (done.outcome, done.session.summary_through_position) == ("adopted", 4)
     assert done.detail == "It reaches #4; up to #8 is left for the next one. The time for it, 3 seconds, was up."
-    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["timeout"]
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["too_slow"]
 
 
 async def test_the_log_says_what_the_summarisers_provider_said(database: Database) -> None:

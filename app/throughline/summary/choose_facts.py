@@ -8,8 +8,9 @@ import structlog
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.domain.errors import ModelRejected, provider_words
 from throughline.domain.kept_facts import KeptFact
+from throughline.summary.call_errors import SUMMARISER_ERRORS
 from throughline.summary.summariser import Ask, Summariser, SummaryRejected
-from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
+from throughline.summary.summariser_calls import SummariserCalls
 
 Facts = tuple[KeptFact, ...]
 Asking = Callable[[Summariser, Ask], Awaitable[str]]

@@ -8,17 +8,20 @@ from throughline.ports.hooks import Decision, Hooks
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.ports.usage import UsageStore
 from throughline.prompting.ready_agent import PromptDependencies
+from throughline.summary.model_paces import ModelPaces
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryDependencies(PromptDependencies):
     """Dependencies of preparing a prompt, and those of hooks, time limits, recorded calls and traces.
 
-    `hanging_hooks` holds, by a hook's name, the calls that have not returned within their time.
+    `hanging_hooks` holds, by a hook's name, the calls that have not returned within their time; `paces` the measured
+    speeds of summary models.
     """
 
     hooks: Hooks
     usage: UsageStore
     clock: Clock
     hanging_hooks: dict[str, list[PluginCall[Decision]]] = field(default_factory=dict, kw_only=True)
+    paces: ModelPaces = field(default_factory=ModelPaces, kw_only=True)
     tracing: Tracing = field(default=NO_TRACING, kw_only=True)

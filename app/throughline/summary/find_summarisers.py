@@ -25,10 +25,9 @@ async def find_summarisers(
     """
     policy = agent.definition.context.summary
     all_instructions = "\n".join(part for part in (policy.instructions, instructions) if part)
-    models = [model for model in (named_summary_model(dependencies.models, agent), agent.model) if model is not None]
-    if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
-        models.pop()
-    found = [await _summariser(dependencies, agent, model, all_instructions) for model in models]
+    found = [
+        await _summariser(dependencies, agent, model, all_instructions) for model in summary_models(dependencies, agent)
+    ]
     fitting = tuple(one for one in found if one.instruction_tokens <= INSTRUCTION_SHARE * one.window_tokens)
     if found and not fitting:
         largest = max(found, key=lambda one: one.window_tokens)
@@ -38,6 +37,14 @@ async def find_summarisers(
             "context.summary.instructions of the agent."
         )
     return fitting
+
+
+def summary_models(dependencies: SummaryDependencies, agent: ReadyAgent) -> list[ChatModel]:
+    """Return the agent's summary model, then the agent's own if it is another one."""
+    named = named_summary_model(dependencies.models, agent)
+    if named is None or named.calibration_key == agent.model.calibration_key:
+        return [agent.model]
+    return [named, agent.model]
 
 
 def summary_tokens(agent: ReadyAgent) -> int:

@@ -3,6 +3,7 @@
 A side job calls it.
 """
 
+import math
 from dataclasses import replace
 
 import structlog
@@ -11,25 +12,28 @@ from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import NEXT_MESSAGE, next_plan
 from throughline.context.next_view import waiting_for_growth
 from throughline.context.plan_context import ContextPlan
+from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError, provider_words
 from throughline.domain.session import Session
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.prompting.conversation import at_rest, with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, compute_context, make_context_input, plan_call
+from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.dependencies import SummaryDependencies
+from throughline.summary.find_summarisers import summary_models, summary_tokens
 from throughline.summary.write_summary import Compaction, SummaryWriting, hook_event, unchanged
 
 PREPARE_SECONDS = 60.0
-"""Time limit of one preparation. No user waits for it, so it is never less than a turn would give.
+"""Least time limit of one preparation. No user waits for it, so it is never less than a turn would give.
 
-A session has only one such job at a time.
+A model that is known to be slow gets longer (`model_paces.py`). A session has only one such job at a time.
 """
 
 ROUND_SECONDS = 20.0
 """Time after which a preparation ends between two calls and keeps its segments, so that other jobs can run.
 
-PREPARE_SECONDS, in contrast, interrupts a running call.
+The time limit, in contrast, interrupts a running call.
 """
 
 log = structlog.get_logger(__name__)
@@ -70,8 +74,15 @@ async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bo
 
 async def _task(dependencies: SummaryDependencies, session: Session) -> Compaction:
     agent, conversation = await at_rest(dependencies, session)
-    seconds = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
-    return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=seconds)
+    return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=_limit_seconds(dependencies, agent))
+
+
+def _limit_seconds(dependencies: SummaryDependencies, agent: ReadyAgent) -> float:
+    """Return the time limit: what the slowest summary model needs for the longest text at its measured speed."""
+    usual = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
+    tokens = math.ceil(summary_tokens(agent) * max(agent.factor, 1.0)) + KEEP_TOKENS
+    keys = [model.calibration_key for model in summary_models(dependencies, agent)]
+    return max(dependencies.paces.patient_seconds(key, tokens, at_least=usual) for key in keys)
 
 
 async def _plan_next(task: Compaction) -> ContextPlan:

@@ -196,16 +196,24 @@ async def summarize_messages(messages: Sequence[Message], existing_summary: str,
     return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
 
 
-async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int, keep_tokens: int = 0) -> Summarised:
+async def write_summary(
+    prompt: Prompt,
+    summariser: Summariser,
+    *,
+    max_tokens: int,
+    keep_tokens: int = 0,
+    heard: list[str] | None = None,
+) -> Summarised:
     """Send one request for a text of at most `max_tokens`, by our count, and `keep_tokens` of lines below it.
 
     No tools are offered. An answer that reached its limit is cut back to its last whole line or sentence; a cut summary
-    is marked and may become empty. Raises the ModelRejected and ModelUnavailable families.
+    is marked and may become empty. `heard` gets the pieces of the answer as they arrive. Raises the
+    ModelRejected and ModelUnavailable families.
     """
     output_tokens = summariser.output_tokens(max_tokens + keep_tokens)
     most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
     request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
-    answer = await _collect(summariser.model, request)
+    answer = await _collect(summariser.model, request, [] if heard is None else heard)
     text, lines = clean_text(answer.text).strip(), ""
     if keep_tokens:
         text, lines = split_answer(without_thinking(text))
@@ -240,15 +248,15 @@ async def check_answer(
     raise SummaryRejected(checked.reason if answer.text or not answer.keep_lines else ONLY_LINES)
 
 
-async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
+async def _collect(model: ChatModel, request: ModelRequest, heard: list[str]) -> AnswerComplete:
     """Return the answer. Raises AnswerTooLong if it exceeds the request's limit; the connection is then closed."""
     with traced(ModelCallPart(model.name, model.address, CallPurpose.SUMMARY, request)) as span:
-        answer = await _collect_stream(model, request)
+        answer = await _collect_stream(model, request, heard)
         span.add_result(answer)
         return answer
 
 
-async def _collect_stream(model: ChatModel, request: ModelRequest) -> AnswerComplete:
+async def _collect_stream(model: ChatModel, request: ModelRequest, heard: list[str]) -> AnswerComplete:
     stream, left = model.stream(request), request.max_answer_bytes
     try:
         async for event in stream:
@@ -257,6 +265,7 @@ async def _collect_stream(model: ChatModel, request: ModelRequest) -> AnswerComp
                 raise AnswerTooLong(f"The summary model wrote more than {request.max_answer_bytes} bytes.")
             if isinstance(event, AnswerComplete):
                 return event
+            heard.append(event.text)
     finally:
         await stream.aclose()
     raise AnswerIncomplete("The summary model ended without an answer.")

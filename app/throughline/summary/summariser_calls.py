@@ -14,21 +14,22 @@ import structlog
 
 from throughline.domain.clock import Clock
 from throughline.domain.compaction import Spent
-from throughline.domain.errors import (
-    ContextOverflow,
-    ModelAuthenticationFailed,
-    ModelQuotaExhausted,
-    ModelRejected,
-    ModelUnavailable,
-    ThroughlineError,
-    provider_words,
-)
+from throughline.domain.errors import ContextOverflow, ModelUnavailable, ThroughlineError, provider_words
 from throughline.domain.message import text_of
 from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics, count_cost
 from throughline.prompting.summary_model import content_key, model_keys
+from throughline.summary.call_errors import (
+    OF_THE_MODEL,
+    SUMMARISER_ERRORS,
+    CircuitOpen,
+    SummaryTimedOut,
+    SummaryTooSlow,
+    pause_seconds,
+)
+from throughline.summary.model_paces import Heard, ModelPaces
 from throughline.summary.summariser import (
     Ask,
     NotWorthIt,
@@ -42,33 +43,10 @@ from throughline.summary.summariser import (
 )
 
 T = TypeVar("T")
-RETRY_PAUSE_SECONDS = 0.5
 FAIR_SHARE = 0.4
 """Share of the time limit that a call must have had before its timeout counts against the model."""
 
-SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
-"""Errors after which the next summary model is tried."""
-
-OF_THE_MODEL = (ModelUnavailable, ModelAuthenticationFailed, ModelQuotaExhausted)
-"""Failures that would affect every session.
-
-All others depend on a session's request and count for that session alone, so that one user's text blocks no other
-user's summaries.
-"""
-
 log = structlog.get_logger(__name__)
-
-
-class CircuitOpen(ModelUnavailable):
-    """Error without a call: the summary model failed several times in a row, and its cool-down is not over."""
-
-    code = "circuit_open"
-
-
-class SummaryTimedOut(ModelUnavailable):
-    """Error of a summary model that did not answer within its share of the compaction's time limit."""
-
-    code = "timeout"
 
 
 @dataclass(slots=True)
@@ -78,6 +56,7 @@ class SummariserCalls:
     - `under_way`: the model being called, since `began`.
     - `least_seconds_of_model`: a timeout counts against the model only if the call had this much time.
     - `is_in_turn`: timeouts in turns and in the background are counted separately.
+    - `heard`: the pieces of its answer that have arrived, asked for at `asked`; `paces`: the measured speeds.
     - `unsaved`: an answer that is not stored yet; `kept`: the stored ones.
     - `timed_out_models`: not called again while there is a fallback.
     - `until`: the end of the present model's share of the time.
@@ -91,6 +70,9 @@ class SummariserCalls:
     deadline: float
     least_seconds_of_model: float = 0.0
     is_in_turn: bool = False
+    paces: ModelPaces = field(default_factory=ModelPaces)
+    heard: list[str] = field(default_factory=list)
+    asked: float = 0.0
     began: float = 0.0
     under_way: Summariser | None = None
     unsaved: Written | None = None
@@ -125,11 +107,12 @@ class SummariserCalls:
     async def ask(self, summariser: Summariser, ask: Ask) -> Written:
         """Return the text written for `ask`, checked if it is a summary.
 
-        Raises CircuitOpen, SummaryTimedOut, SummaryRejected and the model's errors, and NotWorthIt, which is no
-        failure.
+        Raises CircuitOpen, SummaryTimedOut, SummaryTooSlow, SummaryRejected and the model's errors, and NotWorthIt,
+        which is no failure.
         """
+        self._check_pace(summariser, ask)
         self._acquire(summariser)
-        self.under_way, self.began = summariser, self.clock.monotonic()
+        self.under_way, self.began, self.heard = summariser, self.clock.monotonic(), []
         seconds = max(self.until - self.clock.monotonic(), 0) if self.until < self.deadline else None
         try:
             async with asyncio.timeout(seconds):
@@ -156,7 +139,8 @@ class SummariserCalls:
 
     def time_outs(self, summariser: Summariser) -> int:
         """Return the number of consecutive calls that the model did not answer in time."""
-        return self.breakers.failures(self._keys(summariser)[1])
+        pace = self._keys(summariser)[1]
+        return self.breakers.failures(pace) + self.breakers.failures(_cut_key(pace))
 
     def saved(self) -> None:
         """Record that the latest answer is stored."""
@@ -191,9 +175,29 @@ class SummariserCalls:
             f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
         )
 
-    def _cut_off(self) -> SummaryTimedOut:
-        error = SummaryTimedOut("The summary model did not answer in time.")
+    def _check_pace(self, summariser: Summariser, ask: Ask) -> None:
+        """Raise SummaryTooSlow if a turn waits and the model, at its measured speed, cannot end in its time."""
+        now = self.clock.monotonic()
+        tokens, seconds = summariser.output_tokens(ask.max_tokens), min(self.until, self.deadline) - now
+        if not self.is_in_turn or not self.paces.is_too_slow(summariser.key, tokens, seconds=seconds, now=now):
+            return
+        name, speed = summariser.model.name, self.paces.tokens_per_second(summariser.key)
+        self.metrics.summary_failed(model=name, reason=SummaryTooSlow.code)
+        raise SummaryTooSlow(
+            f"The summary model {name} writes {speed:.3g} tokens a second, too few for the {seconds:.3g} seconds that "
+            "a turn has for it. Its summaries are written between turns."
+        )
+
+    def _measure(self, summariser: Summariser, tokens: int, *, is_whole: bool) -> None:
+        now = self.clock.monotonic()
+        self.paces.record(summariser.key, Heard(tokens, now - self.asked, now, is_whole))
+
+    def _cut_off(self) -> SummaryTimedOut | SummaryTooSlow:
+        error: SummaryTimedOut | SummaryTooSlow = SummaryTimedOut("The summary model did not answer in time.")
         if self.under_way is not None:
+            if self.heard:
+                error = SummaryTooSlow("The summary model was still writing when its time was up.")
+                self._measure(self.under_way, self.under_way.count("".join(self.heard)), is_whole=False)
             self.timed_out_models.add(self.under_way.key)
             self._ended(self.under_way, error)
         return error
@@ -208,6 +212,7 @@ class SummariserCalls:
         else:
             self.breakers.succeeded(model)
             self.breakers.succeeded(pace)
+            self.breakers.succeeded(_cut_key(pace))
             self._answered(content, error)
         readings = map(self.breakers.reading, model_keys(model))
         is_open = any(reading.state is not BreakerState.CLOSED for reading in readings)
@@ -217,7 +222,9 @@ class SummariserCalls:
             log.warning("summary call given up", model=summariser.model.name, error=error.code, **provider_words(error))
 
     def _failed(self, model: str, pace: str, error: ThroughlineError) -> None:
-        if not isinstance(error, SummaryTimedOut):
+        if isinstance(error, SummaryTooSlow):
+            self.breakers.failed(_cut_key(pace))
+        elif not isinstance(error, SummaryTimedOut):
             self.breakers.failed(model)
         elif min(self.until, self.deadline) - self.began >= self.least_seconds_of_model:
             self.breakers.failed(pace)
@@ -251,13 +258,16 @@ class SummariserCalls:
         return await self._write_and_check(summariser, replace(ask, may_be_unchanged=not pause))
 
     async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
-        began = self.clock.monotonic()
-        answer = await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens, keep_tokens=ask.keep_tokens)
-        seconds = self.clock.monotonic() - began
+        self.asked, self.heard = self.clock.monotonic(), []
+        answer = await write_summary(
+            ask.prompt, summariser, max_tokens=ask.max_tokens, keep_tokens=ask.keep_tokens, heard=self.heard
+        )
+        seconds = self.clock.monotonic() - self.asked
         asked = text_of(ask.prompt.messages[0].content)
         size = len(answer.text) + len(asked)
         tokens = await run_off_loop_if_large(size, partial(used_tokens, summariser, ask, answer))
         written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
+        self._measure(summariser, tokens[1], is_whole=True)
         self.answered.append(ModelCall(summariser.model.name, CallPurpose.SUMMARY, answer.usage))
         count_cost(self.metrics, self.answered[-1])
         spent = self.spent
@@ -287,6 +297,6 @@ class SummariserCalls:
         self.metrics.summary_unused(model=written.model, tokens=tokens, reason=reason)
 
 
-def pause_seconds(error: ModelUnavailable) -> float:
-    """Return the seconds to wait before a model is asked again: the provider's delay, or a short default."""
-    return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
+def _cut_key(pace: str) -> str:
+    """Return the key under which answers that were cut off are counted; it blocks no call."""
+    return f"{pace}, cut off"

@@ -21,12 +21,13 @@ from throughline.domain.usage_report import Payer
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
+from throughline.summary.call_errors import SUMMARISER_ERRORS
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.find_summarisers import find_summarisers, summary_tokens
 from throughline.summary.new_segment import without_recall_results
 from throughline.summary.pre_compact_hook import ask_hook
 from throughline.summary.summariser import NotWorthIt
-from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
+from throughline.summary.summariser_calls import FAIR_SHARE, SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft, open_draft
 from throughline.summary.unsummarised_messages import Unsummarised
 from throughline.summary.write_segments import SegmentWriter
@@ -91,6 +92,7 @@ class SummaryWriting:
             clock=dependencies.clock,
             metrics=dependencies.metrics,
             breakers=dependencies.breakers,
+            paces=dependencies.paces,
             session_id=self._session_id,
             deadline=dependencies.clock.monotonic() + self.task.limit_seconds,
             least_seconds_of_model=FAIR_SHARE * max(usual, self.task.limit_seconds),

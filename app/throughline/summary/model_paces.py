@@ -1,0 +1,64 @@
+"""How fast summary models write, measured in their calls: how long a preparation waits, and which calls are not begun.
+
+`summariser_calls.py` measures; `prepare.py` asks for its time limit.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+MOST_SECONDS = 600.0
+"""Longest time limit that follows from a measured speed."""
+
+SAFETY = 2.0
+"""Factor of the time that a text takes at the measured speed, because no call is as fast as the one before."""
+
+VALID_SECONDS = 600.0
+"""Time after which a turn tries a slow model again: its server may have become faster."""
+
+SHORTEST_SHARE = 1 / 4
+"""Share of the largest answer that an answer is assumed to take as long as none has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a model wrote of one answer in `seconds`, also if it was cut off; `at` is the time of the clock then."""
+
+    tokens: int
+    seconds: float
+    at: float
+    is_whole: bool
+
+
+@dataclass(slots=True)
+class ModelPaces:
+    """The speeds of a process's summary models, by the keys of their breakers; those of the latest calls count."""
+
+    _heard: dict[str, Heard] = field(default_factory=dict)
+    _whole: dict[str, Heard] = field(default_factory=dict)
+
+    def record(self, key: str, heard: Heard) -> None:
+        """Remember a call. One without a token, or without a time, says nothing about the speed."""
+        if heard.tokens <= 0 or heard.seconds <= 0:
+            return
+        self._heard[key] = heard
+        if heard.is_whole:
+            self._whole[key] = heard
+
+    def tokens_per_second(self, key: str) -> float | None:
+        """Return the model's latest speed, with the time it reads in; None if it was not measured."""
+        heard = self._heard.get(key)
+        return None if heard is None else heard.tokens / heard.seconds
+
+    def patient_seconds(self, key: str, tokens: int, *, at_least: float) -> float:
+        """Return how long to wait for a text of at most `tokens` if no user waits."""
+        speed = self.tokens_per_second(key)
+        wanted = 0.0 if speed is None else SAFETY * tokens / speed
+        return max(at_least, min(wanted, MOST_SECONDS))
+
+    def is_too_slow(self, key: str, tokens: int, *, seconds: float, now: float) -> bool:
+        """Return whether an answer of at most `tokens`, of the usual length, cannot end within `seconds`."""
+        speed, heard = self.tokens_per_second(key), self._heard.get(key)
+        if speed is None or heard is None or now - heard.at > VALID_SECONDS:
+            return False
+        usual = self._whole[key].tokens if key in self._whole else math.ceil(SHORTEST_SHARE * tokens)
+        return min(usual, tokens) / speed > seconds
