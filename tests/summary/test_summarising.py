@@ -314,7 +314,7 @@ async def test_a_pinned_message_stays_in_the_conversation_when_the_cursor_passes
 async def test_what_was_too_much_to_load_is_read_page_by_page_and_adopted_at_once(
     database: Database, shape: SummaryShape
 ) -> None:
-    stage = await open_summarising(database, shape=shape, chunk_messages=20)
+    stage = await open_summarising(database, shape=shape, chunk_messages=20, timeout_seconds=600)
     stage.model.by_request = lambda _: Say(SUMMARY)
     await fill(stage, 60, words=600)
 
