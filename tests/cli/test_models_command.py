@@ -13,6 +13,7 @@ from throughline.domain.prompt import Usage
 
 Throughline = Callable[..., Result]
 WINDOW = ModelWindow(40_960, WindowOrigin.SERVER, "vLLM")
+GUESSED = ModelWindow(128_000, WindowOrigin.TABLE, neighbour="gpt-4o")
 ASSUMED = ModelWindow(4096, WindowOrigin.UNKNOWN, "Ollama")
 MODEL = CheckedModel(
     "local", "openai:qwen3", "http://127.0.0.1:8000/v1", WINDOW, WINDOW, "tiktoken:cl100k_base", has_tools=True
@@ -52,6 +53,11 @@ def test_a_model_that_works_is_shown_in_ten_lines(world: FakeWorld, throughline:
             replace(GOOD, checked=replace(MODEL, window=ASSUMED, model_window=ASSUMED)),
             "4,096 tokens (assumed, unknown: Ollama)",
             "set context.window in the agent file",
+        ),
+        (
+            replace(GOOD, checked=replace(MODEL, window=GUESSED, model_window=GUESSED)),
+            "128,000 tokens (table)",
+            "so it gets the window of gpt-4o, 128,000 tokens: check its spelling",
         ),
         (
             replace(GOOD, checked=replace(MODEL, window=ModelWindow(64_000, WindowOrigin.AGENT_FILE))),

@@ -80,6 +80,20 @@ async def test_the_hint_names_a_server_that_was_recognised_and_says_no_window(da
     assert "4,096 tokens are assumed" in logs[0]["hint"]
 
 
+async def test_a_name_that_is_only_like_a_known_one_is_warned_of(database: Database) -> None:
+    stage = await open_stage(database)
+    ready = await assemble_agent(stage.dependencies, AGENT)
+
+    class Misspelt(ScriptedModel):
+        window = ModelWindow(128_000, WindowOrigin.TABLE, neighbour="gpt-4o")
+
+    with capture_logs() as logs:
+        log_windows([replace(ready, model=Misspelt())])
+
+    assert (logs[0]["log_level"], logs[0]["event"]) == ("warning", "context window guessed")
+    assert "the window of gpt-4o, 128,000 tokens: check its spelling" in logs[0]["hint"]
+
+
 async def test_a_turn_asks_the_server_before_its_budget_is_made(database: Database) -> None:
     class AskedModel(ScriptedModel):
         async def ask_window(self) -> None:

@@ -8,6 +8,7 @@ from rich.text import Text
 from throughline.cli.printable import printable
 from throughline.domain.model_check import CheckedCall, CheckedModel, ModelCheck, ToolUse
 from throughline.domain.model_window import ModelWindow
+from throughline.prompting.agent_windows import guess_remark
 
 NOT_REPORTED = "not reported"
 
@@ -26,6 +27,8 @@ def remarks(check: ModelCheck) -> Iterator[str]:
     window, of_model = check.checked.window, check.checked.model_window
     if window.is_assumed:
         yield "the window is assumed: set context.window in the agent file to what the model can take"
+    if window.neighbour:
+        yield guess_remark(window)
     if not of_model.is_assumed and window.tokens > of_model.tokens:
         yield f"context.window in the agent file is larger than the model's {of_model.tokens:,}: longer prompts fail"
     if check.call is None:

@@ -23,12 +23,14 @@ class WindowOrigin(StrEnum):
 class ModelWindow:
     """A window in tokens. With the origin `unknown` it is assumed.
 
-    `server` is the kind of server that was recognised, such as `vLLM`; '' if none was.
+    `server` is the kind of server that was recognised, such as `vLLM`; '' if none was. `neighbour` is the
+    table's name whose window was taken although the model's name goes on within the word: it may be misspelt.
     """
 
     tokens: int
     origin: WindowOrigin
     server: str = ""
+    neighbour: str = ""
 
     @property
     def is_assumed(self) -> bool:

@@ -1,5 +1,6 @@
 """Context windows of models: from LangChain's profile, else from a table of well-known names, else a low default."""
 
+import re
 from collections.abc import Mapping
 
 from throughline.domain.model_window import ModelWindow, WindowOrigin
@@ -101,6 +102,10 @@ WINDOWS: Mapping[str, int] = {
     "sonar": 128_000,
 }
 
+_WORD = re.compile(r"[a-z0-9]+")
+_VARIANTS = ("n", "v")
+"""Words of one letter that are no misspelling: `gemma3n`, `glm-4v`."""
+
 _LONGEST_FIRST = sorted(WINDOWS, key=len, reverse=True)
 
 
@@ -122,7 +127,20 @@ def find_window(model_name: str, profile: Mapping[str, object] | None = None) ->
     known = next((prefix for prefix in _LONGEST_FIRST if any(name.startswith(prefix) for name in names)), None)
     if known is None:
         return ModelWindow(DEFAULT_WINDOW, WindowOrigin.UNKNOWN)
-    return ModelWindow(WINDOWS[known], WindowOrigin.TABLE)
+    rests = [name.removeprefix(known) for name in names if name.startswith(known)]
+    neighbour = "" if any(_is_of_the_family(known, rest) for rest in rests) else known
+    return ModelWindow(WINDOWS[known], WindowOrigin.TABLE, neighbour=neighbour)
+
+
+def _is_of_the_family(known: str, rest: str) -> bool:
+    """Return whether `rest`, what follows the table's name, is a further word, a version (`gemma2`), or a vendor's end.
+
+    `gpt-4oo` and `gpt-42` are not of a family in the table.
+    """
+    word = _WORD.match(rest)
+    if word is None or rest[word.end() :].startswith("/") or word.group() in _VARIANTS:
+        return True
+    return rest[0].isdigit() and not known[-1].isdigit()
 
 
 def names_of(name: str) -> tuple[str, ...]:

@@ -70,8 +70,18 @@ def log_windows(agents: Sequence[ReadyAgent]) -> None:
         }
         if window.is_assumed:
             log.warning("context window unknown", **fields, hint=_hint(window))
+        elif window.neighbour:
+            log.warning("context window guessed", **fields, hint=guess_remark(window))
         else:
             log.info("context window found", **fields)
+
+
+def guess_remark(window: ModelWindow) -> str:
+    """Return what an operator should check if the model's name is only like one of the table."""
+    return (
+        f"the model's name is not known, so it gets the window of {window.neighbour}, {window.tokens:,} tokens: check "
+        "its spelling, or set context.window in the agent file"
+    )
 
 
 def _hint(window: ModelWindow) -> str:
