@@ -393,3 +393,9 @@ def test_a_flood_of_mistakes_is_cut(tmp_path: Path) -> None:
     told = refusal(tmp_path, "name: a\n" + "\n".join(f"field_{n}: 1" for n in range(500)))
 
     assert "and 480 more" in told
+
+
+def test_a_default_target_is_shown_below_a_low_threshold() -> None:
+    context = load_agents([], AgentDefaults(usage_threshold=0.3, summary_model="")).get("assistant").context
+
+    assert (context.usage_threshold, context.target) == (0.3, 0.225)

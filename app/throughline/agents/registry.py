@@ -10,6 +10,7 @@ from throughline.agents.definition import AgentDefinition, DailyBudget, OtherMod
 from throughline.agents.read_file import read_agent_file
 from throughline.agents.section import Section
 from throughline.agents.yaml_schema import AgentFile, OtherModelSection
+from throughline.context.budget import TARGET_BELOW_THRESHOLD
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
@@ -170,13 +171,18 @@ def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPoli
         ContextPolicy,
         section,
         usage_threshold=threshold,
-        target=DEFAULT_TARGET if section.target is None else section.target,
+        target=_default_target(threshold) if section.target is None else section.target,
         prune=_filled(PrunePolicy, section.prune),
         summary=_summary_policy(file, defaults),
         importance=_filled(ImportanceWeights, section.importance),
         token_counter=_counter(file, file.model or "", defaults),
         **_recent(section),
     )
+
+
+def _default_target(threshold: float) -> float:
+    """Return the target of an agent that names none, below the threshold as the budget has it."""
+    return DEFAULT_TARGET if threshold > DEFAULT_TARGET else round(TARGET_BELOW_THRESHOLD * threshold, 4)
 
 
 def _recent(section: ContextSection) -> dict[str, int]:
@@ -249,7 +255,7 @@ def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:
 def _check_target(path: Path, section: ContextSection, threshold: float) -> None:
     """Raise AgentInvalid if a written target is not below the threshold.
 
-    A default target is lowered by the context engine instead.
+    A default target is lowered instead: see `_default_target`.
     """
     source = "" if section.usage_threshold else " (the setting CONTEXT_USAGE_THRESHOLD)"
     if section.target is not None and section.target >= threshold:
