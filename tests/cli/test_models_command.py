@@ -60,6 +60,11 @@ def test_a_model_that_works_is_shown_in_ten_lines(world: FakeWorld, throughline:
             "so it gets the window of gpt-4o, 128,000 tokens: check its spelling",
         ),
         (
+            ModelCheck(replace(MODEL, summary_seconds=10), replace(CALL, text_tokens=40, text_seconds=10.0)),
+            "4 tokens/s",
+            "at 4 tokens/s a short summary of 250 tokens takes 62 s, and a turn waits 10",
+        ),
+        (
             replace(GOOD, checked=replace(MODEL, window=ModelWindow(64_000, WindowOrigin.AGENT_FILE))),
             "64,000 tokens (agent file); the model's: 40,960 (server)",
             "larger than the model's 40,960",

@@ -10,6 +10,7 @@ from throughline.domain.model_check import CheckedCall, CheckedModel, ModelCheck
 from throughline.domain.model_window import ModelWindow
 from throughline.prompting.agent_windows import guess_remark
 
+SHORT_SUMMARY_TOKENS = 250
 NOT_REPORTED = "not reported"
 
 
@@ -33,12 +34,25 @@ def remarks(check: ModelCheck) -> Iterator[str]:
         yield f"context.window in the agent file is larger than the model's {of_model.tokens:,}: longer prompts fail"
     if check.call is None:
         return
+    yield from _pace_remarks(check.call, check.checked.summary_seconds)
     if check.call.usage.input_tokens is None:
         yield "without reported usage the service cannot correct its token counts"
     if check.call.tools is ToolUse.NOT_CALLED:
         yield "the model did not call the tool that it was asked to call: its tools may not work"
     if check.call.tools is ToolUse.REFUSED:
         yield f"the provider refused the tool: {check.call.refusal}"
+
+
+def _pace_remarks(call: CheckedCall, summary_seconds: float | None) -> Iterator[str]:
+    if summary_seconds is None or call.text_seconds <= 0:
+        return
+    speed = call.text_tokens / call.text_seconds
+    if 0 < speed * summary_seconds < SHORT_SUMMARY_TOKENS:
+        yield (
+            f"at {speed:.3g} tokens/s a short summary of {SHORT_SUMMARY_TOKENS} tokens takes "
+            f"{SHORT_SUMMARY_TOKENS / speed:.0f} s, and a turn waits {summary_seconds:g}: they are written between "
+            "turns only; set context.summary.model to a faster one or raise context.summary.timeout_seconds"
+        )
 
 
 def _model_rows(checked: CheckedModel) -> Iterator[tuple[str, str]]:

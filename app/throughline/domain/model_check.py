@@ -19,7 +19,8 @@ class ToolUse(StrEnum):
 class CheckedModel:
     """The model of an agent and how its prompts are counted. `address` is '' for the provider's default.
 
-    `has_tools`: the agent's turns need tools.
+    `has_tools`: the agent's turns need tools. `summary_seconds`: what a turn waits for a summary by this model;
+    None if another model writes the agent's summaries.
 
     `window` is that of the agent, `model_window` that of the model: they differ if the agent's file sets one.
     """
@@ -31,6 +32,7 @@ class CheckedModel:
     model_window: ModelWindow
     counter: str
     has_tools: bool = False
+    summary_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ async def check_model(model: ChatModel, counter: TokenCounter, definition: Agent
         model_window=model.window,
         counter=counter.name,
         has_tools=bool(definition.tools),
+        summary_seconds=None if definition.context.summary.model else definition.context.summary.timeout_seconds,
     )
     reserve = make_budget(definition.context, checked.window.tokens).reserve_tokens
     request = ModelRequest(
