@@ -25,7 +25,7 @@ from throughline.domain.session import NewSession
 from throughline.domain.submission import CopiedMessages, Opening, Submission
 
 SECRET = "tangelo42"  # the word that has to go
-TEXT = f"The code\nis {SECRET}."
+TEXT = f"I have the code\nof every oven: {SECRET}."
 
 
 @dataclass
@@ -104,6 +104,22 @@ async def edit_a_chat(scene: Scene) -> None:
     await chat.say("edited")
 
 
+async def edit_to_a_later_text(scene: Scene) -> None:
+    chat = Chat(scene.stage)
+    for text in ("Plan?", TEXT, "continue"):
+        await chat.say(text)
+    chat.messages[0] = {"role": "user", "content": "continue"}
+    await chat.say("and now?")
+
+
+async def edit_the_first_of_a_named_chat(scene: Scene) -> None:
+    chat = Chat(scene.stage, "X-OpenWebUI-Chat-Id")
+    await chat.say(f"The code {SECRET}")
+    await chat.say("b")
+    chat.messages[0] = {"role": "user", "content": "The code?"}
+    await chat.say("c")
+
+
 async def edit_the_first_message(scene: Scene) -> None:
     chat = Chat(scene.stage, "X-OpenWebUI-Chat-Id")
     await chat.say(f"The code {SECRET}")
@@ -118,6 +134,7 @@ COPYING = [
     compact,
     edit_a_chat,
     edit_the_first_message,
+    edit_the_first_of_a_named_chat,
 ]
 
 
@@ -146,6 +163,15 @@ async def test_erasure_reaches_what_the_service_has_copied(
 
     assert await scene.left() == []
     assert await scene.sessions() == others
+
+
+async def test_redaction_reaches_what_a_branch_repeats_in_another_order(scene: Scene) -> None:
+    await edit_to_a_later_text(scene)
+    first, _ = await scene.sessions()
+
+    await scene.redact(first, 3)
+
+    assert await scene.left() == []
 
 
 async def test_a_copy_keeps_what_was_said_after_it_and_names_its_original(scene: Scene) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import Idempotency
 from throughline.api.openai.brought_conversation import BroughtConversation
+from throughline.db.sessions.titles import title_of
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import SessionId
-from throughline.domain.message import NewMessage, Source
+from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.run import RunInput
 from throughline.domain.session import NewSession, Session
 from throughline.domain.submission import CopiedMessages, OnBusy, Opening, Submission, Submitted
@@ -90,8 +91,7 @@ def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: I
     return NewSession(
         owner_id=call.owner_id,
         agent=asked.agent,
-        # A branch of the first message is about that message, and has no other from which a title could be.
-        title="" if earlier is None or not asked.brought.history else earlier.title,
+        title="" if earlier is None else _title_of(asked.brought.history),
         source=source,
         metadata={} if origin is None else {"branched_from": str(origin)},
         idempotency_key=idempotency.key,
@@ -100,6 +100,11 @@ def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: I
         id=SessionId(new_id()),
         expires_in_seconds=None if asked.is_stored else UNSTORED_SECONDS,
     )
+
+
+def _title_of(history: Sequence[NewMessage]) -> str:
+    """Return the title of a branch, of its own first message: the earlier title may be of one that it lacks."""
+    return next((title_of(message.content) for message in history if message.role is Role.USER), "")
 
 
 def _session_id(session_id: SessionId | None, new: NewSession | None) -> SessionId:

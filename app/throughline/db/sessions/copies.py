@@ -73,7 +73,7 @@ _TEXTS = sql(
     select m.position, m.role, md5(translate({text}
         || coalesce((select string_agg(c.call ->> 'arguments', '' order by c.place)
             from jsonb_array_elements(m.tool_calls) with ordinality as c (call, place)), ''),
-        E' \\t\\r\\n\\f\\v', '')) as digest
+        E' \\t\\r\\n\\f\\x0b', '')) as digest
     from messages m join sessions s on s.id = m.session_id
     where s.id = :original_id and s.owner_id = :owner_id order by m.position
 """,
@@ -163,7 +163,7 @@ async def link_copies(
 
 
 async def link_repeated(tx: Statements, sessions: CopyingSessions, messages: Sequence[NewMessage]) -> None:
-    """Link the first messages of the session to those that they repeat, in order.
+    """Link the first messages of the session to those that they repeat: each to the nearest one with the same text.
 
     `messages` are these first messages as the client sent them. Spaces and line ends may differ.
     """
@@ -171,12 +171,12 @@ async def link_repeated(tx: Statements, sessions: CopyingSessions, messages: Seq
     for row in await tx.fetch(_TEXTS, owner_id=sessions.owner_id, original_id=sessions.original_id):
         places[row["role"], row["digest"]].append(row["position"])
     positions: dict[int, int] = {}
-    last = 0
+    shift = 0
     for place, message in enumerate(messages, start=1):
         known = places.get((message.role.value, _digest(message)), [])
-        later = known[bisect_right(known, last) :]
-        if later:
-            positions[place] = last = later[0]
+        if known:
+            positions[place] = _nearest(known, place + shift)
+            shift = positions[place] - place
     await link_copies(tx, sessions, positions)
 
 
@@ -199,6 +199,12 @@ async def kept_copies(tx: Statements, session_id: SessionId, position: int | Non
     """Return the copies that a user made of the session's messages, or of one; redacted ones are left out."""
     rows = await tx.fetch(_KEPT, session_id=session_id, position=position)
     return tuple(MessageCopy(SessionId(UUID(str(row["session_id"]))), row["position"]) for row in rows)
+
+
+def _nearest(positions: Sequence[int], wanted: int) -> int:
+    """Return the one of the sorted positions that is nearest to the wanted one."""
+    index = bisect_right(positions, wanted)
+    return min(positions[max(index - 1, 0) : index + 1], key=lambda position: abs(position - wanted))
 
 
 def _digest(message: NewMessage) -> str:
