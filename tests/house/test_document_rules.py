@@ -5,6 +5,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 from house.tree import ROOT, name_of, own_files
 from throughline.llm.known_refusals import KNOWN_REFUSALS
@@ -54,6 +56,15 @@ def test_links_to_anchors_lead_to_a_heading() -> None:
     ]
 
     assert broken == []
+
+
+def test_the_readme_of_the_package_has_no_link_that_leads_nowhere() -> None:
+    shipped = ProjectMetadata(str(ROOT), PluginManager()).core.readme
+    links = re.findall(r"\]\(([^)]*)\)", shipped)
+
+    assert [link for link in links if not link.startswith(("http://", "https://", "#"))] == []
+    assert "Models (`docs/guides/models.md`)" in shipped
+    assert "`docs/README.md`" in shipped
 
 
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])

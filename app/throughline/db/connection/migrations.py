@@ -14,7 +14,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-import throughline
 from alembic import command
 from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.failures import DRIVER_ERRORS, explain
@@ -202,7 +201,7 @@ def _scripts() -> Path:
 
     Next to an installed package, `alembic` could be the library, so the folder is recognised by its env.py.
     """
-    package = Path(throughline.__file__).parent
+    package = Path(__file__).parents[2]
     for folder in (package / "db" / "migration_scripts", package.parents[1] / "alembic"):
         if (folder / "env.py").is_file():
             return folder
