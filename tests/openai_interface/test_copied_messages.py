@@ -12,14 +12,15 @@ from fakes.chat_program import Chat
 from fakes.conversations import CLAIMER
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
-from fakes.scripted_model import Say
+from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import create
 from throughline.db.database import Database
 from throughline.db.retention.old_sessions import BEFORE_ALL
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId
-from throughline.domain.message import REDACTED_TEXT, Source
+from throughline.domain.message import REDACTED_TEXT, Role, Source, ToolCall
+from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunInput
 from throughline.domain.session import NewSession
 from throughline.domain.submission import CopiedMessages, Opening, Submission
@@ -127,6 +128,32 @@ async def edit_the_first_message(scene: Scene) -> None:
     await chat.say("The code?")
 
 
+async def regenerate_an_answer(scene: Scene) -> None:
+    chat = Chat(scene.stage)
+    await chat.say("a")
+    await chat.say(TEXT)
+    del chat.messages[2:]
+    await chat.say(TEXT)
+
+
+async def repeat_steps_in_a_branch(scene: Scene) -> None:
+    chat = Chat(scene.stage)
+
+    def reply(request: ModelRequest) -> Say | Call:
+        is_asked = request.tools[-1].name == "find" and request.prompt.messages[-1].role is Role.USER
+        return Call((ToolCall("c1", "find", "{}"),)) if is_asked else Say("found")
+
+    scene.stage.model.by_request = reply
+    tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+    await chat.say("a")
+    await chat.say(TEXT, tools=tools)
+    chat.messages.append({"role": "tool", "tool_call_id": "c1", "content": SECRET})
+    body = (await chat.post({"tools": tools})).json()
+    assert body["choices"][0]["message"]["content"], body
+    chat.messages[2] = {"role": "user", "content": "Find the code."}
+    assert (await chat.post({"tools": tools})).status_code == 200
+
+
 COPYING = [
     continue_twice,
     continue_without_storing,
@@ -167,6 +194,25 @@ async def test_erasure_reaches_what_the_service_has_copied(
 
 async def test_redaction_reaches_what_a_branch_repeats_in_another_order(scene: Scene) -> None:
     await edit_to_a_later_text(scene)
+    first, _ = await scene.sessions()
+
+    await scene.redact(first, 3)
+
+    assert await scene.left() == []
+
+
+async def test_redaction_reaches_a_result_that_a_branch_repeats(scene: Scene) -> None:
+    await repeat_steps_in_a_branch(scene)
+    first, _ = await scene.sessions()
+
+    await scene.redact(first, 5)
+    await scene.redact(first, 3)
+
+    assert await scene.left() == []
+
+
+async def test_redaction_reaches_a_message_that_was_answered_anew(scene: Scene) -> None:
+    await regenerate_an_answer(scene)
     first, _ = await scene.sessions()
 
     await scene.redact(first, 3)

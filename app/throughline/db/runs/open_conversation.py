@@ -7,6 +7,7 @@ taken elsewhere.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.submit import NewRun, session_waiting
@@ -18,9 +19,9 @@ from throughline.db.statements.sql import sql
 from throughline.domain.errors import SessionBusy
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.run import USER_STEP, user_message
+from throughline.domain.run import USER_STEP, Run, user_message
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import Opening, Submitted
+from throughline.domain.submission import Opening, Submission, Submitted
 
 _LOCK = sql("""
     select s.id, (select r.id from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting')
@@ -63,20 +64,11 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
         raise session_not_found(submission.session_id)
     has_earlier = opening.history or opening.copied is not None
     if has_earlier and not locked[0]["is_stored"] and await _is_new(tx, new):
-        if submission.refuses_waiting and locked[0]["waiting_id"] is not None:
-            raise session_waiting(RunId(locked[0]["waiting_id"]))
-        if locked[0]["busy_with"] is not None or outcome is CreateOutcome.FOUND:
-            raise SessionBusy(
-                f"Another request has begun a turn of session {submission.session_id}, so nothing can be put before "
-                "it. Send this request again when the turn has ended.",
-                run_id=str(locked[0]["busy_with"] or ""),
-            )
+        _check_free(locked[0], submission, outcome)
         await _append_earlier(tx, new, opening)
     submitted, _ = await run_submit.submit(tx, new)
-    if opening.steps and not locked[0]["is_stored"] and not submitted.replayed:
-        first = RunMessage(user_message(submitted.run), submitted.run.id, USER_STEP)
-        steps = _steps(submitted.run.id, opening.steps)
-        await append_messages(tx, submission.session_id, [first, *steps])
+    if not locked[0]["is_stored"] and not submitted.replayed:
+        await _append_own(tx, submitted.run, opening, opening.replaces if outcome is CreateOutcome.CREATED else None)
     return submitted
 
 
@@ -90,15 +82,38 @@ async def _create(tx: Statements, new: NewSession, replaces: SessionId | None) -
     return await create_session(tx, new)
 
 
+def _check_free(session: Row, submission: Submission, outcome: CreateOutcome | None) -> None:
+    """Raise SessionWaiting or SessionBusy if the session has an unfinished turn or another request has created it."""
+    if submission.refuses_waiting and session["waiting_id"] is not None:
+        raise session_waiting(RunId(session["waiting_id"]))
+    if session["busy_with"] is not None or outcome is CreateOutcome.FOUND:
+        raise SessionBusy(
+            f"Another request has begun a turn of session {submission.session_id}, so nothing can be put before "
+            "it. Send this request again when the turn has ended.",
+            run_id=str(session["busy_with"] or ""),
+        )
+
+
 async def _append_earlier(tx: Statements, new: NewRun, opening: Opening) -> None:
     """Store copies and messages before the submitted one. Raises NotFound if the originals of copies are gone."""
     submission = new.submission
     if opening.copied is not None:
         await copy_messages(tx, submission.owner_id, submission.session_id, opening.copied)
     await append_messages(tx, submission.session_id, [RunMessage(message) for message in opening.history])
-    if opening.replaces is not None:
-        sessions = CopyingSessions(submission.owner_id, submission.session_id, opening.replaces)
-        await link_repeated(tx, sessions, opening.history)
+
+
+async def _append_own(tx: Statements, run: Run, opening: Opening, branched_from: SessionId | None) -> None:
+    """Store the steps that the run begins with, and the submitted message before them.
+
+    The messages of a branch are linked to those of the session that they repeat; its submitted message may be one.
+    """
+    if not opening.steps and branched_from is None:
+        return
+    first = RunMessage(user_message(run), run.id, USER_STEP)
+    await append_messages(tx, run.session_id, [first, *_steps(run.id, opening.steps)])
+    if branched_from is not None:
+        sessions = CopyingSessions(run.owner_id, run.session_id, branched_from)
+        await link_repeated(tx, sessions, [*opening.history, first.message, *opening.steps])
 
 
 async def _is_new(tx: Statements, new: NewRun) -> bool:
