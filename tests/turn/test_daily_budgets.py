@@ -1,7 +1,7 @@
 """A user's daily budget for an agent: refused with what was spent and when it is renewed, and nothing is lost."""
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from decimal import Decimal
 
@@ -109,11 +109,57 @@ async def test_the_day_s_turns_say_what_a_running_one_is_expected_to_use(databas
     assert (await stage.claim()).run.id == later.id
     definition = stage.dependencies.agents.get(AGENT.name)
 
-    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run_id=begun.run.id)
+    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run=begun.run)
     with pytest.raises(DailyBudgetReserved, match=r"running \(1\).*Spent are \$0\.0000, 5,100 tokens"):
-        await check_daily_budget(stage.dependencies, definition, stage.owner_id, run_id=later.id)
+        await check_daily_budget(stage.dependencies, definition, stage.owner_id, run=later)
     await database.runs.finish(begun.lease, Outcome(RunStatus.CANCELLED), (), 1)
-    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run_id=later.id)
+    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run=later)
+
+
+async def test_a_short_turn_does_not_let_many_long_ones_begin(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(tokens=10_000))
+    stage.model.script(Say("ok", usage=Usage(10, 10)))
+    await stage.turn("short")
+    for number in range(40):
+        await stage.submit_elsewhere(f"long {number}")
+    claimed = [await stage.claim() for _ in range(40)]
+    definition = stage.dependencies.agents.get(AGENT.name)
+
+    allowed = 0
+    for one in claimed:
+        with suppress(DailyBudgetReserved):
+            await check_daily_budget(stage.dependencies, definition, stage.owner_id, run=one.run)
+            allowed += 1
+
+    assert allowed <= 20  # half of a tenth of the budget each
+
+
+async def test_a_long_turn_leaves_what_the_short_ones_reserve(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(tokens=10_000))
+    for number in range(3):
+        await stage.submit_elsewhere(f"message {number}")
+    long, short, last = [await stage.claim() for _ in range(3)]
+    await database.usage.store_calls(
+        Payer(stage.owner_id, run_id=long.run.id, agent=AGENT.name), [call_of(Usage(9_000, 500))]
+    )
+    definition = stage.dependencies.agents.get(AGENT.name)
+
+    await check_daily_budget(stage.dependencies, definition, stage.owner_id, run=short.run)
+    with pytest.raises(DailyBudgetReserved):
+        await check_daily_budget(stage.dependencies, definition, stage.owner_id, run=last.run)
+
+
+async def test_a_resumed_turn_goes_on_while_others_reserve_the_rest(database: Database) -> None:
+    stage = await stage_with(database, DailyBudget(tokens=1_000))
+    stage.model.script(Call((ASKS_WEATHER,), usage=Usage(1, 1)), Say("rain", usage=Usage(1, 1)))
+    run = await send(stage)
+    for number in range(12):
+        await stage.submit_elsewhere(f"message {number}")
+        await stage.claim()
+
+    await resume(stage, run, Resolution(ASKS_WEATHER.id, "rain"))
+
+    assert (await play(stage, run)).status is RunStatus.SUCCEEDED
 
 
 def call_of(usage: Usage) -> ModelCall:

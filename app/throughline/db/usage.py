@@ -38,18 +38,17 @@ _SPENT = sql("""
         select o.id from open o where o.id is distinct from cast(:run_id as uuid)
             and o.claimed < coalesce((select mine.claimed from open mine where mine.id = :run_id),
                 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ), used as (
+        select coalesce(sum(c.tokens), 0) as tokens, coalesce(sum(c.cost_usd), 0) as cost_usd
+        from earlier e left join calls c on c.run_id = e.id group by e.id
     ), marked as (
-        select c.*, c.run_id in (select id from earlier) as is_earlier,
-            c.run_id is not null and c.run_id not in (select id from open) as is_ended
-        from calls c
+        select c.*, c.run_id is not null and c.run_id not in (select id from open) as is_ended from calls c
     )
     select coalesce(sum(tokens), 0) as tokens, coalesce(sum(cost_usd), 0) as cost_usd,
         coalesce(sum(tokens) filter (where is_ended), 0) as ended_tokens,
         coalesce(sum(cost_usd) filter (where is_ended), 0) as ended_cost_usd,
         count(distinct run_id) filter (where is_ended) as ended_turns,
-        coalesce(sum(tokens) filter (where is_earlier), 0) as running_tokens,
-        coalesce(sum(cost_usd) filter (where is_earlier), 0) as running_cost_usd,
-        (select count(*) from earlier) as running_turns
+        (select coalesce(array_agg(array[u.tokens, u.cost_usd]), '{}') from used u) as running
     from marked
 """)
 _KEYS: Mapping[UsageKey, str] = {
@@ -108,8 +107,7 @@ class UsageRepository:
             spent=Spending(int(row["tokens"]), row["cost_usd"]),
             ended=Spending(int(row["ended_tokens"]), row["ended_cost_usd"]),
             ended_turns=row["ended_turns"],
-            running=Spending(int(row["running_tokens"]), row["running_cost_usd"]),
-            running_turns=row["running_turns"],
+            running=tuple(Spending(int(tokens), cost_usd) for tokens, cost_usd in row["running"]),
         )
 
     async def of_session(self, session_id: SessionId, since: datetime) -> Usage:

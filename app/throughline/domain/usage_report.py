@@ -80,14 +80,13 @@ class DaySpending:
     """What a user's calls of one agent have used today (`spent`), and what tells how much is reserved.
 
     - `ended`: the part of `ended_turns` turns that no longer run.
-    - `running`: the part of `running_turns` turns that were claimed before the turn that asks.
+    - `running`: the part of each running turn that was claimed before the turn that asks.
     """
 
     spent: Spending = field(default_factory=Spending)
     ended: Spending = field(default_factory=Spending)
     ended_turns: int = 0
-    running: Spending = field(default_factory=Spending)
-    running_turns: int = 0
+    running: tuple[Spending, ...] = ()
 
 
 def until_next_day(now: datetime) -> timedelta:
