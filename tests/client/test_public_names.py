@@ -27,7 +27,7 @@ def test_the_import_alone_loads_no_module() -> None:
 
 
 def test_a_name_that_is_not_public_is_refused_with_those_that_are() -> None:
-    misspelt = "conect"
-    with pytest.raises(AttributeError, match=r"no attribute 'conect'; it has Client, .*connect"):
-        getattr(throughline, misspelt)
+    unknown = "connecting"
+    with pytest.raises(AttributeError, match=r"no attribute 'connecting'; it has Client, .*connect"):
+        getattr(throughline, unknown)
     assert set(throughline.__all__) <= set(dir(throughline))
