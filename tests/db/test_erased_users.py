@@ -163,3 +163,29 @@ async def test_the_local_user_begins_anew_after_its_erasure(database: Database) 
         assert (await client.delete("/v1/users/local")).json()["sessions"] == 1
 
         assert (await client.post("/v1/sessions", json={"agent": "assistant"})).status_code == 201
+
+
+async def test_costs_are_taken_in_portions(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_id = await furnish(database, database_url)
+    monkeypatch.setattr("throughline.db.users.erasure.CALLS_AT_ONCE", 2)
+    calls = [ModelCall("m", CallPurpose.ANSWER, Usage(input_tokens=1))] * 6
+    await database.usage.store_calls(Payer(user_id, None, None, "assistant"), calls)
+
+    assert (await database.user_erasure.erase(NAME)).model_calls == 7
+
+
+async def test_deleting_a_row_searches_no_table_for_what_refers_to_it(database_url: str) -> None:
+    unindexed = await run_sql(
+        database_url,
+        """
+        select c.conrelid::regclass::text as name, a.attname from pg_constraint c
+            join pg_attribute a on a.attrelid = c.conrelid and a.attnum = c.conkey[1]
+        where c.contype = 'f' and not exists (
+            select 1 from pg_index i where i.indrelid = c.conrelid and i.indkey[0] = any(c.conkey)
+                and coalesce(pg_get_expr(i.indpred, i.indrelid), '') in ('', format('(%s IS NOT NULL)', a.attname)))
+        """,
+    )
+
+    assert {tuple(row) for row in unindexed} == {("slack_link_codes", "user_id")}  # which has few rows at a time

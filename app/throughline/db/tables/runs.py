@@ -69,7 +69,7 @@ class RunRow(Base):
 
     id: Mapped[Key]
     session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"))
-    owner_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"))
+    owner_id: Mapped[UUID]  # the session's owner; a foreign key would search all runs when a user is erased
     agent: Mapped[String]
     seq: Mapped[int] = mapped_column(BigInteger, Identity(always=True))
     status: Mapped[String]

@@ -17,6 +17,7 @@ from throughline.domain.errors import NotFound
 from throughline.domain.ids import RunId, SessionId, UserId
 
 SESSIONS_AT_ONCE = 100
+CALLS_AT_ONCE = 10_000
 COUNTED = ("sessions", "messages", "runs", "memories", "keys", "access_tokens", "slack_people", "model_calls")
 """The kinds of rows that a report counts."""
 
@@ -53,10 +54,12 @@ _DELETE = (
         """),
     ),
 )
-_KEEP_COSTS = sql("""
-    update model_calls set owner_id = null, session_id = null, run_id = null where owner_id = :id returning id
-""")
-_DELETE_COSTS = sql("delete from model_calls where owner_id = :id returning id")
+_COSTS = "select c.id from model_calls c where c.owner_id = :id limit :limit"
+_KEEP_COSTS = sql(
+    "update model_calls set owner_id = null, session_id = null, run_id = null where id in ({costs}) returning id",
+    costs=_COSTS,
+)
+_DELETE_COSTS = sql("delete from model_calls where id in ({costs}) returning id", costs=_COSTS)
 _DELETE_USER = sql("delete from users where id = :id")
 
 
@@ -74,6 +77,7 @@ class UserErasure:
         self._announcements = announcements
         self._loaded = loaded
         self._keeps_costs = keeps_costs
+        self._erase_costs = _KEEP_COSTS if keeps_costs else _DELETE_COSTS
 
     async def erase(self, name: str) -> ErasedUser:
         """Erase the user and return what went. Raises NotFound."""
@@ -87,6 +91,8 @@ class UserErasure:
         while sessions := await self._transactions.fetch(_SESSIONS, id=user_id, limit=SESSIONS_AT_ONCE):
             for row in sessions:
                 gone += await self._erase_session(user_id, SessionId(row["id"]), row["message_count"])
+        while calls := await self._transactions.fetch(self._erase_costs, id=user_id, limit=CALLS_AT_ONCE):
+            gone["model_calls"] += len(calls)
         rest, shared = await self._transactions.run(lambda tx: self._erase_rest(tx, user_id))
         gone += rest
         counts = {kind: gone[kind] for kind in COUNTED}
@@ -115,16 +121,17 @@ class UserErasure:
     async def _erase_rest(self, tx: Statements, user_id: UserId) -> tuple[Counter[str], list[SessionId]]:
         """Delete everything but sessions, and the user; return what went, and the sessions of others.
 
-        The lock on the user keeps new sessions out. One that was created since the last was erased goes with the rest.
+        The lock on the user keeps new sessions out. What was stored since the last was erased goes with the rest.
         """
         await tx.fetch(_LOCK, id=user_id)
         gone: Counter[str] = Counter()
-        for row in await tx.fetch(_SESSIONS, id=user_id, limit=SESSIONS_AT_ONCE):
-            await erase_session(tx, user_id, SessionId(row["id"]), ErasureReach.SESSION)
-            gone += Counter(sessions=1, messages=row["message_count"])
+        while sessions := await tx.fetch(_SESSIONS, id=user_id, limit=SESSIONS_AT_ONCE):
+            for row in sessions:
+                await erase_session(tx, user_id, SessionId(row["id"]), ErasureReach.SESSION)
+                gone += Counter(sessions=1, messages=row["message_count"])
         shared = [SessionId(row["session_id"]) for row in await tx.fetch(_SHARED, id=user_id)]
         for kind, statement in _DELETE:
             gone[kind] += len(await tx.fetch(statement, id=user_id))
-        gone["model_calls"] += len(await tx.fetch(_KEEP_COSTS if self._keeps_costs else _DELETE_COSTS, id=user_id))
+        gone["model_calls"] += len(await tx.fetch(self._erase_costs, id=user_id, limit=CALLS_AT_ONCE))
         await tx.fetch(_DELETE_USER, id=user_id)
         return gone, shared
