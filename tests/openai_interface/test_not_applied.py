@@ -115,3 +115,18 @@ async def test_counting_takes_the_same_fields(stage: OpenAIStage) -> None:
     answer = await stage.http.post("/v1/responses/input_tokens", json={**RESPONSE, **HARMLESS_RESPONSE})
 
     assert (answer.status_code, answer.headers["x-not-applied"]) == (200, ", ".join(HARMLESS_RESPONSE))
+
+
+async def test_readers_may_ask_for_what_cannot_be_included(stage: OpenAIStage) -> None:
+    stage.model.script(Say("Hello."))
+    made = (await stage.http.post("/v1/responses", json=RESPONSE)).json()
+    path = f"/v1/responses/{made['id']}"
+
+    read = await stage.client.responses.with_raw_response.retrieve(made["id"], include=["reasoning.encrypted_content"])
+    streamed = await stage.http.get(path, params={"stream": True, "include": "reasoning.encrypted_content"})
+    listed = await stage.client.responses.input_items.with_raw_response.list(
+        made["id"], include=["message.input_image.image_url"]
+    )
+
+    assert {one.headers["x-not-applied"] for one in (read, streamed, listed)} == {"include"}
+    assert "x-not-applied" not in (await stage.http.get(path)).headers

@@ -164,7 +164,8 @@ class ContextSection(Section):
         ContextPolicy,
         "target",
         default=None,
-        description="Share of the window that a compaction aims at, below `usage_threshold`; empty: 0.5.",
+        description="Share of the window that a compaction aims at, below `usage_threshold`; empty: 0.5, or three "
+        "quarters of a threshold that is no higher.",
     )
     target_tokens: int | None = policy_field(
         ContextPolicy, "target_tokens", description="The same in tokens; write one of the two."

@@ -110,7 +110,7 @@ async def delete_conversation(conversation: str, call: Writer) -> Response:
 async def list_items(conversation: str, call: Reader, asked: Annotated[ListItems, Query()]) -> Response:
     """List the conversation's items, the newest first unless `order` says otherwise."""
     session = await _find(call, conversation)
-    return JsonResponse(await read_page(ItemSource(call, session.id), asked))
+    return JsonResponse(await read_page(ItemSource(call, session.id), asked), headers=asked.not_applied())
 
 
 @router.post("/{conversation}/items", openapi_extra=described(body=AddItems))

@@ -6,17 +6,28 @@ from typing import Literal
 from pydantic import Field
 
 from throughline.api.native.query_parameters import QueryParameters
+from throughline.api.openai.not_applied import MOST_LISTED, Word, name_not_applied
 from throughline.api.openai.output_items import JsonDict
 
 
-class ListItems(QueryParameters):
+class Include(QueryParameters):
+    """What an answer is to include further, as OpenAI's clients name it: nothing more can be included."""
+
+    include: list[Word] | None = Field(None, max_length=MOST_LISTED, description="taken and not applied")
+    include_in_brackets: list[Word] | None = Field(None, alias="include[]", max_length=MOST_LISTED)
+
+    def not_applied(self) -> dict[str, str]:
+        """Return the header that names the parameter; {} without it."""
+        return name_not_applied(["include"] if self.include or self.include_in_brackets else [])
+
+
+class ListItems(Include):
     """A page of items: how many, in which order, and after or before which one."""
 
     limit: int = Field(20, ge=1, le=100)
     order: Literal["asc", "desc"] = "desc"
     after: str | None = Field(None, max_length=200)
     before: str | None = Field(None, max_length=200)
-    include: list[str] | None = Field(None, max_length=0, description="nothing can be included further")
 
 
 def list_json(items: Sequence[JsonDict], limit: int) -> JsonDict:

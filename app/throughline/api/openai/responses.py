@@ -14,13 +14,12 @@ from throughline.api.http.admitted_request import Call, Reader, Writer, source_o
 from throughline.api.http.headers import read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import described
-from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.openai.begin_response import BegunResponse, begin_response
 from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
 from throughline.api.openai.ids import read_response_id
-from throughline.api.openai.item_list import ListItems
+from throughline.api.openai.item_list import Include, ListItems
 from throughline.api.openai.not_applied import not_applied_headers
 from throughline.api.openai.read_items import ItemSource, read_page
 from throughline.api.openai.read_request import read_request
@@ -45,12 +44,11 @@ CANCEL_SECONDS = 5.0
 router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
 
 
-class ReadResponse(QueryParameters):
+class ReadResponse(Include):
     """How a response is read: as an object, or streamed after an event."""
 
     stream: bool = False
     starting_after: int | None = Field(None, ge=0, le=MAX_NUMBER)
-    include: list[str] | None = Field(None, max_length=0, description="nothing can be included further")
 
 
 @router.post("", openapi_extra=described(body=CreateResponse))
@@ -75,10 +73,10 @@ async def get_response(response_id: str, call: Reader, asked: Annotated[ReadResp
     """Return a response; with `stream`, its events after number `starting_after`."""
     response = await read_response(call, read_response_id(response_id))
     if not asked.stream:
-        return JsonResponse(response_json(response))
+        return JsonResponse(response_json(response), headers=asked.not_applied())
     after = -1 if asked.starting_after is None else asked.starting_after
     followed = FollowedPart(response.run, skipped_waits=response.part.number)
-    return stream_response(call, await find_events(call, response, followed, after))
+    return stream_response(call, await find_events(call, response, followed, after), asked.not_applied())
 
 
 @router.post("/{response_id}/cancel")
@@ -116,7 +114,7 @@ async def list_input_items(response_id: str, call: Reader, asked: Annotated[List
     made = response.part.made
     before = made[0].position if made else LAST_POSITION
     source = ItemSource(call, response.run.session_id, before, response.kinds)
-    return JsonResponse(await read_page(source, asked))
+    return JsonResponse(await read_page(source, asked), headers=asked.not_applied())
 
 
 async def _answer(request: Request, call: Call, begun: BegunResponse) -> Response:
