@@ -5,11 +5,14 @@ from structlog.testing import capture_logs
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
+from throughline.context.delimiters import undelimited
 from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.render_summary import CUT_MARK
+from throughline.context.summaries.summary_prompt import EXISTING_TAG
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
 from throughline.domain.message import Role, ToolCall
+from throughline.domain.prompt import ModelRequest
 from throughline.execution.breaker import FAILURES_TO_OPEN
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
@@ -256,3 +259,33 @@ async def test_the_log_says_what_the_summarisers_provider_said(database: Databas
 
     told = {entry["event"] for entry in logs if entry.get("provider_message") == refused.provider_message}
     assert {"summary call retried", "summary call given up", "summary failed"} <= told
+
+
+def repeats(request: ModelRequest, round_number: int, *, is_limited: bool) -> Say:
+    """Answer with the whole existing summary and two new sentences behind it, limited as a provider limits it."""
+    existing = undelimited(EXISTING_TAG, asked(request))
+    words = f"{existing}\nIn round {round_number} the user {'slowly ' * 40}went. It was day {round_number}.".split(" ")
+    shown = words[:300] if is_limited else words
+    return Say(" ".join(shown), finish_reason="stop" if shown == words else "length")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_limited", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_summariser_that_repeats_its_input_grows_no_summary_and_hides_no_news(
+    database: Database, shape: SummaryShape, *, is_limited: bool
+) -> None:
+    stage = await open_summarising(database, shape=shape)
+    await fill(stage, 1)
+    sizes, covered = [], 0
+    for number in range(50):
+        stage.model.by_request = lambda request, number=number: repeats(request, number, is_limited=is_limited)
+        news = " ".join(f"detail{number}x{part}" for part in range(40))
+        await store(stage, (Role.USER, news), (Role.ASSISTANT, "noted " * 60))
+        await compact_now(stage)
+        session = await stage.reload()
+        sizes.append(session.summary_tokens)
+        assert session.summary_through_position == covered or f"day {number}." in session.conversation_summary
+        covered = session.summary_through_position
+
+    assert max(sizes) <= 1500

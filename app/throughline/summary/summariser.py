@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from throughline.context.calibration import scale
@@ -68,13 +68,14 @@ class SummaryRejected(PermanentError):
 class Summarised:
     """The summary model's answer and its reported tokens; `has_calls`: it called tools, although none were offered.
 
-    `keep_lines` is the text below `KEEP:`, if that was requested.
+    `keep_lines` is the text below `KEEP:`, if that was requested. `is_cut`: the text reached the limit of the answer.
     """
 
     text: str
     usage: Usage
     has_calls: bool = False
     keep_lines: str = ""
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,8 @@ async def write_summary(
         lines = lines.rpartition("\n")[0]
     elif answer.is_cut:
         text = cut_back(without_thinking(text))
-    return Summarised(text=text, usage=answer.usage, has_calls=bool(answer.tool_calls), keep_lines=lines)
+    is_cut = answer.is_cut and not lines
+    return Summarised(text, answer.usage, has_calls=bool(answer.tool_calls), keep_lines=lines, is_cut=is_cut)
 
 
 async def check_answer(
@@ -229,8 +231,10 @@ async def check_answer(
 ) -> CheckedSummary:
     """Return the answer in the form to store; large ones are checked in a thread.
 
-    Raises SummaryRejected for an unusable answer, NotWorthIt for one that is no smaller than what it would replace.
+    An answer that reached its limit may not be the existing summary again: what is new may be what is missing. Raises
+    SummaryRejected for an unusable answer, NotWorthIt for one that is no smaller than what it would replace.
     """
+    sources = replace(sources, may_be_unchanged=sources.may_be_unchanged and not answer.is_cut)
     check = partial(
         check_summary,
         "" if answer.has_calls else answer.text,

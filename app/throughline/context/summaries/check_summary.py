@@ -7,7 +7,7 @@ from throughline.context.measure import Count
 from throughline.context.summaries.citations import without_invented
 from throughline.context.summaries.detect_copy import is_copy, is_unchanged
 from throughline.context.summaries.reject_summary import why_no_summary
-from throughline.context.summaries.render_summary import cut_at_boundary
+from throughline.context.summaries.render_summary import cut_at_boundary, cut_middle_at_boundaries
 from throughline.domain.text import is_blank
 from throughline.domain.think_blocks import without_thinking
 
@@ -58,11 +58,12 @@ def check_summary(
 ) -> CheckedSummary:
     """Judge a summary that would replace `replaced_tokens` of text.
 
-    - Rejected are texts that are no summary (a refusal, an error text), a copy of the record, and the unchanged
-      existing summary.
+    - Rejected are texts that are no summary (a refusal, an error text), a copy of the record, and the
+      existing summary again or its beginning.
     - Skipped is a summary that is no smaller than what it would replace, unless it has fewer than SMALL_SUMMARY_TOKENS.
     - Removed are the model's preceding reasoning, and citations of positions that it never read.
-    - The size is judged before cutting. A text above `max_tokens` is then cut at a boundary and marked.
+    - The size is judged before cutting. A text above `max_tokens` is then cut at a boundary and marked: at its end, or
+      in its middle if it extends an existing summary.
 
     The time is linear in the sources and in `max_tokens`.
     """
@@ -77,7 +78,8 @@ def check_summary(
     if whole >= replaced_tokens and whole >= SMALL_SUMMARY_TOKENS:
         reason = f"The summary takes {whole} tokens and would replace only {replaced_tokens}."
         return CheckedSummary(Verdict.SKIP, reason, "", whole)
-    cut = cut_at_boundary(said, max_tokens, count).strip()
+    cutting = cut_middle_at_boundaries if sources.existing else cut_at_boundary
+    cut = cutting(said, max_tokens, count).strip()
     if is_blank(cut):
         return CheckedSummary(Verdict.REJECT, f"Nothing of the summary fits {max_tokens} tokens.", "", 0)
     return CheckedSummary(Verdict.ACCEPT, "", cut, count(cut))

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from throughline.context.summaries.render_summary import CUT_MARK
+
 GRAM_WORDS = 8
 """Number of consecutive words that are hardly ever the same by chance."""
 
@@ -48,8 +50,12 @@ def is_copy(text: str, record: str) -> bool:
 
 
 def is_unchanged(text: str, existing: str, record: str) -> bool:
-    """Return whether `text` is the `existing` summary again, although `record` says something new."""
-    if not existing.strip() or text.split() != existing.split():
+    """Return whether `text` is the `existing` summary again, or its beginning, although `record` says something new.
+
+    A model that repeats the summary before it writes what is new may reach the limit of its answer in between.
+    """
+    words = text.removesuffix(CUT_MARK).split()
+    if not words or words != existing.split()[: len(words)]:
         return False
     new = {*_WORD.findall(_TAG.sub("", record).casefold())} - {*_WORD.findall(existing.casefold())}
     return sum(map(len, new)) >= SUBSTANCE_CHARACTERS

@@ -1,5 +1,6 @@
 """Text of summary segments, in a prompt and in a request to merge them; too long ones are cut with a mark."""
 
+import bisect
 import re
 from collections.abc import Sequence
 
@@ -102,6 +103,21 @@ def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
     return f"{text[:fitting].rstrip()}{CUT_MARK}" if fitting else truncate_middle(text, max_tokens, count)
 
 
+def cut_middle_at_boundaries(text: str, max_tokens: int, count: Count) -> str:
+    """Return the beginning and the end of the text around the mark, cut at boundaries; a short text unchanged.
+
+    The end is kept because a model that extends a summary often repeats it and writes what is new behind it.
+    """
+    if count(text) <= max_tokens:
+        return text
+    head = cut_at_boundary(text, max_tokens // 2, count)
+    if not head.endswith(CUT_MARK):
+        return truncate_middle(text, max_tokens, count)
+    starts = [match.end() for match in _BOUNDARY.finditer(text)]
+    tail = _first_fitting(text, starts, max_tokens - count(head) - 1, count)
+    return f"{head}\n{tail}" if tail else cut_at_boundary(text, max_tokens, count)
+
+
 def cut_back(text: str) -> str:
     """Return an incomplete text up to its last whole line or sentence, with a mark; '' if it has none."""
     ends = [match.end() for match in _WHOLE.finditer(text)]
@@ -138,3 +154,9 @@ def _last_fitting(text: str, ends: Sequence[int], max_tokens: int, count: Count)
         else:
             high = middle
     return ends[low - 1] if low else 0
+
+
+def _first_fitting(text: str, starts: Sequence[int], max_tokens: int, count: Count) -> str:
+    """Return the longest end of the text that begins at one of `starts` and fits; '' if none does."""
+    fits = bisect.bisect_left(starts, 1, key=lambda start: int(count(text[start:]) <= max_tokens))
+    return text[starts[fits] :].strip() if fits < len(starts) else ""
