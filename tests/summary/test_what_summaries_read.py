@@ -1,8 +1,12 @@
 """What a summary is made of: the rows it says, all of their text, and nothing that another process has moved."""
 
+from itertools import chain
+
 import pytest
 
 from fakes.compactions import asked, compact_now, fill, prepare_one
+from fakes.double_stage import agent_on, open_double_stage, turn_requests
+from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptStep, Verdict
 from fakes.scripted_model import Fail, Say, Step
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
@@ -144,3 +148,44 @@ async def test_what_was_restored_stays_above_the_threshold_until_there_is_growth
     assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * len(runs)
     assert 2 < len(runs) < 20
     assert (await stage.reload()).summary_through_position > versions[-1].through_position
+
+
+async def read_in_turns(stage: Stage, double: ProviderDouble) -> tuple[int, set[int]]:
+    """Prepare and adopt what a long history makes due; return where the summary ends, and the positions read."""
+    await fill(stage, 40, words=400)
+    for number in range(4):
+        await prepare_one(stage)
+        assert (await stage.turn(f"question {number}")).status is RunStatus.SUCCEEDED
+    read = [record.positions for record in double.requests if record.is_summary and record.verdict == Verdict.ANSWERED]
+    return (await stage.reload()).summary_through_position, set(chain.from_iterable(read))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_refused", [False, True], ids=["2K window", "refused connection"])
+async def test_nothing_is_covered_that_a_small_or_absent_summary_model_did_not_read(
+    database: Database, provider_double: ProviderDouble, *, is_refused: bool
+) -> None:
+    address = "http://127.0.0.1:9/v1" if is_refused else provider_double.url
+    policy = SummaryPolicy(model="openai:double-2k-cl100k", base_url=address, timeout_seconds=HANG_SECONDS)
+    agent = agent_on(provider_double, "openai:double-40k-cl100k", min_recent_messages=2, summary=policy)
+    async with open_double_stage(database, agent) as stage:
+        through, read = await read_in_turns(stage, provider_double)
+
+    assert {record.verdict for record in turn_requests(provider_double)} == {Verdict.ANSWERED}
+    assert through > 60
+    assert set(range(1, through + 1)) <= read
+
+
+async def test_where_no_summary_can_be_written_nothing_is_covered(
+    database: Database, provider_double: ProviderDouble
+) -> None:
+    policy = SummaryPolicy(model="openai:double-2k-cl100k", base_url="http://127.0.0.1:9/v1")
+    agent = agent_on(provider_double, "openai:double-40k-cl100k", min_recent_messages=2, summary=policy)
+    provider_double.script(*[ScriptStep(failure=Failure.SERVER_ERROR)] * 99, line=SUMMARISER)
+    async with open_double_stage(database, agent) as stage:
+        through, read = await read_in_turns(stage, provider_double)
+    provider_double.drop_line(SUMMARISER)
+
+    assert through == 0
+    assert read == set()
+    assert {record.verdict for record in turn_requests(provider_double)} == {Verdict.ANSWERED}
