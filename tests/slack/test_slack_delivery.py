@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fakes.event_log import MESSAGE_ID
-from fakes.slack_delivery import DeliveryStage, PlayedTurn
+from fakes.slack_delivery import CLAIMER, DeliveryStage, PlayedTurn
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
 from fakes.waiting import HANG_SECONDS
 from throughline.db.slack.outbox import DeliveryClaim
@@ -277,6 +277,32 @@ async def test_answers_of_one_thread_are_delivered_in_their_order(outgoing: Deli
 
     (second,) = await outgoing.slack.outbox.claim(DeliveryClaim("another", limit=5, lease_seconds=60))
     assert second.thread_ts == first.ts
+
+
+@pytest.mark.parametrize("is_shown_before", [False, True])
+async def test_a_message_that_comes_during_an_answer_waits_and_is_answered_below_it(
+    outgoing: DeliveryStage, *, is_shown_before: bool
+) -> None:
+    first = say("one")
+    turn = await outgoing.ask(said=first)
+    sender = await outgoing.start()
+    await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
+    if is_shown_before:
+        await shown(outgoing, turn, LINE)
+    await outgoing.take(say("no, two", thread_ts=first.ts))
+    assert await outgoing.database.runs.claim_next(CLAIMER) is None
+    if not is_shown_before:
+        await shown(outgoing, turn, LINE)
+    await turn.finish(LINE + "One.")
+    await sender
+    claimed = await outgoing.database.runs.claim_next(CLAIMER)
+    assert claimed is not None
+    await PlayedTurn(outgoing.database, claimed).finish("Two.")
+    await outgoing.deliver()
+
+    assert claimed.run.input.content == "no, two"
+    assert outgoing.texts() == [LINE + "One.", "Two."]
+    assert {message.thread_ts for message in outgoing.posted} == {first.ts}
 
 
 async def test_a_sender_waits_for_the_turn_without_a_database_connection(outgoing: DeliveryStage) -> None:
