@@ -10,7 +10,13 @@ from throughline.domain.message import Block, Content, ImageBlock, TextBlock, To
 from throughline.domain.prompt import PromptMessage
 
 IMAGE_SHARE = 0.5
-"""Share of a message's tokens that its images may take; images beyond it are left out, the first ones stay."""
+"""Share of a message's tokens that its images may take beside a long text; a short text leaves them the rest.
+
+Images beyond it are left out, the first ones stay.
+"""
+
+NOTE_TOKENS = 16
+"""Tokens of the note in place of images that are left out, `[46 images left out]`, at most."""
 
 ARGUMENT_SHARES = (0.8, 0.4, 0.1)
 """Shares of the allowed tokens to which a call's arguments are cut, tried one after the other.
@@ -94,9 +100,10 @@ def _shrink_content(content: Content, max_tokens: int, count: Count, label: str)
     if isinstance(content, str):
         return truncate_middle(content, max_tokens, count, label) or NOTHING
     images = [block for block in content if isinstance(block, ImageBlock)]
-    kept = images[: int(max_tokens * IMAGE_SHARE) // IMAGE_TOKENS]
-    left = max_tokens - len(kept) * IMAGE_TOKENS
     text = text_of(content)
+    room = max(int(max_tokens * IMAGE_SHARE), max_tokens - count(text) - NOTE_TOKENS)
+    kept = images[: room // IMAGE_TOKENS]
+    left = max_tokens - len(kept) * IMAGE_TOKENS
     if len(kept) < len(images):
         text = f"[{len(images) - len(kept)} images left out]\n{text}"
     blocks: tuple[Block, ...] = (TextBlock(truncate_middle(text, left, count, label) or NOTHING), *kept)
