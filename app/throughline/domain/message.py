@@ -116,7 +116,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessageCopy:
-    """Where a copy of a message is: its session, and its position there."""
+    """The session of a copy of a message, and the copy's position there."""
 
     session_id: SessionId
     position: int

@@ -77,10 +77,10 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class DaySpending:
-    """What a user's calls of one agent have used today (`spent`), and what tells how much is reserved.
+    """What a user's calls of one agent have used today (`spent`), and what is needed to estimate running turns.
 
-    - `ended`: the part of `ended_turns` turns that no longer run.
-    - `running`: the part of each running turn that was claimed before the turn that asks.
+    - `ended`: what the `ended_turns` turns that no longer run have used together.
+    - `running`: what each running turn has used that was claimed before the turn that asks.
     """
 
     spent: Spending = field(default_factory=Spending)

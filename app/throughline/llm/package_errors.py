@@ -43,6 +43,6 @@ def as_setting(name: ModelName, advice: str, error: Exception) -> SettingInvalid
 
 
 def _missing_variables(provider: Provider, text: str) -> list[str]:
-    """Return the provider's variables that the package's error names, or that its words stand for."""
+    """Return the provider's variables that the package's error names, or that a known phrase in it means."""
     parts = [part for words, part in _WORDS if words in text]
     return sorted(name for name in provider.variables if name in text or any(part in name for part in parts))

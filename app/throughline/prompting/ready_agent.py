@@ -91,7 +91,7 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
 
 
 async def with_calibration(dependencies: PromptDependencies, agent: ReadyAgent) -> ReadyAgent:
-    """Return the agent with the limits and the factor of the next turn, which are those learned so far."""
+    """Return the agent with the window and the factor for token counts learned so far, as the next turn uses them."""
     calibration = await dependencies.calibrations.load(agent.calibration_key)
     return replace(
         agent,

@@ -32,9 +32,9 @@ class SummaryTimedOut(ModelUnavailable):
 
 
 class SummaryTooSlow(ModelUnavailable):
-    """Error of a summary model that was writing when its time was up, or that is known to be too slow for a turn.
+    """Error of a summary model that was still writing when its time was up, or that is known to be too slow for a turn.
 
-    It says nothing against the model, only that a turn cannot wait for it.
+    It does not count as a failure of the model.
     """
 
     code = "too_slow"

@@ -37,7 +37,7 @@ class ModelPaces:
     _whole: dict[str, Heard] = field(default_factory=dict)
 
     def record(self, key: str, heard: Heard) -> None:
-        """Remember a call. One without a token, or without a time, says nothing about the speed."""
+        """Remember the speed of a call, unless it wrote no token or took no time."""
         if heard.tokens <= 0 or heard.seconds <= 0:
             return
         self._heard[key] = heard

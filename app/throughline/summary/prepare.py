@@ -78,7 +78,7 @@ async def _task(dependencies: SummaryDependencies, session: Session) -> Compacti
 
 
 def _limit_seconds(dependencies: SummaryDependencies, agent: ReadyAgent) -> float:
-    """Return the time limit: what the slowest summary model needs for the longest text at its measured speed."""
+    """Return the time limit in seconds: enough for the slowest summary model to write the longest summary."""
     usual = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
     tokens = math.ceil(summary_tokens(agent) * max(agent.factor, 1.0)) + KEEP_TOKENS
     keys = [model.calibration_key for model in summary_models(dependencies, agent)]

@@ -8,7 +8,7 @@ from throughline.domain.run import WaitingTurns
 
 
 class WaitingTurnsStore(Protocol):
-    """The storage of runs."""
+    """The part of the storage of runs that counts queued and waiting turns."""
 
     async def count_waiting(self) -> Sequence[WaitingTurns]:
         """Return the number and the age of the turns that are queued, and of those that wait."""

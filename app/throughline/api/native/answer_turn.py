@@ -96,7 +96,7 @@ async def _wait(request: Request, call: Call, asked: AskedTurn) -> RunEnded | Ru
 
 
 async def _check_line(call: Call, run: Run) -> None:
-    """Raise BehindWaitingTurn if the run stands in line behind one that waits for something from outside."""
+    """Raise BehindWaitingTurn if a run that waits for a result, an approval or an answer is before this one in line."""
     waiting = await call.services.database.followed_runs.find_waiting(run)
     if waiting is None or waiting.waiting_for is None:
         return

@@ -41,7 +41,7 @@ PATH = re.compile(r"/v1/(\w+)(?:/|$)", re.ASCII)
 
 
 def add_absent_routes(app: FastAPI) -> None:
-    """Register the handler of unknown routes and methods, for all paths."""
+    """Register the handler of 404 and 405: in OpenAI's form on its paths, problem documents elsewhere."""
     app.add_exception_handler(HTTPException, _answer)
 
 

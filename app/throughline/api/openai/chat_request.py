@@ -136,9 +136,9 @@ class CreateCompletion(ChatSampling):
         return self.stream_options is not None and self.stream_options.include_usage is True
 
     def not_applied(self, *, is_stored: bool = False) -> tuple[str, ...]:
-        """Return the names of the request's fields that are not applied: `store: false` of one that is stored anyway.
+        """Return the names of the request's fields that are not applied, `store: false` too if the chat is stored.
 
-        A call of the one tool that `tool_choice` names is alone without `parallel_tool_calls`.
+        `parallel_tool_calls` is left out where `tool_choice` names one tool: only one call is made then.
         """
         is_one_call = isinstance(self.tool_choice, NamedChatTool)
         named = tuple(name for name in super().not_applied() if not (is_one_call and name == "parallel_tool_calls"))

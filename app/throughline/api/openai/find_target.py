@@ -63,7 +63,7 @@ class ResponseRequest:
 
     @property
     def echo(self) -> JsonObject:
-        """What the service only shows again with the response."""
+        """What is kept of the request, to be shown with the response."""
         return {**self.body.echo(), **not_applied_echo(self.body.not_applied(), self.overrides, self.agent)}
 
     @property

@@ -11,7 +11,7 @@ from throughline.api.openai.output_items import JsonDict
 
 
 class Include(QueryParameters):
-    """What an answer is to include further, as OpenAI's clients name it: nothing more can be included."""
+    """The query parameter `include`: accepted without effect, and named in the header X-Not-Applied."""
 
     include: list[Word] | None = Field(None, max_length=MOST_LISTED, description="taken and not applied")
     include_in_brackets: list[Word] | None = Field(None, alias="include[]", max_length=MOST_LISTED)

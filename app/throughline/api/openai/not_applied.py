@@ -25,7 +25,7 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class NotApplied:
-    """Mark of a field that is taken and not applied. `same_as_missing`: values that mean the same as leaving it out."""
+    """Marks a field that is accepted without effect. `same_as_missing`: values that mean the same as leaving it out."""
 
     same_as_missing: tuple[JsonValue, ...] = ()
 

@@ -83,7 +83,11 @@ async def _create(tx: Statements, new: NewSession, replaces: SessionId | None) -
 
 
 def _check_free(session: Row, submission: Submission, outcome: CreateOutcome | None) -> None:
-    """Raise SessionWaiting or SessionBusy if the session has an unfinished turn or another request has created it."""
+    """Raise an error if no earlier messages can be stored in the session.
+
+    SessionWaiting: a turn waits and the submission refuses that. SessionBusy: a turn is unfinished, or another request
+    created the session.
+    """
     if submission.refuses_waiting and session["waiting_id"] is not None:
         raise session_waiting(RunId(session["waiting_id"]))
     if session["busy_with"] is not None or outcome is CreateOutcome.FOUND:
@@ -103,9 +107,9 @@ async def _append_earlier(tx: Statements, new: NewRun, opening: Opening) -> None
 
 
 async def _append_own(tx: Statements, run: Run, opening: Opening, branched_from: SessionId | None) -> None:
-    """Store the steps that the run begins with, and the submitted message before them.
+    """Store the submitted message and the tool steps that came with it, if there are steps or the session is a branch.
 
-    The messages of a branch are linked to those of the session that they repeat; its submitted message may be one.
+    In a branch all messages, the submitted one too, are linked to those with the same text in the original session.
     """
     if not opening.steps and branched_from is None:
         return

@@ -168,9 +168,10 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Redacted:
 async def redact_traces(
     tx: Statements, owner_id: UserId, session_id: SessionId, *, with_copies: bool
 ) -> frozenset[SessionId]:
-    """Redact what other sessions of the user have of a session that will be erased; return the sessions that changed.
+    """Redact what the user's other sessions quote from a session about to be erased; return the sessions that changed.
 
-    These are quotations and, with `with_copies`, copies. Raises SessionBusy.
+    With `with_copies`, redact copies of its messages too, except those that a user made. Raises SessionBusy if one of
+    these sessions has an unfinished turn.
     """
     rows = list(await find_quoting_session(tx, owner_id, session_id))
     if with_copies:

@@ -99,7 +99,7 @@ class UserErasure:
         return ErasedUser(name=name, **counts, keeps_costs=self._keeps_costs, shared_sessions=tuple(shared))
 
     async def _erase_session(self, user_id: UserId, session_id: SessionId, messages: int) -> Counter[str]:
-        """Erase one session and stop its turn; return what went. One that is gone already counts as nothing."""
+        """Erase one session and stop its turns; return how many rows went, none if it is gone already."""
 
         async def erased(tx: Statements) -> tuple[int, Sequence[RunId]]:
             runs = await tx.fetch(_RUNS, session_id=session_id)
