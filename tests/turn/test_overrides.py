@@ -192,6 +192,7 @@ async def test_a_second_answer_that_does_not_fit_fails_the_run_and_is_kept(datab
     told = [event.event for event in await stage.events(run)]
     assert isinstance(told[-2], MessageCompleted)
     assert isinstance(told[-1], RunEnded)
+    assert told[-1].answer == kept  # readers who read the stored event get it, as those who were told of it
     assert [type(event).__name__ for event in told].count("AnswerReset") == 1
 
 

@@ -49,7 +49,7 @@ STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
 SHOWN_MESSAGE_ID = """
     case
         when e.type in ('message.completed', 'tool.result', 'run.waiting') then cast(e.data ->> 'message_id' as uuid)
-        when e.type in ('run.completed', 'run.cancelled') then (
+        when e.type in ('run.completed', 'run.failed', 'run.cancelled') then (
             select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
     end"""
 """SQL expression over `run_events e`: the id of the message that the event contains, null if it contains none."""
