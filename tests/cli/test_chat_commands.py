@@ -71,6 +71,20 @@ async def test_history_pages_back_as_far_as_asked(service: CommandStage) -> None
     assert "#20 " not in result.stdout
 
 
+async def test_history_cuts_a_long_message_and_says_how_to_see_it_whole(service: CommandStage) -> None:
+    lines = [f"line {n}" for n in range(500)]
+    talk = await service.talk(4, texts={1: "\n".join(lines), 2: "word " * 5_000, 3: "\n".join(lines[:18])})
+
+    result = await service.run("chat", "--session", talk.session.id, typed="/history\n/read 1-1\n")
+
+    shown = result.stdout.splitlines()[1:]
+    assert shown[:13] == [f"#1 user {lines[0]}", *lines[1:12], "… 488 lines left out; /read 1-1 shows it whole"]
+    assert shown[13] == "#2 assistant " + " ".join(["word"] * 300)
+    assert shown[14] == "… 23,500 characters left out; /read 2-2 shows it whole"
+    assert shown[15:33] == [f"#3 user {lines[0]}", *lines[1:18]]
+    assert shown[33:] == ["#4 assistant text 4", f"#1 user {lines[0]}", *lines[1:]]
+
+
 async def test_a_search_prints_positions_that_read_takes(service: CommandStage) -> None:
     talk = await service.talk(9, texts={5: "word " * 20 + "lunar\x07 eclipse"})
     typed = "/search lunar eclipse\n/read 5\n/read 8-9\n"

@@ -19,9 +19,9 @@ LARGEST_POSITION = 2**31 - 1
 
 
 async def show_history(state: ChatState, argument: str) -> None:
-    """Print the newest messages, 20 if no number is given."""
+    """Print the newest messages, 20 if no number is given, and only the first lines of the long ones."""
     limit = _number(argument, default=SHOWN_MESSAGES)
-    _show(state, await state.client.newest_messages(session_of(state).id, limit=limit))
+    _show(state, await state.client.newest_messages(session_of(state).id, limit=limit), shortened=True)
 
 
 async def read(state: ChatState, argument: str) -> None:
@@ -57,10 +57,10 @@ async def search(state: ChatState, words: str) -> None:
     state.screen.note(f"/read {found[0].message.position} shows it with its neighbours")
 
 
-def _show(state: ChatState, messages: Sequence[CitedMessageOut]) -> None:
+def _show(state: ChatState, messages: Sequence[CitedMessageOut], *, shortened: bool = False) -> None:
     """Print the messages, and how to read what they cite."""
     for message in messages:
-        state.screen.draw(draw_message(message))
+        state.screen.draw(draw_message(message, shortened=shortened))
     remark_on(state, [citation for message in messages for citation in message.citations])
 
 

@@ -1,12 +1,21 @@
 """Drawing of messages of the history and of search results."""
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from throughline.cli.citation_views import draw_cited
 from throughline.cli.printable import CONTROL, one_line, printable
+from throughline.wire.citations import CitationOut
 from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut
 
 SHOWN_TOOL_TEXT = 160
+HEAD_LINES, HEAD_CHARACTERS = 12, 1_500
+"""What is shown of a long message where it is shortened."""
+
+SPARED = 1.5
+"""A message is shortened if it is longer than its head by this factor: the remark would take the place of little."""
+
 PIN = "📌"
 
 
@@ -17,8 +26,11 @@ def text_of(message: MessageOut) -> str:
     return "\n".join(str(block.get("text", f"[{block.get('type', 'block')}]")) for block in message.content)
 
 
-def draw_message(message: CitedMessageOut) -> Text:
-    """Return a message with its position and its citations marked; a tool's result is cut to one line."""
+def draw_message(message: CitedMessageOut, *, shortened: bool = False) -> Text:
+    """Return a message with its position and its citations marked; a tool's result is cut to one line.
+
+    If `shortened`, a long text is cut to its head, with a remark on what is left out and how to see it.
+    """
     pinned = f"{PIN} " if message.pinned else ""
     style = "bold" if message.role == "user" else "cyan"
     head = Text(f"#{message.position} {pinned}{printable(_speaker(message))} ", style=style)
@@ -28,7 +40,9 @@ def draw_message(message: CitedMessageOut) -> Text:
         Text(f"\n  calls {one_line(f'{call.name} {call.arguments}', limit=SHOWN_TOOL_TEXT)}", style="dim")
         for call in message.tool_calls
     ]
-    return Text("").join([head, draw_cited(text_of(message), message.citations), *calls])
+    text = text_of(message)
+    shown = _draw_head(text, message.citations, message.position) if shortened else draw_cited(text, message.citations)
+    return Text("").join([head, shown, *calls])
 
 
 def draw_hit(hit: HitOut, *, names_session: bool = False) -> Text:
@@ -36,6 +50,18 @@ def draw_hit(hit: HitOut, *, names_session: bool = False) -> Text:
     where = f"{hit.session_id} " if names_session else ""
     head = f"{printable(where)}#{hit.message.position} {printable(_speaker(hit.message))} "
     return Text("").join([Text(head, style="cyan"), _snippet(hit)])
+
+
+def _draw_head(text: str, citations: Sequence[CitationOut], position: int) -> Text:
+    """Return the first lines of a long text and a remark, or all of a text that is not long."""
+    lines = text.splitlines(keepends=True)
+    if len(text) <= HEAD_CHARACTERS * SPARED and len(lines) <= HEAD_LINES * SPARED:
+        return draw_cited(text, citations)
+    whole_lines = "".join(lines[:HEAD_LINES])
+    head = whole_lines[:HEAD_CHARACTERS]
+    left_out = f"{len(lines) - HEAD_LINES:,} lines" if head == whole_lines else f"{len(text) - len(head):,} characters"
+    remark = f"\n… {left_out} left out; /read {position}-{position} shows it whole"
+    return draw_cited(head.rstrip(), citations) + Text(remark, style="dim")
 
 
 def _speaker(message: MessageOut) -> str:
