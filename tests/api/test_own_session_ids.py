@@ -183,6 +183,20 @@ async def test_sessions_are_listed_by_metadata_with_other_filters_and_a_cursor(c
     assert len(await ids(client, metadata="{}")) == 7
 
 
+async def test_sessions_are_listed_by_the_first_characters_of_their_ids(client: httpx.AsyncClient) -> None:
+    path = await opened(client)
+    session_id = path.rpartition("/")[2]
+    last = session_id[-1]
+    other = session_id[:-1] + ("0" if last != "0" else "1")
+
+    for prefix in (session_id[:4], session_id[:14].upper(), session_id.replace("-", "")[:20], session_id):
+        assert await ids(client, id_prefix=prefix) == [path]
+    for prefix in (other, "f" * 4):
+        assert await ids(client, id_prefix=prefix) == []
+    for prefix in ("", session_id[:3], "xyzt", "-" * 5, "a" * 33, f"{session_id}0"):
+        assert (await client.get("/v1/sessions", params={"id_prefix": prefix})).status_code == 422
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

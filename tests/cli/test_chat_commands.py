@@ -132,6 +132,14 @@ async def test_sessions_are_numbered_and_resumed_by_number_or_id(service: Comman
     assert "second (assistant)" in by_id.stdout
 
 
+async def test_a_session_is_resumed_by_the_first_characters_of_its_id(service: CommandStage) -> None:
+    talk = await service.talk(4, title="mine")
+
+    result = await service.run("chat", typed=f"/resume {str(talk.session.id)[:13]}\n")
+
+    assert "mine (assistant)\n4 messages in history\n" in result.stdout
+
+
 async def test_new_leaves_the_session(service: CommandStage) -> None:
     talk = await service.talk(2)
 

@@ -105,6 +105,14 @@ async def test_search_takes_every_character_for_itself(
     assert [session.title for session in page.items] == found
 
 
+async def test_sessions_are_found_by_the_smallest_and_largest_id(database: Database, owner_id: UserId) -> None:
+    made = [(await database.sessions.create(new_session(owner_id, f"{n}")))[0].id for n in range(4)]
+
+    page = await database.sessions.list(owner_id, SessionQuery(ids=(made[1], made[2])))
+
+    assert [session.id for session in page.items] == [made[2], made[1]]
+
+
 async def test_archived_sessions_are_listed_only_on_request(database: Database, owner_id: UserId) -> None:
     session, _ = await database.sessions.create(new_session(owner_id))
     changed = await database.sessions.update(owner_id, session.id, SessionChange(archived=True, metadata={"x": "y"}))

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from uuid import UUID
 
 from throughline.cli.answering import ask_pending
 from throughline.cli.chat_context import (
@@ -21,6 +20,7 @@ from throughline.cli.chat_model import choose_model
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import SessionFilter
 from throughline.cli.printable import moment, one_line
+from throughline.cli.session_ids import SHORTEST_PREFIX, read_id, whole_id
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
 
@@ -62,7 +62,7 @@ async def list_sessions(state: ChatState, _argument: str) -> None:
 
 
 async def resume(state: ChatState, argument: str) -> None:
-    """Continue another session, given by its id or by its number in the last list."""
+    """Continue another session, given by its id, the first characters of it, or its number in the last list."""
     session = await state.client.session(await _chosen_id(state, argument))
     state.session = session
     state.agent, state.model = session.agent, ""
@@ -154,17 +154,19 @@ COMMANDS = {
 
 
 async def _chosen_id(state: ChatState, argument: str) -> str:
-    if argument.isdecimal():
+    if argument.isdecimal() and len(argument) < SHORTEST_PREFIX:
         if not state.listed:
             await list_sessions(state, "")
         number = int(argument)
         if not 1 <= number <= len(state.listed):
             raise InvalidInput(f"There is no session {number} in the list. /sessions shows the numbers.")
         return state.listed[number - 1].id
-    try:
-        return str(UUID(argument))
-    except ValueError:
-        raise InvalidInput("Write /resume with a session's id, or its number in /sessions.") from None
+    given = read_id(argument)
+    if not given:
+        raise InvalidInput(
+            "Write /resume with a session's id or the first 4 characters or more, or with its number in /sessions."
+        )
+    return await whole_id(state.client, state.screen, given)
 
 
 def _session_line(number: int, session: SessionOut) -> str:

@@ -42,12 +42,14 @@ IMPORT_TIMEOUT_SECONDS = 600.0  # thousands of messages are counted and stored o
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Filter for listing sessions; empty strings do not filter."""
+    """Filter for listing sessions; empty strings do not filter. `id_prefix` has at least four digits of an id."""
 
     agent: str = ""
     q: str = ""
     external_id: str = ""
     metadata: str = ""
+    id_prefix: str = ""
+    include_archived: str = ""
 
 
 class ServiceClient(ServiceRequests):

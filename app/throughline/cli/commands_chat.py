@@ -1,7 +1,5 @@
 """The commands `throughline chat` and `throughline agents`."""
 
-from uuid import UUID
-
 import click
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +12,7 @@ from throughline.cli.connection import Target, asynchronous, open_client, target
 from throughline.cli.new_agent import new_agent
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
+from throughline.cli.session_ids import check_id, whole_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.model_window import WindowOrigin
 from throughline.wire.service import AgentOut
@@ -23,10 +22,12 @@ DEFAULT_AGENT = "assistant"
 
 @click.command("chat")
 @click.argument("agent", required=False)
-@click.option("--session", "session_id", type=click.UUID, help="Continue this session.")
+@click.option(
+    "--session", "session_id", callback=check_id, help="Continue this session: its id, or the first characters."
+)
 @target_options
 @asynchronous
-async def chat_command(agent: str | None, session_id: UUID | None, target: Target) -> None:
+async def chat_command(agent: str | None, session_id: str | None, target: Target) -> None:
     """Chat with AGENT (default: assistant), or continue a session.
 
     At a terminal, the chat has line editing and history. Lines from a pipe are sent one by one until the first error:
@@ -74,12 +75,12 @@ agents_command = _AgentsGroup(
 )
 
 
-async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:
+async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: str | None) -> ChatState:
     if session_id is None:
         return ChatState(client, screen, await _known_agent(client, agent or DEFAULT_AGENT))
-    session = await client.session(str(session_id))
+    session = await client.session(await whole_id(client, screen, session_id))
     if agent not in {None, session.agent}:
-        raise click.UsageError(f"Session {session_id} belongs to the agent {session.agent}, not {agent}.")
+        raise click.UsageError(f"Session {session.id} belongs to the agent {session.agent}, not {agent}.")
     screen.say(in_history(session))
     return ChatState(client, screen, session.agent, session=session)
 

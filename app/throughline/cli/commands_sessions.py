@@ -19,6 +19,7 @@ from throughline.cli.history_views import draw_hit
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.cli.session_files import Renamed, export_session, import_session
+from throughline.cli.session_ids import check_id, is_whole, whole_id
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
 
@@ -30,7 +31,7 @@ MOST_DIGITS = 10
 LARGEST_POSITION = 2**31 - 1
 
 sessions = click.Group("sessions", help="List, show, export, import and delete sessions; show their context.")
-id_argument = click.argument("session_id", metavar="ID", type=click.UUID)
+id_argument = click.argument("session_id", metavar="ID", callback=check_id)
 
 
 @sessions.command("list")
@@ -61,12 +62,12 @@ async def list_sessions(limit: int, cursor: str, target: Target, **filters: str)
 @id_argument
 @target_options
 @asynchronous
-async def show(session_id: UUID, target: Target) -> None:
+async def show(session_id: str, target: Target) -> None:
     """Show a session and how full its window is."""
     screen = Screen()
     async with open_client(target) as client:
-        session = await client.session(str(session_id))
-        context = await client.context(str(session_id))
+        session = await client.session(await whole_id(client, screen, session_id))
+        context = await client.context(session.id)
     screen.say(f"Session  {session.id}{' (archived)' if session.archived else ''}")
     screen.say(f"Title    {one_line(session.title or '–', limit=100)}")
     screen.say(f"Agent    {session.agent}")
@@ -80,17 +81,18 @@ async def show(session_id: UUID, target: Target) -> None:
 
 @sessions.command("search")
 @click.argument("words", metavar="WORDS")
-@click.option("--session", "session_id", type=click.UUID, help="Only in this session.")
+@click.option("--session", "session_id", callback=check_id, help="Only in this session.")
 @click.option(
     "--limit", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True, help="Most messages to find."
 )
 @target_options
 @asynchronous
-async def search(words: str, session_id: UUID | None, limit: int, target: Target) -> None:
+async def search(words: str, session_id: str | None, limit: int, target: Target) -> None:
     """Find messages by their words, in all sessions or in one."""
     screen = Screen()
     async with open_client(target) as client:
-        found = await client.search("" if session_id is None else str(session_id), words, limit=limit)
+        inside = "" if session_id is None else await whole_id(client, screen, session_id)
+        found = await client.search(inside, words, limit=limit)
     for hit in found:
         screen.draw(draw_hit(hit, names_session=session_id is None))
     if not found:
@@ -102,12 +104,13 @@ async def search(words: str, session_id: UUID | None, limit: int, target: Target
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 @target_options
 @asynchronous
-async def export(session_id: UUID, output: Path | None, target: Target) -> None:
+async def export(session_id: str, output: Path | None, target: Target) -> None:
     """Write a session and its full history as JSON Lines."""
+    screen = Screen()
     async with open_client(target) as client:
-        count = await export_session(client, str(session_id), output)
+        count = await export_session(client, await whole_id(client, screen, session_id), output)
     if output is not None:
-        Screen().note(f"{count} messages written to {output}")
+        screen.note(f"{count} messages written to {output}")
 
 
 @sessions.command("import")
@@ -129,28 +132,29 @@ def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None,
 @id_argument
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
-def delete(session_id: UUID, yes: bool, target: Target) -> None:
+def delete(session_id: str, yes: bool, target: Target) -> None:
     """Delete a session with all its messages and summaries permanently."""
+    session_id = _whole(target, session_id)
     if not yes:
         click.confirm(f"Delete session {session_id} with its whole history permanently?", abort=True, err=True)
-    asyncio.run(_delete(target, str(session_id)))
+    asyncio.run(_delete(target, session_id))
 
 
 @sessions.command("redact")
-@click.argument("session_id", metavar="SESSION", type=click.UUID)
+@click.argument("session_id", metavar="SESSION", callback=check_id)
 @click.argument("message", metavar="POSITION|ID")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
-def redact(session_id: UUID, message: str, yes: bool, target: Target) -> None:
+def redact(session_id: str, message: str, yes: bool, target: Target) -> None:
     """Replace a message's text by a marker permanently, and delete everything that was made from the text."""
-    name = _name_of(message)
+    name, session_id = _name_of(message), _whole(target, session_id)
     if not yes:
         asked = (
             f"Replace the text of message {name} of session {session_id} by a marker, and delete everything made "
             "from it, "
         )
         click.confirm(f"{asked}permanently?", abort=True, err=True)
-    asyncio.run(_redact(target, str(session_id), name))
+    asyncio.run(_redact(target, session_id, name))
 
 
 @sessions.command("context")
@@ -158,12 +162,13 @@ def redact(session_id: UUID, message: str, yes: bool, target: Target) -> None:
 @click.option("--preview", is_flag=True, help="Also show how each message would be shown in the next call.")
 @target_options
 @asynchronous
-async def show_context(session_id: UUID, preview: bool, target: Target) -> None:
+async def show_context(session_id: str, preview: bool, target: Target) -> None:
     """Show how full a session's window is, and what the next message will trigger."""
     screen = Screen()
     async with open_client(target) as client:
-        context = await client.context(str(session_id))
-        plan = await client.preview(str(session_id), "") if preview else None
+        found = await whole_id(client, screen, session_id)
+        context = await client.context(found)
+        plan = await client.preview(found, "") if preview else None
     screen.draw(draw_context(context, width=screen.width))
     if plan is not None:
         screen.draw(draw_preview(plan, width=screen.width))
@@ -174,11 +179,12 @@ async def show_context(session_id: UUID, preview: bool, target: Target) -> None:
 @click.argument("versions", metavar="[VERSION [VERSION]]", nargs=-1)
 @target_options
 @asynchronous
-async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Target) -> None:
+async def list_summaries(session_id: str, versions: tuple[str, ...], target: Target) -> None:
     """List the versions of a session's summary, newest first; print one version, or the changes between two."""
     screen = Screen()
     async with open_client(target) as client:
-        screen.draw(await drawn_summaries(client, str(session_id), " ".join(versions), width=screen.width))
+        found = await whole_id(client, screen, session_id)
+        screen.draw(await drawn_summaries(client, found, " ".join(versions), width=screen.width))
 
 
 @sessions.command("restore")
@@ -186,10 +192,11 @@ async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Ta
 @click.argument("version", metavar="VERSION")
 @target_options
 @asynchronous
-async def restore(session_id: UUID, version: str, target: Target) -> None:
+async def restore(session_id: str, version: str, target: Target) -> None:
     """Restore VERSION (number or id, 0 for none) of a session's summary; no message is lost."""
+    screen = Screen()
     async with open_client(target) as client:
-        Screen().say((await restore_version(client, str(session_id), version))[1])
+        screen.say((await restore_version(client, await whole_id(client, screen, session_id), version))[1])
 
 
 def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:
@@ -219,6 +226,16 @@ async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
         f"{session.message_count:,} messages imported; to continue:",
         command=f"throughline chat --session {session.id}{target.options}",
     )
+
+
+def _whole(target: Target, session_id: str) -> str:
+    """Return the whole id, found before the user is asked to confirm what happens to the session."""
+    return session_id if is_whole(session_id) else asyncio.run(_find(target, session_id))
+
+
+async def _find(target: Target, session_id: str) -> str:
+    async with open_client(target) as client:
+        return await whole_id(client, Screen(), session_id)
 
 
 async def _delete(target: Target, session_id: str) -> None:

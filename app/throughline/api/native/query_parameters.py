@@ -1,6 +1,7 @@
 """Query parameters of lists. Unknown ones are refused."""
 
 from typing import Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,6 +11,9 @@ from throughline.api.native.requests import MAX_POSITION, Metadata
 from throughline.domain.json_types import JsonObject
 from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
+
+ID_DIGITS = 32
+ID_PREFIX = r"^(?:[0-9A-Fa-f]-?){4,32}$"
 
 
 class QueryParameters(BaseModel):
@@ -29,7 +33,21 @@ class ListSessions(QueryParameters):
     metadata: str | None = Field(
         None, description="JSON object that the metadata contain", examples=['{"project": "atlas"}']
     )
+    id_prefix: str | None = Field(
+        None,
+        max_length=36,
+        pattern=ID_PREFIX,
+        description="first characters of the id, at least four",
+        examples=["01947c2e-51"],
+    )
     include_archived: bool = False
+
+    def ids(self) -> tuple[UUID, UUID] | None:
+        """Return the smallest and the largest id that begin with `id_prefix`, None without this filter."""
+        if self.id_prefix is None:
+            return None
+        digits = self.id_prefix.replace("-", "")
+        return UUID(digits.ljust(ID_DIGITS, "0")), UUID(digits.ljust(ID_DIGITS, "f"))
 
     def read_metadata(self) -> JsonObject | None:
         """Return the object that the sessions' metadata have to contain, None without this filter.

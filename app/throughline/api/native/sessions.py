@@ -81,6 +81,7 @@ async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -
             q=None if asked.q is None else clean_text(asked.q),
             external_id=None if asked.external_id is None else clean_text(asked.external_id),
             metadata=asked.read_metadata(),
+            ids=asked.ids(),
             include_archived=asked.include_archived,
         ),
     )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
+from uuid import UUID
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
@@ -39,6 +40,8 @@ _LIST = sql(
         and (cast(:agent as text) is null or s.agent = :agent)
         and (cast(:pattern as text) is null or s.title ilike :pattern)
         and (cast(:external_id as text) is null or s.external_id = :external_id)
+        and (cast(:first_id as uuid) is null
+            or (s.id >= cast(:first_id as uuid) and s.id <= cast(:last_id as uuid)))
         and (cast(:metadata as jsonb) is null or (s.metadata @> cast(:metadata as jsonb) and s.metadata <> '{{}}'))
         and (:include_archived or not s.archived) and s.expires_at is null
     order by s.updated_at desc, s.id desc
@@ -65,6 +68,7 @@ class SessionQuery:
     """The sessions to list: those that pass all filters.
 
     `q` is searched in titles, case-insensitively. `metadata` is an object that the sessions' metadata contain.
+    `ids` are the smallest and the largest id.
     """
 
     limit: int = 50
@@ -73,6 +77,7 @@ class SessionQuery:
     q: str | None = None
     external_id: str | None = None
     metadata: JsonObject | None = None
+    ids: tuple[UUID, UUID] | None = None
     include_archived: bool = False
 
 
@@ -151,8 +156,9 @@ class SessionRepository:
     async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
         """Return the owner's sessions, most recently used first. Raises InvalidInput for an invalid cursor."""
         before_time, before_id = (None, None) if query.cursor is None else decode_cursor(query.cursor)
-        # Both filters have an index, which only a plan for the parameters can use.
-        is_cached = query.external_id is None and not query.metadata
+        first_id, last_id = (None, None) if query.ids is None else query.ids
+        # These filters have an index, which only a plan for the parameters can use.
+        is_cached = query.external_id is None and not query.metadata and query.ids is None
         rows = await self._transactions.fetch(
             replace(_LIST, is_cached=is_cached),
             owner_id=owner_id,
@@ -162,6 +168,8 @@ class SessionRepository:
             pattern=_pattern(query.q),
             external_id=query.external_id,
             metadata=to_json(query.metadata) if query.metadata else None,
+            first_id=first_id,
+            last_id=last_id,
             include_archived=query.include_archived,
             limit=query.limit + 1,
         )
