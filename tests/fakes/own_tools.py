@@ -82,6 +82,32 @@ def leak_secret() -> str:
     raise ConnectionError("password hunter2")
 
 
+async def lose_a_task() -> str:
+    """Fail in a task of a group."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_fail(ConnectionError("secret")))
+    return ""
+
+
+async def lose_tasks() -> str:
+    """Fail in two tasks of a group."""
+    async with asyncio.TaskGroup() as group:
+        for error in (ConnectionError("secret"), TimeoutError(), ConnectionError("another")):
+            group.create_task(_fail(error))
+    return ""
+
+
+async def refuse_in_a_task() -> str:
+    """Say why in a task of a group."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_fail(ToolFailed("the city is closed today")))
+    return ""
+
+
+async def _fail(error: Exception) -> None:
+    raise error
+
+
 def refuse() -> str:
     """Fail with words for the model."""
     raise ToolFailed("the city is closed today")

@@ -30,6 +30,7 @@ def test_a_hook_is_the_function_that_the_agent_names() -> None:
         ("fakes.own_tools:missing", "the module fakes.own_tools has no attribute 'missing'"),
         ("fakes.broken_module:before", "importing fakes.broken_module failed with"),
         ("fakes.exiting_module:before", "importing fakes.exiting_module failed with SystemExit: 3"),
+        ("fakes.grouped_module:before", "grouped_module failed with ConnectionError: 404 at http://127.0.0.1/mcp"),
         ("fakes.own_tools:NOT_A_FUNCTION", "is not a function"),
         ("fakes.own_tools:Weather", "is not a function"),
         ("threading:active_count", "must be callable with one argument"),

@@ -190,6 +190,8 @@ async def test_wrong_arguments_are_answered_with_what_is_allowed(arguments: str,
         ("cancel_itself", "CancelledError"),
         ("stop_iteration", "StopIteration"),
         ("endless", "PydanticSerializationError"),
+        ("lose_a_task", "ConnectionError"),
+        ("lose_tasks", "ConnectionError, TimeoutError"),
     ],
 )
 async def test_of_an_exception_the_model_learns_only_the_class(name: str, kind: str) -> None:
@@ -198,6 +200,7 @@ async def test_of_an_exception_the_model_learns_only_the_class(name: str, kind: 
 
 async def test_a_tool_can_tell_the_model_why_it_failed() -> None:
     assert await run("refuse") == ToolOutcome("the city is closed today", is_error=True)
+    assert await run("refuse_in_a_task") == ToolOutcome("the city is closed today", is_error=True)
 
 
 @pytest.mark.parametrize("name", ["hang", "hang_politely", "ignore_cancellation"])

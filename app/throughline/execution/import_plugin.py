@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 from throughline.domain.errors import SettingInvalid
+from throughline.domain.exception_causes import class_and_text, only_cause_of
 from throughline.execution.outcome import Raised, Returned, outcome_of
 
 
@@ -35,12 +36,16 @@ def _import_module(origin: str, module_name: str) -> ModuleType:
     match outcome_of(lambda: importlib.import_module(module_name)):
         case Returned(module):
             return module
-        case Raised(ModuleNotFoundError() as error):
-            raise SettingInvalid(
+        case Raised(error):
+            raise _import_failed(origin, module_name, only_cause_of(error)) from error
+
+
+def _import_failed(origin: str, module_name: str, error: BaseException) -> SettingInvalid:
+    match error:
+        case ModuleNotFoundError():
+            return SettingInvalid(
                 f"{origin}: there is no module {error.name!r}; put its file beside the agent files (AGENTS_DIR), "
                 "install it beside this service, or put its folder into PYTHONPATH"
-            ) from error
-        case Raised(error):
-            raise SettingInvalid(
-                f"{origin}: importing {module_name} failed with {type(error).__name__}: {error}"
-            ) from error
+            )
+        case _:
+            return SettingInvalid(f"{origin}: importing {module_name} failed with {class_and_text(error)}")

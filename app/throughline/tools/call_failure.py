@@ -2,6 +2,7 @@
 
 import structlog
 
+from throughline.domain.exception_causes import class_names, only_cause_of
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.domain.traceback_lines import traceback_lines
 from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached
@@ -14,9 +15,12 @@ log = structlog.get_logger(__name__)
 def failure_for_model(error: BaseException, name: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
     """Return the error result for the model: a ToolFailed's text, but only the class of an unexpected exception.
 
+    Of an exception group, the exceptions in it count.
+
     `name` is the tool's. All but ToolFailed are logged; of an unexpected exception also where it was raised.
     """
     run_id = str(context.run_id)
+    error = only_cause_of(error)
     if isinstance(error, ToolFailed):
         return failed(result_text(str(error), limits.max_result_bytes))
     if isinstance(error, ThreadLimitReached):
@@ -28,6 +32,6 @@ def failure_for_model(error: BaseException, name: str, context: ToolContext, lim
             f"{name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
             "Whether it took effect is unknown."
         )
-    kind = type(error).__name__
+    kind = class_names(error)
     log.warning("tool call failed", tool=name, run_id=run_id, error=kind, where=traceback_lines(error))
     return failed(f"{name} failed with {kind}.")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from throughline.domain.arguments import is_json_object
 from throughline.domain.errors import SettingInvalid
+from throughline.domain.exception_causes import class_and_text, only_cause_of
 from throughline.domain.json_types import JsonObject
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
@@ -94,7 +95,7 @@ class LangChainTool:
         outcome = await call_plugin(self._bound(json.loads(text)), read, limits.timeout_seconds)
         if isinstance(outcome, Returned):
             return ToolOutcome(outcome.value)
-        error = outcome.error
+        error = only_cause_of(outcome.error)
         if isinstance(error, ValidationError):
             problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             return failed(f"The arguments of {self.spec.name} are not valid: {problems}.")
@@ -150,7 +151,7 @@ def _read(function: Callable[[], T], origin: str) -> T:
         case Returned(value):
             return value
         case Raised(error):
-            raise SettingInvalid(f"tool {origin!r} cannot be described: {type(error).__name__}: {error}") from error
+            raise SettingInvalid(f"tool {origin!r} cannot be described: {class_and_text(error)}") from error
 
 
 def _names(schema: JsonObject) -> set[str]:
