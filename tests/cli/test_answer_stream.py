@@ -9,6 +9,7 @@ import pytest
 
 from fakes.command_stage import CommandStage, Cut
 from fakes.scripted_turns import said
+from fakes.terminal_screen import TerminalScreen
 from fakes.wire_shapes import context_out, message_out, run_out
 from throughline.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
 from throughline.cli.answering import Answering
@@ -123,6 +124,30 @@ async def test_a_second_ctrl_c_stops_waiting(client: ServiceClient, service: Com
     await answering
 
     assert "no longer waiting" in err.getvalue()
+
+
+async def test_an_answer_nobody_waits_for_is_no_part_of_the_next(
+    client: ServiceClient, service: CommandStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    service.api.turns.may_end.clear()
+    service.api.turns.scripts = [said("half")]
+    terminal = TerminalScreen(80, 10)
+    state = ChatState(client, Screen(out=terminal, err=StringIO(), width=80), "assistant")
+    stream = AnswerStream(client, await session_of(service), "hello", retry_delays=(60.0,))
+
+    answering = asyncio.create_task(Answering(state, stream).run())
+    while "half" not in terminal.rows:
+        await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGINT)
+    await service.api.turns.is_cancelled.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+    await answering
+    state.screen.write("next")
+    state.screen.end_line()
+
+    assert terminal.rows == ["half", "next"]
 
 
 async def test_an_event_of_a_newer_service_is_passed_over() -> None:

@@ -37,6 +37,7 @@ PLACES = {
     "langgraph": {"turn"},
     "click": {"cli"},
     "rich": {"cli"},
+    "markdown_it": {"cli"},
     "prompt_toolkit": {"cli"},
     "slack_bolt": {"slack"},
     "slack_sdk": {"slack"},

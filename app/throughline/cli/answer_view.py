@@ -42,6 +42,8 @@ class AnswerView:
         """Print one event. Raises AnswerFailed if the turn ended with an error."""
         is_next = self._is_reasoning and isinstance(event, ReasoningDelta)
         self._is_reasoning = isinstance(event, ReasoningDelta)
+        if isinstance(event, Reset):
+            self._screen.end_line()
         match event:
             case ReasoningDelta():
                 if not is_next:

@@ -73,6 +73,7 @@ class Answering:
                 await asyncio.wait({self._reading})
         finally:
             self._reading.cancel()
+            self._state.screen.end_line()
             if self._cancelling is not None:
                 self._cancelling.cancel()
         if self._reading.cancelled():

@@ -10,6 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from throughline.cli.live_answer import LiveAnswer
+from throughline.cli.markdown_view import THEME
 from throughline.cli.printable import printable, wrapped
 
 WIDTH_WITHOUT_TERMINAL = 120
@@ -34,9 +36,11 @@ class Screen:
         self._is_terminal = (out or sys.stdout).isatty()
         if width is None and not self._is_terminal:
             width = WIDTH_WITHOUT_TERMINAL
-        self._out = _PipeConsole(file=out, width=width, highlight=False)
+        self._out = _PipeConsole(file=out, width=width, highlight=False, theme=THEME)
         self._err = _PipeConsole(file=err, stderr=err is None, width=width, highlight=False)
         self._mid_line = False
+        is_drawn = self._is_terminal and self._out.color_system is not None and not self._out.no_color
+        self._answer = LiveAnswer(self._out, widest=WIDEST) if is_drawn else None
 
     @property
     def width(self) -> int:
@@ -61,15 +65,19 @@ class Screen:
         self._out.print(drawing, soft_wrap=isinstance(drawing, Text))
 
     def write(self, text: str) -> None:
-        """Print a piece of an answer as it arrives."""
+        """Print a piece of an answer as it arrives: as Markdown at a terminal with colours, else as it is."""
         shown = printable(text)
-        if shown:
+        if self._answer is not None:
+            self._answer.write(shown)
+        elif shown:
             self._out.out(shown, end="", highlight=False)
             self._out.file.flush()
             self._mid_line = not shown.endswith("\n")
 
     def end_line(self) -> None:
-        """Start a new line unless the output is at the start of one."""
+        """Start a new line unless the output is at the start of one. An answer that was being written is over."""
+        if self._answer is not None:
+            self._answer.finish()
         if self._mid_line:
             self._mid_line = False
             self._out.out("", highlight=False)
@@ -95,8 +103,14 @@ class Screen:
         return wrapped(text, width=self._err.width) if self._err.is_terminal else [text]
 
     def _print(self, lines: Iterable[str], *, style: str) -> None:
-        self.end_line()
+        """Print the lines to standard error, above what is still unfinished of an answer."""
+        if self._answer is None:
+            self.end_line()
+        else:
+            self._answer.hide()
         self._err.print(Text("\n".join(lines), style=style), soft_wrap=True)
+        if self._answer is not None:
+            self._answer.draw()
 
 
 def tolerate_any_character() -> None:
