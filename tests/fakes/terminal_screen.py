@@ -6,7 +6,7 @@ from io import StringIO
 from rich.cells import cell_len
 
 REFUSED = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-ALLOWED = re.compile(rf"\x1b\[(?P<up>\d+)A|\x1b\[J|\x1b\[[\d;]*m|\n|[^{REFUSED}]")
+ALLOWED = re.compile(rf"\x1b\[(?P<up>\d+)A|\x1b\[[JK]|\x1b\[[\d;]*m|\n|[^{REFUSED}]")
 
 
 class TerminalScreen(StringIO):
@@ -35,10 +35,12 @@ class TerminalScreen(StringIO):
     def _obey(self, found: re.Match[str]) -> None:
         piece = found.group()
         if found["up"]:
-            top = max(len(self._rows) - self._height, 0)
-            assert self._at - int(found["up"]) >= top, "rows that have left the screen cannot be reached"
+            assert self._at - int(found["up"]) >= self._top, "rows that have left the screen cannot be reached"
             self._at -= int(found["up"])
+        elif piece == "\x1b[K":
+            self._rows[self._at] = ""
         elif piece == "\x1b[J":
+            assert self._at > self._top, "tmux keeps a copy of a screen that is erased whole"
             del self._rows[self._at + 1 :]
             self._rows[self._at] = ""
         elif piece == "\n":
@@ -52,6 +54,11 @@ class TerminalScreen(StringIO):
         self._at += 1
         if self._at == len(self._rows):
             self._rows.append("")
+
+    @property
+    def _top(self) -> int:
+        """The first row that is still on the screen."""
+        return max(len(self._rows) - self._height, 0)
 
     @property
     def rows(self) -> list[str]:

@@ -17,6 +17,9 @@ DRAWN_PARTS = 64
 LARGEST_BLOCK = 20_000
 """Characters of an unfinished block after which it is printed, and what follows is a block of its own."""
 
+ERASE = "\x1b[K\n\x1b[J\x1b[1A"
+"""Erases the row of the cursor, and then those below: tmux keeps a copy of a screen that is erased in one go."""
+
 
 class LiveAnswer:
     """The text of an answer on a console that is a terminal. `width` is that of the rows, in columns."""
@@ -103,7 +106,7 @@ class LiveAnswer:
             same += 1
         up = min(sum(map(self._height, self._drawn[same:])), self._console.height - 1)
         self._drawn = rows
-        back = f"\x1b[{up}A\x1b[J" if up else ""
+        back = f"\x1b[{up}A{ERASE}" if up else ""
         with self._console.capture() as capture:
             self._console.print(Segments(_joined(rows[same:])), soft_wrap=True, end="")
         if back or rows[same:]:
