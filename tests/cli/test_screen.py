@@ -3,6 +3,7 @@
 from io import StringIO
 
 import pytest
+from rich.text import Text
 
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
@@ -41,6 +42,19 @@ def test_a_line_of_result_breaks_between_words_at_a_terminal_alone() -> None:
     assert lines[0].startswith("  1  two  The service")
     assert max(map(len, lines)) <= 40
     assert pipe.getvalue().splitlines() == [f"  1  two  {LONG}"]
+
+
+def test_a_drawn_text_breaks_between_words_at_a_terminal_alone() -> None:
+    message = Text("#1 user ", style="bold") + Text(f"{LONG}\n    indented words")
+    screen, pipe = Terminal(), StringIO()
+    for out in (screen, pipe):
+        Screen(out=out, err=StringIO(), width=40).draw(message)
+
+    *lines, indented = printable(screen.getvalue()).splitlines()
+    assert " ".join(line.rstrip() for line in lines) == f"#1 user {LONG}"
+    assert max(map(len, lines)) <= 40
+    assert indented == "    indented words"
+    assert pipe.getvalue().splitlines() == message.plain.splitlines()
 
 
 def test_in_a_pipe_a_note_stays_one_line() -> None:

@@ -60,9 +60,12 @@ class Screen:
         self.draw(Text("\n".join(lines), style=style))
 
     def draw(self, drawing: RenderableType) -> None:
-        """Print a table or a drawing to standard output. Its texts must have no control characters."""
+        """Print a table or a drawing to standard output. Its texts must have no control characters.
+
+        At a terminal, lines that are too long are wrapped between words; for a file or pipe, a text keeps its lines.
+        """
         self.end_line()
-        self._out.print(drawing, soft_wrap=isinstance(drawing, Text))
+        self._out.print(drawing, soft_wrap=isinstance(drawing, Text) and not self._is_terminal)
 
     def write(self, text: str) -> None:
         """Print a piece of an answer as it arrives: as Markdown at a terminal with colours, else as it is."""
