@@ -62,5 +62,6 @@ class TerminalScreen(StringIO):
 
     @property
     def rows(self) -> list[str]:
-        """All rows, those that have left the screen too, without the empty one that the cursor is in."""
-        return self._rows[:-1] if not self._rows[-1] else self._rows
+        """All rows, those that have left the screen too, without empty ones at the end."""
+        last = max((number for number, row in enumerate(self._rows, start=1) if row.strip()), default=0)
+        return self._rows[:last]

@@ -62,7 +62,7 @@ async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Su
     locked = await tx.fetch(_LOCK, session_id=submission.session_id, owner_id=submission.owner_id, run_id=new.run_id)
     if not locked:
         raise session_not_found(submission.session_id)
-    has_earlier = opening.history or opening.copied is not None
+    has_earlier = opening.history or opening.copied is not None or opening.replaces is not None
     if has_earlier and not locked[0]["is_stored"] and await _is_new(tx, new):
         _check_free(locked[0], submission, outcome)
         await _append_earlier(tx, new, opening)
