@@ -7,7 +7,6 @@ import pytest
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
-from throughline.db.connection.migrations import downgrade, status, upgrade
 from throughline.db.database import Database
 from throughline.db.sessions.messages import PAGE_BYTES, MessageQuery
 from throughline.db.sessions.redaction import Redaction
@@ -108,15 +107,3 @@ async def test_a_repeated_step_keeps_the_first_reasoning(conversation: Conversat
     await append(claimed.lease, "assistant:0", thinking("answer", "second"))
 
     assert await run_sql(database_url, "select text from message_reasoning") == [("first",)]
-
-
-async def test_the_migration_can_be_undone_with_reasoning_stored(conversation: Conversation, database_url: str) -> None:
-    await talk(conversation, 1)
-    await conversation.database.close()
-
-    await downgrade(database_url, "0034")
-    left = await run_sql(database_url, "select count(*) from run_events where type = 'reasoning.delta'")
-    await upgrade(database_url)
-
-    assert left == [(0,)]
-    assert (await status(database_url)).is_current

