@@ -17,9 +17,8 @@ from throughline.agents.context_schema import (
     PruneSection,
     SummarySection,
 )
-from throughline.agents.model_parameters import ParametersSection
 from throughline.agents.section import Section
-from throughline.agents.yaml_schema import AgentFile, BudgetSection
+from throughline.agents.yaml_schema import AgentFile, BudgetSection, ParametersSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy
 
 POLICIES: Mapping[type[Section], type] = {

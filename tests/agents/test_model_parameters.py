@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from throughline.agents.model_parameters import ParametersSection
 from throughline.agents.registry import AgentDefaults, load_agents
+from throughline.agents.yaml_schema import ParametersSection
 from throughline.domain.errors import AgentInvalid
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 

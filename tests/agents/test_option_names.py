@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from throughline.agents.context_schema import ContextSection, ImportanceSection, PruneSection, SummarySection
-from throughline.agents.option_aliases import OTHER_NAMES
+from throughline.agents.read_file import OTHER_NAMES
 from throughline.agents.registry import SHIPPED, AgentDefaults, load_agents
 from throughline.agents.section import Section, field_names
 from throughline.agents.yaml_schema import AgentFile, section_at

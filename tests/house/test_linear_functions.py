@@ -8,7 +8,7 @@ import pytest
 
 from house.growth import steep
 from house.hostile_texts import ENDS, SHAPES, Shape
-from throughline.agents.validation_errors import show
+from throughline.agents.read_file import show
 from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
 from throughline.context.contains_quotation import contains_quotation, fold_text

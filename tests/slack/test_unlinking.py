@@ -88,7 +88,7 @@ async def test_somebody_unlinked_takes_their_part_in_a_channel_along_and_the_use
 
     assert await taking_part(door) == [(GUEST,)]
     ((session,),) = await door.rows("select id from sessions")
-    assert await door.slack.participants.owner_for(anna, session_id=SessionId(cast(UUID, session))) is None
+    assert await door.slack.participants.owner_for(anna, session_id=SessionId(cast("UUID", session))) is None
     assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(ANNA, anna)) is None
     await door.sender.once(left("C0GENERAL", user=ANNA.user_id, home=TEAM))
     assert await taking_part(door) == []
