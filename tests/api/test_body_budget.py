@@ -12,8 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fakes.api_stage import set_stage
 from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.body_cap import BodyCap, Cap
-from throughline.api.http.body_memory import BodyMemory, BodyReservation
+from throughline.api.http.body_cap import BodyCap, BodyMemory, BodyReservation, Cap
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.request_errors import BodyMemoryExhausted
 from throughline.db.database import Database

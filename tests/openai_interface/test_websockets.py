@@ -20,7 +20,7 @@ from fakes.scripted_model import Fail, Say
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.protocol import ConnectionLimits
 from throughline.api.http.websocket_protocol import MAX_HEADERS, MAX_LINE_BYTES
-from throughline.api.openai.websocket_inbox import INBOX_BYTES, MESSAGE_BYTES
+from throughline.api.openai.websocket import INBOX_BYTES, MESSAGE_BYTES
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.principal import Scope

@@ -19,7 +19,7 @@ from throughline.api.http.config import ApiConfig
 from throughline.api.http.credentials import method_of, read_credentials, route_of
 from throughline.api.http.services import Services
 from throughline.api.http.shared_sessions import SharedSessions
-from throughline.api.http.token_rights import check_route, check_run, check_session
+from throughline.db.statements.rows import run_not_found, session_not_found
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.message import Source
@@ -27,6 +27,43 @@ from throughline.domain.principal import Principal, Scope, TokenLimits
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import work_for
 from throughline.execution.owner_limits import OwnerLimits
+
+# What an access token may do: the only place that decides it.
+#
+# A route that is not named here is refused to all tokens.
+
+OF_ONE_SESSION = ("/v1/sessions/{session_id}", "/v1/runs/{run_id}")
+"""Paths of routes that serve one session, or one run of it; also the routes below them."""
+
+OF_ALL_SESSIONS = frozenset({("GET", "/v1/sessions"), ("POST", "/v1/sessions")})
+"""Routes that a token for all sessions of its user may use, too."""
+
+
+def check_route(limits: TokenLimits, route: tuple[str, str]) -> None:
+    """Raise NotAllowed unless a token with these limits may use the route: a method, and a path with parameters."""
+    path = f"{route[1]}/"
+    if any(path.startswith(f"{beginning}/") for beginning in OF_ONE_SESSION):
+        return
+    if route not in OF_ALL_SESSIONS:
+        raise NotAllowed("An access token serves only its sessions and their runs. Send an API key for this request.")
+    if limits.session_ids is not None:
+        raise NotAllowed("This access token is for some sessions only. Send one for all sessions, or an API key.")
+
+
+def check_session(limits: TokenLimits, session_id: SessionId) -> None:
+    """Raise NotFound, as for a session that does not exist, unless the token is for this session or for all."""
+    if limits.session_ids is not None and session_id not in limits.session_ids:
+        raise session_not_found(session_id)
+
+
+async def check_run(services: Services, limits: TokenLimits, owner_id: UserId, run_id: RunId) -> None:
+    """Raise NotFound, as for a run that does not exist, unless the token is for the run's session or for all."""
+    if limits.session_ids is None:
+        return
+    run = await services.database.runs.get_run(owner_id, run_id)
+    if run.session_id not in limits.session_ids:
+        raise run_not_found(run_id)
+
 
 UUID_LENGTH = 36
 OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")

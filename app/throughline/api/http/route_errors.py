@@ -1,6 +1,6 @@
 """Errors that a route can answer with, by the parts of a request that raise them: the table behind the document.
 
-`api/openapi/errors.py` derives most of a route's errors from its parameters, its body and its authentication. A route
+`api/openapi/document.py` derives most of a route's errors from its parameters, its body and its authentication. A route
 names only the errors of its own work.
 """
 

@@ -12,12 +12,39 @@ from pathlib import Path
 
 import structlog
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from throughline.api.http.protocol import ConnectionLimits, LimitedProtocol
-from throughline.api.http.refuse_beyond_limit import refuse_beyond_limit
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.protocol import BEYOND_LIMIT, ConnectionLimits, LimitedProtocol
+from throughline.api.http.request_errors import TooManyConnections
 from throughline.api.http.websocket_protocol import LimitedWebSocket
 from throughline.domain.errors import SettingInvalid
+
+STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
+RETRY_SECONDS = 5.0
+
+
+def refuse_beyond_limit(app: ASGIApp) -> ASGIApp:
+    """Wrap `app` so that connections beyond the limit get only the health and metrics routes.
+
+    Their other requests are answered with TooManyConnections (503).
+    """
+
+    async def refuse_or_serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_refused = scope.get("state", {}).get(BEYOND_LIMIT) and scope["path"] not in STILL_SERVED
+        if scope["type"] != "http" or not is_refused:
+            await app(scope, receive, send)
+            return
+        error = TooManyConnections(
+            "The service has reached its limit of connections (MAX_CONNECTIONS). Try again later.",
+            delay_seconds=RETRY_SECONDS,
+        )
+        response = error_problem(error)
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    return refuse_or_serve
+
 
 BACKLOG = 2048
 KNOWN = frozenset({

@@ -1,29 +1,250 @@
 """Route that imports a conversation from elsewhere, or an export of this service, as a new session."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal, NoReturn, TypeAlias
+from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
-from throughline.api.http.body import is_json_lines, read_body, read_bytes
+from throughline.api.http.body import Body, is_json_lines, parse_json, read_body, read_bytes, validate
+from throughline.api.http.request_errors import InvalidRequest, MalformedBody
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import codes
 from throughline.api.native.documented import X_CLIENT, described, response_headers
 from throughline.api.native.export import MEDIA_TYPE
-from throughline.api.native.import_lines import from_lines
 from throughline.api.native.import_openai import ImportSession, from_openai
+from throughline.api.native.openai_messages import MAX_CALLS, MAX_MESSAGES
 from throughline.api.native.query_parameters import QueryParameters
-from throughline.api.native.requests import MAX_TITLE, check_external_id
+from throughline.api.native.requests import (
+    IMAGE_URL,
+    MAX_BLOCKS,
+    MAX_POSITION,
+    MAX_TITLE,
+    ExternalId,
+    Metadata,
+    StorableTime,
+    Title,
+    check_external_id,
+    content_kind,
+)
 from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
+from throughline.db.sessions.quotations import MARKER, renumber_quotations
 from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound
-from throughline.domain.message import Source
+from throughline.domain.ids import SessionId
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
+from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut
+
+# Import of the service's own export: JSON Lines, the session first and then its messages.
+#
+# All lines are checked before any is stored. The exported session's ids, positions, runs and pins are not taken over. The
+# messages are linked to their originals, if these are the user's own, so that their redaction can name the import. If
+# lines were removed from the export, later messages get lower positions. Positions in quotations by recall tools are then
+# renumbered, because a redaction finds quotations by position.
+
+MAX_NAME = 1_000
+WRITTEN = ConfigDict(extra="ignore", strict=True, frozen=True)
+"""Configuration of the models for exported lines. Fields that a new session does not take over are ignored."""
+
+Line: TypeAlias = tuple[int, bytes]
+SourceName: TypeAlias = Literal["web", "slack", "worker", "cli", "api"]
+MarkedName: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+
+
+class SessionLine(BaseModel):
+    """The first line of an export: the session."""
+
+    model_config = WRITTEN
+
+    type: Literal["session"]
+    id: str = ""
+    agent: str = Field(min_length=1, max_length=100)
+    title: Title = ""
+    external_id: ExternalId | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    message_count: int = Field(0, ge=0)
+
+
+class LineText(BaseModel):
+    """A text block of an exported message."""
+
+    model_config = WRITTEN
+
+    type: Literal["text"]
+    text: str
+
+
+class LineImage(BaseModel):
+    """An image block of an exported message."""
+
+    model_config = WRITTEN
+
+    type: Literal["image"]
+    url: str = Field(pattern=IMAGE_URL)
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+class LineCall(BaseModel):
+    """A tool call of an exported message."""
+
+    model_config = WRITTEN
+
+    id: MarkedName
+    name: MarkedName
+    arguments: str
+
+
+LineBlock: TypeAlias = Annotated[LineText | LineImage, Field(discriminator="type")]
+LineBlocks: TypeAlias = Annotated[list[LineBlock], Field(min_length=1, max_length=MAX_BLOCKS)]
+
+
+class MessageLine(BaseModel):
+    """A message of an export: every line but the first."""
+
+    model_config = WRITTEN
+
+    type: Literal["message"]
+    role: Literal["user", "assistant", "tool"]
+    content: Annotated[
+        Annotated[str, Tag("(text)")] | Annotated[LineBlocks, Tag("(blocks)")], Discriminator(content_kind)
+    ]
+    position: int = Field(0, ge=0, le=MAX_POSITION)
+    tool_calls: list[LineCall] = Field(default_factory=list, max_length=MAX_CALLS)
+    tool_call_id: MarkedName | None = None
+    name: str | None = Field(None, max_length=MAX_NAME)
+    author: str | None = Field(None, max_length=200)
+    source: SourceName | None = None
+    created_at: StorableTime | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    reasoning: str | None = None
+
+
+def from_lines(body: bytes, source: Source) -> Conversation:
+    """Return the exported conversation. `source` is used for messages without a source of their own.
+
+    Raises InvalidInput that names the first wrong line.
+    """
+    lines = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
+    if not lines:
+        raise InvalidInput("The body is empty. Send an export: the session's line, then its messages.")
+    first, *rest = lines
+    session = _read_line(first, SessionLine)
+    if len(rest) > MAX_MESSAGES:
+        _refuse(rest[MAX_MESSAGES][0], "", f"An import may have at most {MAX_MESSAGES:,} messages.")
+    messages = _messages(rest, source)
+    if len(messages) < session.message_count:
+        _refuse(
+            first[0],
+            "message_count",
+            f"Is {session.message_count:,}, but the number of messages is {len(messages):,}: the export was cut off. "
+            "Export again.",
+        )
+    return Conversation(
+        agent=session.agent,
+        title=session.title,
+        metadata=session.metadata,
+        messages=tuple(messages),
+        external_id=session.external_id,
+        exported_id=_exported_id(session.id),
+    )
+
+
+def _messages(lines: Sequence[Line], source: Source) -> list[DatedMessage]:
+    """Return the messages, with their quotations renumbered to the new positions."""
+    reads = list(_in_order(lines))
+    positions = {read.position: place for place, (_, read) in enumerate(reads, start=1) if read.position}
+    return [
+        DatedMessage(
+            renumber_quotations(_message(number, read, source), positions),
+            read.created_at,
+            counts=not _is_redacted(read),
+            exported_position=read.position or None,
+        )
+        for number, read in reads
+    ]
+
+
+def _exported_id(text: str) -> SessionId | None:
+    """Return the exported session's id; None if the text is none, because an export may be edited."""
+    try:
+        return SessionId(UUID(text))
+    except ValueError:
+        return None
+
+
+def _read_line(line: Line, model: type[Body]) -> Body:
+    number, text = line
+    try:
+        return validate(parse_json(text), model)
+    except MalformedBody as error:
+        _refuse(number, "", error.detail.replace("The body", "It"))
+    except InvalidRequest as error:
+        _refuse(number, error.errors[0].field, error.errors[0].detail.replace("body", "line"))
+
+
+def _in_order(lines: Sequence[Line]) -> Iterator[tuple[int, MessageLine]]:
+    """Yield each line's number and message. Raises InvalidInput unless the positions, if given, increase."""
+    last = 0
+    for number, line in lines:
+        read = _read_line((number, line), MessageLine)
+        if 0 < read.position <= last:
+            _refuse(number, "position", f"{read.position} does not come after {last}: the lines are not in order.")
+        last = read.position or last
+        yield number, read
+
+
+def _message(number: int, line: MessageLine, source: Source) -> NewMessage:
+    _check_calls(number, line)
+    is_tool = line.role == "tool"
+    return NewMessage(
+        role=Role(line.role),
+        content=_content(line.content),
+        source=source if line.source is None else Source(line.source),
+        tool_calls=tuple(ToolCall(call.id, call.name, call.arguments) for call in line.tool_calls),
+        tool_call_id=line.tool_call_id if is_tool else None,
+        name=line.name if is_tool else None,
+        author=line.author,
+        metadata=line.metadata,
+        reasoning=_reasoning(line),
+    )
+
+
+def _reasoning(line: MessageLine) -> Reasoning | None:
+    return Reasoning(bounded_reasoning(line.reasoning)) if line.reasoning and line.role == "assistant" else None
+
+
+def _check_calls(number: int, line: MessageLine) -> None:
+    if line.role == "tool" and line.tool_call_id is None:
+        _refuse(number, "tool_call_id", "A tool message needs the id of the call that it answers.")
+    if line.tool_calls and line.role != "assistant":
+        _refuse(number, "tool_calls", "Only assistant messages may have tool calls.")
+
+
+def _content(given: str | list[LineBlock]) -> Content:
+    if isinstance(given, str):
+        return given
+    return tuple(
+        TextBlock(block.text) if isinstance(block, LineText) else ImageBlock(block.url, block.detail) for block in given
+    )
+
+
+def _is_redacted(line: MessageLine) -> bool:
+    """Return whether the exported message is redacted. It stays so: a marker whose tokens are not counted."""
+    redacted: JsonValue = line.metadata.get("redacted")
+    return redacted is True and line.content == MARKER
+
+
+def _refuse(number: int, field: str, detail: str) -> NoReturn:
+    place = f"Line {number}, {field}" if field else f"Line {number}"
+    raise InvalidInput(f"{place}: {detail}", field=f"line.{number}.{field}".rstrip("."))
+
 
 NOTHING_TO_IMPORT = (
     "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System "

@@ -1,27 +1,165 @@
 """The turn behind a request for a chat completion: in the session that it names, or in a new one."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from fastapi import Request
 
 from throughline.api.http.admitted_request import Call, source_of
 from throughline.api.http.headers import fingerprint_of, read_idempotency
 from throughline.api.native.openai_messages import read_messages
-from throughline.api.openai.align_history import MOST_COMPARED
+from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SessionTexts, align
 from throughline.api.openai.ask_agent import AgentRequest
-from throughline.api.openai.begun_chat import BegunChat, ChatRequest
+from throughline.api.openai.begun_chat import BegunChat, ChatRequest, join_run
 from throughline.api.openai.brought_conversation import split_messages
 from throughline.api.openai.chat_names import SessionName, session_named
 from throughline.api.openai.chat_request import CreateCompletion
-from throughline.api.openai.continue_chat import PARAM, continue_chat
 from throughline.api.openai.models import find_agent
 from throughline.api.openai.not_applied import not_applied_echo
 from throughline.api.openai.response_object import new_echo
-from throughline.db.sessions.continued_session import ContinuedSession
-from throughline.domain.errors import NotFound
+from throughline.api.openai.resume_turn import resume_turn
+from throughline.db.sessions.continued_session import ContinuedSession, UserText
+from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Role, text_of
 from throughline.domain.overrides import Overrides
-from throughline.domain.run import RunInput
+from throughline.domain.run import Run, RunInput
+from throughline.domain.session import Session
+from throughline.domain.submission import OnBusy
 from throughline.domain.text import clean_content
+from throughline.domain.waiting import Resolution, WaitKind
+
+PARAM = "messages"
+
+
+async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> BegunChat:
+    """Begin what the request asks in its session: the rest of a waiting turn, a new turn, or a branch.
+
+    A repetition gets the turn that was begun before: one with the same idempotency key, one that is not finished, one
+    that an equal request begins at the same moment, or any if the client says that it tries again.
+    """
+    alignment = _alignment(chat, continued.said)
+    keyed = await _keyed_run(chat, continued, alignment)
+    if keyed is not None:
+        return await _replay(chat, keyed)
+    given = _resolutions(chat, continued.waiting, alignment)
+    if continued.waiting is not None and given:
+        return await _resume(chat, continued.waiting, given)
+    repeated = await _repeated_run(chat, continued, alignment)
+    if repeated is not None:
+        return join_run(repeated)
+    newest = continued.said[-1].run_id if continued.said else None
+    return await chat.ask_once(_new_turn(chat, continued, alignment), f"{continued.session.id} {newest}")
+
+
+async def _keyed_run(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> Run | None:
+    """Return the turn that the request's idempotency key has begun, None without one.
+
+    It is not looked for if the request is a message and nothing else: then it is found when the turn is submitted.
+    """
+    is_plain = alignment is Alignment.CONTINUES and not chat.agent_request.brought.steps
+    if chat.idempotency.key is None or (is_plain and continued.waiting is None):
+        return None
+    return await chat.call.services.database.runs.find_keyed(chat.call.owner_id, chat.idempotency.key)
+
+
+def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
+    """Return how the request follows the session. One without a message of the user can only bring results."""
+    if not chat.texts:
+        return Alignment.CONTINUES
+    texts = SessionTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED)
+    return align(chat.texts, texts, has_whole_chat=chat.name is not None and chat.name.has_whole_chat)
+
+
+def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> AgentRequest:
+    """Return the request for a new turn of the session, or of a branch of it."""
+    brought = chat.agent_request.brought
+    session = continued.session
+    if alignment is Alignment.EMPTY:
+        return replace(chat.agent_request, session_id=session.id)
+    is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not brought.steps)
+    if not is_new:
+        return _branch(chat, session)
+    on_busy = OnBusy.ENQUEUE if continued.waiting is None else OnBusy.INTERRUPT
+    return replace(chat.agent_request, brought=replace(brought, history=()), session_id=session.id, on_busy=on_busy)
+
+
+async def _replay(chat: ChatRequest, run: Run) -> BegunChat:
+    """Return the turn that the idempotency key has begun. Raises IdempotencyKeyReused if the request is another one."""
+    brought = replace(chat.agent_request.brought, history=(), steps=())
+    asked = replace(chat.agent_request, brought=brought, session_id=run.session_id)
+    return await chat.ask(asked)
+
+
+async def _repeated_run(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> Run | None:
+    """Return the turn that the request repeats, None if it repeats none.
+
+    A turn that is over is repeated only if the client says that it tries again: a user asks for another answer.
+    """
+    newest = continued.said[-1].run_id if continued.said else None
+    if newest is None or alignment not in {Alignment.REPEATS, Alignment.MAY_REPEAT}:
+        return None
+    run = await chat.call.services.database.runs.get_run(chat.call.owner_id, newest)
+    return run if chat.is_retry or not run.status.is_final else None
+
+
+def _branch(chat: ChatRequest, session: Session) -> AgentRequest:
+    """Return the request for a new session that takes the name over. Raises ConversationBranched if it cannot."""
+    if chat.agent_request.external_id is None or (chat.name is not None and chat.name.id == session.id):
+        raise ConversationBranched(
+            f"The messages before the newest one are not those of session {session.id}, or its newest message is sent "
+            "again. Messages of a session never change. Send the newest message alone, or name another session."
+        )
+    return replace(chat.agent_request, branched_from=session)
+
+
+def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
+    """Return what the request gives to the calls of the waiting run, empty if it gives nothing.
+
+    These are results of the client's tools. A new message of the user answers the model's questions, unless results of
+    tools are missing as well.
+    """
+    wait = None if waiting is None else waiting.wait
+    if wait is None:
+        return ()
+    author = chat.call.principal.user_name
+    brought = chat.agent_request.brought
+    results = _newest_results(brought.history if brought.user_message is None else brought.steps)
+    asked = [awaited for awaited in wait.calls if awaited.kind is WaitKind.TOOL_RESULT and awaited.id in results]
+    if asked:
+        return tuple(Resolution(awaited.id, results[awaited.id], author=author) for awaited in asked)
+    questions = [awaited for awaited in wait.open_calls if awaited.kind is WaitKind.ANSWER]
+    lacks_results = any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls)
+    is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not chat.is_retry)
+    if not is_new or lacks_results or brought.user_message is None or brought.steps:
+        return ()
+    return tuple(Resolution(awaited.id, text_of(brought.user_message.content), author=author) for awaited in questions)
+
+
+def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:
+    """Return the results after the newest step by call id; empty without a step."""
+    begun = max((index for index, message in enumerate(steps) if message.tool_calls), default=0)
+    return {
+        message.tool_call_id: text_of(message.content) for message in steps[begun:] if message.tool_call_id is not None
+    }
+
+
+async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) -> BegunChat:
+    """Give the waiting run what the request brings. Raises InvalidInput for another agent, or a missing result."""
+    wait = waiting.wait
+    if chat.agent_request.agent != waiting.agent:
+        raise InvalidInput(f"The turn that waits is one of the model {waiting.agent!r}. Name it.", field="model")
+    known = {one.call_id for one in given}
+    open_calls = () if wait is None else wait.open_calls
+    missing = [one for one in open_calls if one.kind is WaitKind.TOOL_RESULT and one.id not in known]
+    if missing:
+        raise InvalidInput(f"No tool output found for function call {missing[0].id}.", field=PARAM)
+    goes_on = all(one.id in known for one in open_calls)
+    echo = new_echo(waiting, chat.echo, chat.now) if goes_on else waiting.input.echo
+    changed = replace(chat.agent_request.run_input, echo=echo)
+    followed = await resume_turn(chat.call, waiting, given, changed)
+    return BegunChat(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)
+
 
 RETRY_HEADER = "x-stainless-retry-count"
 """Header in which OpenAI's clients count how often they have sent the request before."""

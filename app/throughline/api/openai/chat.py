@@ -3,32 +3,131 @@
 See https://platform.openai.com/docs/api-reference/chat/create .
 """
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 
+import structlog
 from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import Call, Writer
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.responses import JsonResponse, json_line
+from throughline.api.http.sse import STREAM_HEADERS, EventStream
 from throughline.api.native.documented import described
 from throughline.api.openai.begin_chat import begin_chat
 from throughline.api.openai.begun_chat import BegunChat
-from throughline.api.openai.bound_run import BoundRun
 from throughline.api.openai.chat_chunks import ChatChunks
 from throughline.api.openai.chat_names import SESSION_HEADER
 from throughline.api.openai.chat_object import ChatAnswer, answer_of, completion_json, is_structured
 from throughline.api.openai.chat_request import UNSUPPORTED, CreateCompletion
-from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
+from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, error_json, failure_of
 from throughline.api.openai.follow_part import follow_part, wait_for_end
 from throughline.api.openai.not_applied import not_applied_headers
+from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import begun_response, ended_response
 from throughline.api.openai.response_object import echo_of
-from throughline.api.openai.stream_chat import ChatStream, stream_chat
-from throughline.domain.errors import ApprovalRequired
+from throughline.api.openai.stream_response import END
+from throughline.domain.errors import ApprovalRequired, ThroughlineError
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
-from throughline.domain.run import RunStatus
+from throughline.domain.run import Run, RunStatus
+from throughline.execution.error_boundary import ErrorBoundary
+
+HEARTBEAT = b": heartbeat\n"
+"""Comment that keeps a connection open. It ends without a blank line, because some readers take that for an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatStream:
+    """A completion to stream.
+
+    `first` were read already and come before `followed`. `finish` returns the answer once the part is over, or raises
+    why there is none. `closed` is called at the end, however the stream ends.
+    """
+
+    chunks: ChatChunks
+    followed: AsyncGenerator[Event | None]
+    first: tuple[Event | None, ...]
+    finish: Callable[[RunEnded | RunWaiting], Awaitable[ChatAnswer]]
+    closed: Callable[[], None]
+
+
+def stream_chat(call: Call, stream: ChatStream, headers: Mapping[str, str]) -> Response:
+    """Return the HTTP response that streams the completion."""
+    timeout = call.config.send_timeout_seconds
+    return EventStream(_encoded(stream), {**STREAM_HEADERS, **headers}, send_timeout_seconds=timeout)
+
+
+async def _encoded(stream: ChatStream) -> AsyncGenerator[bytes]:
+    """Yield the stream's bytes. An error is sent as a chunk, which OpenAI's clients raise."""
+    try:
+        async with aclosing(_chunks(stream)) as chunks:
+            async for chunk in chunks:
+                yield HEARTBEAT if chunk is None else b"data: %s\n\n" % json_line(chunk)
+    except ThroughlineError as error:
+        log.warning("completion stream ended by an error", error=error.code)
+        yield b"data: %s\n\n" % json_line({"error": error_json(error.code, error.detail)})
+    except TurnFailed as failed:
+        yield b"data: %s\n\n" % json_line({"error": error_json(failed.error.type, failed.error.detail)})
+    finally:
+        stream.closed()
+    yield END
+
+
+async def _chunks(stream: ChatStream) -> AsyncGenerator[JsonDict | None]:
+    """Yield the chunks, and None while nothing happens."""
+    async with aclosing(_events(stream)) as events:
+        async for event in events:
+            for chunk in await _shown(stream, event):
+                yield chunk
+
+
+async def _shown(stream: ChatStream, event: Event | None) -> Iterable[JsonDict | None]:
+    """Return the chunks that follow from one event; one None if nothing happened."""
+    if event is None:
+        return (None,)
+    if isinstance(event, RunEnded | RunWaiting):
+        return stream.chunks.end(await stream.finish(event))
+    return stream.chunks.feed(event)
+
+
+async def _events(stream: ChatStream) -> AsyncGenerator[Event | None]:
+    async with aclosing(stream.followed) as followed:
+        for event in stream.first:
+            yield event
+        async for event in followed:
+            yield event
+
+
+_CANCELLING: set[asyncio.Task[None]] = set()
+"""Tasks that are not finished; without a reference asyncio may drop one."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class BoundRun:
+    """The run of a request. If `ends_with_client`, it is cancelled when the request ends before it."""
+
+    call: Call
+    run: Run
+    ends_with_client: bool
+    has_ended: bool = False
+
+    def close(self) -> None:
+        """Ask a bound run that has not ended to stop, without waiting for it: the request may be cancelled itself."""
+        if not self.ends_with_client or self.has_ended:
+            return
+        task = asyncio.create_task(self._cancel(), name="cancel abandoned run")
+        _CANCELLING.add(task)
+        task.add_done_callback(_CANCELLING.discard)
+
+    async def _cancel(self) -> None:
+        with ErrorBoundary(log.warning, "abandoned run not cancelled", run_id=str(self.run.id)):
+            await self.call.services.database.runs.request_cancel(self.call.owner_id, self.run.id)
+
 
 RUN_HEADER = "X-Run-Id"
 SHOWN = (MessageDelta, MessageCompleted, ToolCallDelta, RunEnded, RunWaiting)

@@ -4,8 +4,12 @@ See https://platform.openai.com/docs/api-reference/responses .
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -18,7 +22,7 @@ from throughline.api.openai.begin_response import BegunResponse, begin_response
 from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.follow_part import FollowedPart, wait_for_end
-from throughline.api.openai.ids import read_response_id
+from throughline.api.openai.ids import ResponseRef, read_response_id, response_not_found
 from throughline.api.openai.item_list import Include, ListItems
 from throughline.api.openai.not_applied import not_applied_headers
 from throughline.api.openai.read_items import ItemSource, read_page
@@ -26,16 +30,91 @@ from throughline.api.openai.read_request import read_request
 from throughline.api.openai.read_response import (
     begun_response,
     ended_response,
+    part_of,
     read_response,
     response_of,
 )
-from throughline.api.openai.remove_response import remove_response
-from throughline.api.openai.response_object import STATUSES, RunResponse, response_json
+from throughline.api.openai.response_object import DELETED, STATUSES, RunResponse, response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
+from throughline.api.openai.run_parts import messages_of, newest_part
 from throughline.api.openai.stream_response import find_events, stream_response
+from throughline.db.runs.remove_messages import Removal, Removed
 from throughline.db.sessions.messages import LAST_POSITION
-from throughline.domain.errors import InvalidInput
-from throughline.domain.run import RunStatus
+from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
+from throughline.domain.ids import RunId
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import REDACTED_TEXT, Message
+from throughline.domain.run import Run, RunInput, RunStatus
+
+
+async def remove_response(call: Call, ref: ResponseRef) -> None:
+    """Redact the response's messages, or erase its session if no message without redaction is left in it.
+
+    The turn of a response that waits is cancelled first, because nothing can follow a deleted response. A refused
+    deletion cancels nothing.
+
+    Raises NotFound. Raises SessionBusy while the response is not over, or while another turn of its session, or of one
+    that quotes it, goes on or waits.
+    """
+    run = (await read_response(call, ref)).run
+    if run.status.needs_worker and newest_part(run) == ref.part:
+        raise _not_over(ref, run)
+    wanted = Removal(
+        call.owner_id,
+        run.session_id,
+        run.id,
+        partial(_select_removed, ref),
+        cancels_wait=newest_part(run) == ref.part,
+        actor=call.principal.actor,
+    )
+    try:
+        await call.services.database.runs.remove_messages(wanted)
+    except SessionBusy as busy:
+        unfinished = await call.services.database.runs.get_run(call.owner_id, RunId(UUID(busy.run_id)))
+        raise _not_over(ref, unfinished) from None
+    except NotFound:  # another request has erased the session meanwhile
+        raise response_not_found(str(ref)) from None
+
+
+def _select_removed(ref: ResponseRef, run: Run, messages: Sequence[Message]) -> Removed:
+    """Return the ids of the response's messages, and the run's input without its texts.
+
+    Raises NotFound if the run has no such part, or it is deleted.
+    """
+    response = part_of(run, messages, None, ref.part)
+    return Removed([message.id for message in messages_of(response.part, messages)], _kept_input(response))
+
+
+def _kept_input(response: RunResponse) -> RunInput:
+    """Return the run's input without the texts of the response's request; without its tools if no part is left.
+
+    What the part had used stays: the usage of the part before it is counted up to there. Instructions are those of the
+    last part.
+    """
+    given, number = response.run.input, response.part.number
+    kept = given if number else replace(given, content=REDACTED_TEXT, metadata={})
+    if response.part.is_last:
+        kept = replace(kept, overrides=replace(kept.overrides, instructions=None))
+    known = given.echo.get("parts")
+    parts: list[JsonValue] = list(known) if isinstance(known, list) else []
+    parts += [{} for _ in range(number + 1 - len(parts))]
+    used = {"used": response.echo["used"]} if "used" in response.echo else {}
+    parts[number] = {DELETED: True, **used}
+    is_known = response.part.is_last or number + 1 < len(parts)
+    if is_known and all(isinstance(part, dict) and part.get(DELETED) is True for part in parts):
+        kept = RunInput(REDACTED_TEXT, steps_brought=given.steps_brought)
+    return replace(kept, echo={"parts": parts})
+
+
+def _not_over(ref: ResponseRef, run: Run) -> SessionBusy:
+    """Return the error that names the response of the run which is not over."""
+    unfinished = ResponseRef(run.id, newest_part(run))
+    if run.status is RunStatus.WAITING:
+        state = "waits for the outputs of its calls, or for approval. Send them, or delete it"
+    else:
+        state = "is not over. Wait for it, or cancel it"
+    return SessionBusy(f"The response {unfinished} {state}, then delete {ref}.", run_id=str(run.id))
+
 
 MAX_NUMBER = 2**31 - 1
 CANCEL_SECONDS = 5.0

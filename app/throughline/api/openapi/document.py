@@ -5,20 +5,26 @@ that routes parse themselves.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
+from throughline.api.http import route_errors
 from throughline.api.http.admitted_request import as_key_holder, as_reader, as_writer
+from throughline.api.http.headers import KEY_HEADER, REPLAYED
+from throughline.api.http.problem_documents import MEDIA_TYPE
 from throughline.api.native.documented import (
+    ERRORS,
     ON_BEHALF_OF,
     REF,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     Json,
     request_header,
+    response_headers,
 )
 from throughline.api.native.import_openai import ImportSession
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
@@ -26,12 +32,53 @@ from throughline.api.native.requests import ChangeSession, CreateSession, Previe
 from throughline.api.native.resume_requests import ResumeRun
 from throughline.api.native.token_requests import CreateToken
 from throughline.api.openai.errors import OPENAI
-from throughline.api.openapi.errors import add_errors
 from throughline.api.openapi.examples import add_examples
 from throughline.api.openapi.openai_document import openai_document
 from throughline.domain.principal import Scope
 from throughline.wire.event_schemas import event_schemas
 from throughline.wire.service import Problem
+
+SCHEMA = {"$ref": REF.format(model="Problem")}
+
+
+def add_errors(path: str, operation: Json, *, is_admitted: bool) -> None:
+    """Add the problem documents that an operation can answer with, by their HTTP status.
+
+    `is_admitted` says whether the operation authenticates its requests. A documented answer of the same status stays.
+    """
+    responses = operation["responses"]
+    responses.pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)  # FastAPI's own
+    raised = _raised(path, operation, is_admitted=is_admitted)
+    replayed = (REPLAYED,) if _takes_key(operation) else ()
+    for status, codes in route_errors.by_status(raised).items():
+        responses.setdefault(str(status), _problem(codes, (*route_errors.HEADERS.get(status, ()), *replayed)))
+    responses["default"] = _problem(route_errors.CONNECTION, ())
+
+
+def _raised(path: str, operation: Json, *, is_admitted: bool) -> list[str]:
+    """Return the codes of the errors that an operation can raise, and remove its own list of them."""
+    raised = [*route_errors.ANY_ROUTE, *operation.pop(ERRORS, ())]
+    if is_admitted:
+        raised += route_errors.AUTHENTICATION
+    if "{" in path:
+        raised += route_errors.PATH
+    if operation.get("parameters"):
+        raised += route_errors.PARAMETERS
+    if "requestBody" in operation:
+        raised += route_errors.BODY
+    if _takes_key(operation):
+        raised += route_errors.IDEMPOTENCY
+    return raised
+
+
+def _takes_key(operation: Json) -> bool:
+    return request_header(KEY_HEADER) in operation.get("parameters", ())
+
+
+def _problem(codes: Sequence[str], headers: Sequence[str]) -> Json:
+    found: Json = {"description": route_errors.describe_codes(codes), "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
+    return {**found, "headers": response_headers(*headers)} if headers else found
+
 
 BODIES = (
     CreateSession,

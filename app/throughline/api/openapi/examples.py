@@ -1,6 +1,6 @@
 """Examples of bodies and answers in the OpenAPI document. Tests validate each against its schema."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from throughline.api.http.html_page import MEDIA_TYPE as HTML_PAGE
 from throughline.api.http.html_page import html_page
@@ -8,10 +8,45 @@ from throughline.api.http.responses import json_bytes
 from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
 from throughline.api.native.documented import Json
 from throughline.api.native.export import MEDIA_TYPE as JSON_LINES
-from throughline.api.openapi.example_answers import ANSWER, ANSWERS, CONTEXT, DECISION, QUESTION, QUEUED, RUN, SESSION
-from throughline.api.openapi.example_bodies import BODIES
+from throughline.api.openapi.example_answers import (
+    ANSWER,
+    ANSWERS,
+    CONTEXT,
+    DECISION,
+    QUESTION,
+    QUEUED,
+    RUN,
+    SESSION,
+    SESSION_ID,
+)
 from throughline.domain.events import EventType
 from throughline.wire.json_shape import JsonDict
+
+BODIES: Mapping[str, JsonDict] = {
+    "CreateSession": {
+        "agent": "assistant",
+        "title": "The orders index",
+        "metadata": {"project": "orders"},
+        "external_id": "ticket-4711",
+    },
+    "ChangeSession": {"title": "The orders index, settled", "archived": True},
+    "SendMessage": {"content": "What did we decide about the index?", "metadata": {"page": "/orders"}},
+    "ResumeRun": {"calls": [{"call_id": "call_1", "decision": "approve"}]},
+    "CreateToken": {"session_ids": [SESSION_ID], "scopes": ["read"], "expires_in": 900},
+    "PreviewContext": {"content": "What did we decide about the index?"},
+    "Summarize": {"instructions": "Keep every decision with its reason."},
+    "CreateMemory": {"text": "Anna's cat is called Miso.", "metadata": {"from": "chat"}},
+    "ChangeMemory": {"text": "Anna's cats are called Miso and Nori."},
+    "SearchMemories": {"query": "the name of the cat", "limit": 5},
+    "ImportSession": {
+        "agent": "assistant",
+        "title": "The orders index",
+        "messages": [
+            {"role": "user", "content": "What did we decide about the index?"},
+            {"role": "assistant", "content": "You decided on a partial index over open orders."},
+        ],
+    },
+}
 
 
 def add_examples(operation: Json) -> None:
