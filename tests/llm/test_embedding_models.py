@@ -7,7 +7,7 @@ import pytest
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingFailure, embed
 from fakes.waiting import HANG_SECONDS
-from throughline.assembly.recall import choose_embedder
+from throughline.assembly.runtime import choose_embedder
 from throughline.domain.errors import (
     ContextOverflow,
     ModelQuotaExhausted,

@@ -6,7 +6,7 @@ import pytest
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, simple_request
 from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
 from throughline.assembly.models import models_config
-from throughline.assembly.recall import choose_embedder
+from throughline.assembly.runtime import choose_embedder
 from throughline.domain.errors import SettingInvalid
 from throughline.llm.provider_keys import choose_key
 from throughline.llm.providers import PLACEHOLDER_KEY, PROVIDERS

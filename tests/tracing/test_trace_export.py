@@ -14,7 +14,7 @@ from fakes.scripted_model import Say
 from fakes.service_process import RunScript, free_port
 from fakes.stage import open_stage
 from fakes.trace_collector import trace_collector
-from throughline.assembly.tracing import open_tracing, read_headers, traces_url
+from throughline.assembly.runtime import open_tracing, read_headers, traces_url
 from throughline.db.database import Database
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import SettingInvalid

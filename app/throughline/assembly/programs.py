@@ -9,15 +9,24 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from throughline.api.app import create_health_app
 from throughline.api.http.auth import LOCAL_USER
 from throughline.api.http.config import ApiConfig, check_access
-from throughline.api.http.server import TcpAddress, bind_tcp, bind_unix, bound_url
+from throughline.api.http.server import (
+    HttpServer,
+    Shutdown,
+    TcpAddress,
+    bind_tcp,
+    bind_unix,
+    bound_url,
+    limit_connections,
+)
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.garbage_collector import tune_collector
-from throughline.assembly.health import health_served
 from throughline.assembly.process_heartbeats import noted
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
+from throughline.assembly.services import make_services
 from throughline.assembly.serving import ServeMode, check_unbroken, serve_on, serving_on
 from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
 from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
@@ -30,6 +39,41 @@ from throughline.settings import Settings
 from throughline.slack.health import SlackHealth
 from throughline.stopping import Stopping, first_of
 from throughline.system_clock import SystemClock
+
+MOST_CONNECTIONS = 100
+"""Most connections, for monitoring only: a process with many turns needs its file descriptors elsewhere."""
+
+CLOSING_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def health_served(
+    runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None
+) -> AsyncGenerator[str | None]:
+    """Serve health and metrics on HEALTH_PORT while the context is open.
+
+    Raises SettingInvalid if the process cannot listen on that port. Yields the URL, None if no port is set. While turns
+    are drained inside the context, the process is live and not ready.
+    """
+    settings = runtime.settings
+    if settings.health_port is None:
+        yield None
+        return
+    app = create_health_app(make_services(runtime, has_worker=has_worker, slack=slack), ApiConfig(version=VERSION))
+    listener = bind_tcp(TcpAddress(settings.host, settings.health_port, chosen_by="HOST and --health-port"))
+    shutdown, limits = Shutdown(_nothing_to_end, CLOSING_SECONDS), limit_connections(MOST_CONNECTIONS)
+    server = HttpServer(app, listener, shutdown, limits)
+    serving = asyncio.create_task(server.run_until_stopped(), name="serve health")
+    try:
+        yield bound_url(listener)
+    finally:
+        server.stop()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _nothing_to_end() -> None:
+    """Do nothing before the server closes: no request for health or metrics takes long."""
+
 
 log = structlog.get_logger(__name__)
 

@@ -1,36 +1,54 @@
 """Dependencies of every process of the service: database, models, tools, agents, and the worker for turns."""
 
 import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.process import Process
+from throughline.ports.tracing import NO_TRACING, Tracing
+from throughline.settings import Settings, read_variable
+
+if TYPE_CHECKING:
+    from throughline.tracing.open_tracing import Exporting
 import os
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 
 import structlog
 
-from throughline.assembly.database import open_configured_database
+from throughline.assembly.database import is_guest, may_migrate, open_configured_database
 from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
-from throughline.assembly.recall import RecallShare, choose_embedder, open_recall
 from throughline.assembly.reread_agents import rereading_agents, watch_agents
-from throughline.assembly.tracing import open_tracing
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
+from throughline.db.jobs.kinds import EMBED_HISTORY, EMBED_MEMORIES, FIND_UNEMBEDDED, INDEX_OWNER, PREPARE_SUMMARY
+from throughline.db.jobs.queue import Schedule
 from throughline.db.statements.new_ids import new_id
+from throughline.domain.clock import Clock
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessKind
+from throughline.domain.process import ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
+from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.llm.prices import read_prices
 from throughline.llm.registry import ModelRegistry
 from throughline.logs import dropped_lines
 from throughline.prompting.agent_windows import log_windows
 from throughline.prompting.calibrate import CalibrationCache
-from throughline.recall.history_search import HistorySearch
-from throughline.settings import Settings
+from throughline.recall.embed_missing import EmbedHistory, EmbedMemories, Pace
+from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.recall.history_search import HistorySearch, MessageVectors
+from throughline.recall.memory_service import MemoryService, MemoryVectors
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
@@ -41,14 +59,156 @@ from throughline.tools.toolbox import ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.state import TurnConfig, TurnDependencies
+from throughline.worker.embedding import embed_in_rounds
 from throughline.worker.erase_sessions import ErasureConfig, SessionErasure
 from throughline.worker.expired_waits import ExpiredWaits
 from throughline.worker.indexing import Indexing, index_owner
-from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
+from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs, Work
 from throughline.worker.prepare_summaries import prepare_summary
 from throughline.worker.retention import Retention, RetentionConfig
 from throughline.worker.waiting_turns import WaitingTurnsReport
 from throughline.worker.worker import Worker, WorkerConfig
+
+TRACES_PATH = "/v1/traces"
+_HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"[ -~]+")
+NOT_INSTALLED = "TRACING=otlp needs packages that are not installed: pip install 'throughline[otel]'"
+
+
+@asynccontextmanager
+async def open_tracing(settings: Settings, process: Process) -> AsyncGenerator[Tracing]:
+    """Yield the recorder of traces; at the end of the block the last spans are sent.
+
+    Raises SettingInvalid if the packages are not installed or the headers cannot be read.
+    """
+    if settings.tracing == "off":
+        yield NO_TRACING
+        return
+    exporting = _start_exporting(settings, process)
+    try:
+        yield exporting.tracing
+    finally:
+        await asyncio.to_thread(exporting.close)
+
+
+def _start_exporting(settings: Settings, process: Process) -> "Exporting":
+    try:
+        from throughline.tracing.open_tracing import Exporting, TracingConfig  # noqa: PLC0415  # an optional extra
+    except ImportError as error:
+        raise SettingInvalid(NOT_INSTALLED) from error
+    config = TracingConfig(
+        endpoint=traces_url(settings.tracing_endpoint),
+        headers=read_headers(settings.tracing_headers_env),
+        sample_ratio=settings.tracing_sample_ratio,
+        with_texts=settings.tracing_texts,
+        service={
+            "service.name": "throughline",
+            "service.version": process.version,
+            "service.instance.id": process.name,
+        },
+    )
+    return Exporting(config)
+
+
+def traces_url(endpoint: str) -> str:
+    """Return the address to which traces are sent: `/v1/traces` of an address without a path."""
+    return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + TRACES_PATH
+
+
+def read_headers(variable: str) -> Mapping[str, str]:
+    """Return the HTTP headers in a variable, `name=value` separated by commas. Raises SettingInvalid.
+
+    Values may have escapes such as `%20`, as in the variable that OpenTelemetry's own exporters read.
+    """
+    if not variable:
+        return {}
+    written = read_variable(variable)
+    if not written:
+        raise SettingInvalid(f"TRACING_HEADERS_ENV names {variable}, which is not set")
+    pairs = [pair.partition("=") for pair in written.split(",") if pair.strip()]
+    headers = {name.strip(): unquote(value.strip()) for name, _, value in pairs}
+    if not all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers.items()):
+        raise SettingInvalid(f"{variable} must hold HTTP headers: name=value, separated by commas")
+    return headers
+
+
+EVERY = timedelta(minutes=5)
+"""Interval at which texts without a vector are looked for, in addition to the start and each failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallShare:
+    """Memories and search of the history, and the jobs and schedules by which a worker embeds both.
+
+    `embed_soon` queues these jobs. It is None without an embedding model, and in a command on a server that others
+    operate.
+    """
+
+    memories: MemoryService
+    history: HistorySearch
+    kinds: Mapping[str, Work] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+    embed_soon: Callable[[], Awaitable[None]] | None = None
+
+
+def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
+    """Return the configured embedding model, None without one. Raises SettingInvalid; needs no database."""
+    if not settings.embedding_model:
+        return None
+    config = EmbeddingConfig(
+        settings.embedding_model,
+        settings.embedding_base_url or None,
+        settings.embedding_dimensions,
+        api_key_env=settings.embedding_api_key_env or None,
+        read_variable=read_variable,
+        prices=read_prices(settings.prices_file),
+    )
+    try:
+        return make_embedder(config)
+    except SettingInvalid as error:
+        raise SettingInvalid(f"EMBEDDING_MODEL: {error.detail}") from error
+
+
+@asynccontextmanager
+async def open_recall(
+    settings: Settings, kind: ProcessKind, database: Database, embedder: LangChainEmbedder | None, clock: Clock
+) -> AsyncGenerator[RecallShare]:
+    """Yield memories and search. With an embedding model, jobs are queued that embed texts without a vector.
+
+    Raises DatabaseUnusable if vectors cannot be stored. A command on a server that others operate creates no vectors,
+    because their model may be a different one.
+    """
+    if embedder is None:
+        yield RecallShare(MemoryService(database.memories), HistorySearch(database.history))
+        return
+    try:
+        await database.prepare_vectors(may_create=may_migrate(settings, kind))
+        share = _share_with_vectors(settings, database, embedder, clock)
+        if is_guest(settings, kind):
+            share = replace(share, embed_soon=None)
+        if share.embed_soon is not None:
+            await share.embed_soon()
+        yield share
+    finally:
+        await embedder.close()
+
+
+def _share_with_vectors(
+    settings: Settings, database: Database, embedder: LangChainEmbedder, clock: Clock
+) -> RecallShare:
+    kinds = (EMBED_MEMORIES, EMBED_HISTORY) if settings.embedding_history else (EMBED_MEMORIES,)
+    model = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, kinds, database.usage))
+    memories = MemoryService(database.memories, MemoryVectors(model, database.memory_vectors))
+    pace = Pace(clock, settings.embedding_calls_per_minute)
+    of_memories = EmbedMemories(model, database.memory_vectors, pace)
+    work: dict[str, Work] = {EMBED_MEMORIES: partial(embed_in_rounds, of_memories.run)}
+    vectors = None
+    if settings.embedding_history:
+        vectors = MessageVectors(model, database.message_vectors)
+        of_history = EmbedHistory(model, database.message_vectors, pace, clock)
+        work[EMBED_HISTORY] = partial(embed_in_rounds, of_history.run)
+    schedule = Schedule(FIND_UNEMBEDDED, EVERY, model.embed_soon)
+    return RecallShare(memories, HistorySearch(database.history, vectors), work, (schedule,), model.embed_soon)
+
 
 VERSION = version("throughline")
 MAX_TOOL_RESULT_BYTES = 5_000_000
