@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from fakes.api_stage import KEYED, set_stage
 from fakes.domain_events import EVENTS, RUN
 from throughline.api.native.events import render_event
-from throughline.cli.sse import SseParser
+from throughline.cli.answer_stream import SseParser
 from throughline.db.database import Database
 from throughline.domain.events import Event, EventType, RunEvent
 from throughline.wire.event_schemas import UNION, schema_name

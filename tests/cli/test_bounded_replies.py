@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from throughline.cli.bounded_reply import MAX_REPLY_BYTES, bound_reply
+from throughline.cli.answer_stream import MAX_EVENT_BYTES, SseParser
 from throughline.cli.client import ServiceClient, SessionFilter
+from throughline.cli.connection import MAX_REPLY_BYTES, bound_reply
 from throughline.cli.failures import UnexpectedReply
-from throughline.cli.sse import MAX_EVENT_BYTES, SseParser
 
 PIECE = b" " * 1_000_000
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from fakes.terminal_screen import TerminalScreen
 from fakes.wire_shapes import RUN_ID, message_out
-from throughline.cli.answer_view import AnswerView
-from throughline.cli.live_answer import LARGEST_BLOCK
-from throughline.cli.screen import Screen
+from throughline.cli.answering import AnswerView
+from throughline.cli.screen import LARGEST_BLOCK, Screen
 from throughline.wire.events import MessageCompleted, MessageDelta, Reset
 
 ANSWER = """\

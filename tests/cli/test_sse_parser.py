@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.cli.sse import ServerSentEvent, SseParser
+from throughline.cli.answer_stream import ServerSentEvent, SseParser
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 ONE_LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\x00"), min_size=1)

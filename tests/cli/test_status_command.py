@@ -12,10 +12,10 @@ import pytest
 from click.testing import Result
 
 from fakes.fake_dependencies import IDLE_SERVICE, FakeWorld
+from throughline.cli.commands_status import draw_status, duration
 from throughline.cli.dependencies import LocalOptions
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
-from throughline.cli.status_views import draw_status, duration
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind, ProcessState
 from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue

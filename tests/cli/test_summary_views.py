@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from fakes.wire_shapes import NOW, version_out
+from throughline.cli.chat_context import draw_changes, draw_version, draw_versions, request_of, versions_named
 from throughline.cli.printable import moment
-from throughline.cli.summary_views import draw_changes, draw_version, draw_versions, request_of, versions_named
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SummaryVersionOut
 

@@ -10,8 +10,8 @@ from prompt_toolkit.output import DummyOutput
 
 from fakes.command_stage import CommandStage
 from fakes.typed_lines import TypedLines
-from throughline.cli.chat import chat
 from throughline.cli.chat_state import ChatState
+from throughline.cli.commands_chat import chat
 from throughline.cli.lines import TerminalLines
 from throughline.cli.screen import Screen
 

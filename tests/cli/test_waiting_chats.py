@@ -15,8 +15,8 @@ from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_box import make_tool_box
 from fakes.typed_lines import TypedLines
 from fakes.waiting import until_found
-from throughline.cli.chat import chat
 from throughline.cli.chat_state import ChatState
+from throughline.cli.commands_chat import chat
 from throughline.cli.screen import Screen
 from throughline.db.database import Database
 from throughline.domain.message import Source, ToolCall

@@ -23,8 +23,8 @@ KEPT = {
     "app/throughline/wire/sessions.py": {"stretches"},  # the same
     "app/throughline/api/openapi/example_answers.py": {"rung", "stretches"},  # the same
     "app/throughline/cli/context_gauges.py": {"rung"},  # reads that field
-    "app/throughline/cli/summary_views.py": {"stretches"},  # the same
-    "app/throughline/cli/status_views.py": {"beat"},  # a key of its JSON
+    "app/throughline/cli/chat_context.py": {"stretches"},  # the same
+    "app/throughline/cli/commands_status.py": {"beat"},  # a key of its JSON
     "app/throughline/telemetry.py": {"rung", "rungs"},  # a metric's name and label
     "docs/reference/metrics.md": {"rung", "rungs"},  # the same
     "app/throughline/context/view_state.py": {"rung"},  # a key of states that older versions stored

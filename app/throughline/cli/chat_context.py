@@ -1,27 +1,194 @@
 """Chat commands for the context: how full it is, what a message would do to it, summaries and pins."""
 
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from uuid import UUID
+
 from rich.text import Text
 
 from throughline.cli.chat_state import ChatState, session_of
+from throughline.cli.citation_views import INVALID_STYLE, marked, problems
 from throughline.cli.client import ServiceClient
 from throughline.cli.context_gauges import draw_context
 from throughline.cli.context_views import draw_preview, span
-from throughline.cli.printable import one_line, printable
-from throughline.cli.summary_views import (
-    PREPARED,
-    cost_line,
-    draw_changes,
-    draw_version,
-    draw_versions,
-    request_of,
-    restored,
-    spent_line,
-    version_named,
-    versions_named,
-)
+from throughline.cli.printable import joined, moment, one_line, printable, wrapped
 from throughline.domain.errors import InvalidInput
+from throughline.domain.json_types import JsonObject
 from throughline.wire.messages import MessageOut
-from throughline.wire.sessions import SessionOut, SummaryVersionOut
+from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, SummaryVersionOut
+
+MOST_VERSIONS = 2
+_FROM = re.compile(r"from #?(\d{1,9})(?:\s+|\Z)", re.IGNORECASE)
+_NO_PLACE = re.compile(r"from(?:\s*\Z|\s+[-+#\d]\S*)", re.IGNORECASE)
+"""A `from` that should be followed by a position and is not. Text such as "from now on" belongs to the instructions."""
+
+PREPARED = "prepared"
+"""Name of the newest prepared summary, which has no number yet."""
+
+UNCHANGED_AROUND = 1
+"""Number of unchanged lines shown on either side of a change."""
+
+
+def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
+    """Return one line for each version, in the order given; a line that says so if there is no version."""
+    if not versions:
+        return Text("No summary yet.")
+    firsts: dict[tuple[int, str], int] = {}
+    for version in sorted(versions, key=lambda item: item.version or 0):
+        if version.version is not None:
+            firsts.setdefault(_content(version), version.version)
+    return joined((_version_line(version, firsts.get(_content(version))) for version in versions), width=width)
+
+
+def draw_version(version: SummaryVersionOut, *, width: int) -> Text:
+    """Return one version with its whole text, and what is wrong with its citations."""
+    lines = [
+        line
+        for line_text in printable(marked(version.text, version.citations)).splitlines()
+        for line in wrapped(line_text, width=width) or [""]
+    ]
+    remarks = [Text(problem, style=INVALID_STYLE) for problem in problems(version.citations)]
+    return Text("\n").join([_version_line(version, version.version), Text(), *map(Text, lines), *remarks])
+
+
+def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) -> Text:
+    """Return the differences of two versions by lines: `-` for lines only in `old`, `+` for lines only in `new`."""
+    head = (
+        f"{_name(old)} ({_place(old)}) → {_name(new)} ({_place(new)}): {old.token_count:,} → {new.token_count:,} tokens"
+    )
+    before, after = (printable(version.text).splitlines() for version in (old, new))
+    changes = list(_changes(before, after))
+    lines = [
+        Text(line, style=style)
+        for mark, line_text, style in changes
+        for line in wrapped(f"{mark} {line_text}", width=width) or [""]
+    ]
+    return Text("\n").join([Text(head, style="bold"), *(lines or [Text("Both versions have the same text.")])])
+
+
+def versions_named(argument: str) -> tuple[str, ...]:
+    """Return the versions in `argument`: none, one or two, each a number, an id or `prepared`.
+
+    Raises InvalidInput for anything else.
+    """
+    words = argument.split()
+    if len(words) > MOST_VERSIONS:
+        raise InvalidInput("Give one version to read it, or two to compare them.")
+    return tuple(word if word == PREPARED else version_named(word) for word in words)
+
+
+def version_named(argument: str) -> str:
+    """Return the version's number or id in `argument`, without the `v` of the list. Raises InvalidInput."""
+    name = argument.removeprefix("v")
+    if name.isascii() and (name.isdecimal() or _is_id(name)):
+        return name
+    raise InvalidInput("Give the number or the id of a version. The list of summaries shows them.")
+
+
+def request_of(argument: str) -> JsonObject:
+    """Return the request fields for `from N` and the instructions after it; empty without either.
+
+    Raises InvalidInput for a `from` without the number of a message.
+    """
+    found = _FROM.match(argument)
+    if found is None and _NO_PLACE.match(argument):
+        raise InvalidInput("Write the number of a message after `from`, as in: /summarize from 12 keep all dates")
+    instructions = argument[found.end() :] if found else argument
+    asked: JsonObject = {"instructions": instructions} if instructions else {}
+    return {**asked, "from_position": int(found[1])} if found else asked
+
+
+def cost_line(cost: SummaryCostOut) -> str:
+    """Return the line on what a summary will read and cost."""
+    time = "" if cost.seconds is None else f", about {cost.seconds:.0f} seconds"
+    return (
+        f"{span(cost.from_position, cost.through_position)}, {counted(cost.message_count, 'message')}: about "
+        f"{counted(cost.calls, 'call')} of the summary model, {cost.input_tokens:,} tokens read and at most "
+        f"{cost.output_tokens:,} written{time}"
+    )
+
+
+def spent_line(spent: SpentOut) -> str:
+    """Return the line on what a summary has cost."""
+    return (
+        f"{counted(spent.calls, 'call')} of the summary model, {spent.input_tokens:,} tokens read and "
+        f"{spent.output_tokens:,} written, {spent.seconds:.1f} seconds"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun, in the plural if needed."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def restored(version: SummaryVersionOut | None, session: SessionOut) -> str:
+    """Return the line that confirms that `version` was restored; None: the session has no summary now.
+
+    For a version that was in use already, the line says that nothing has changed.
+    """
+    if version is None:
+        return (
+            f"The session has no summary now: none of {session.message_count} messages is summarized. The "
+            "versions are kept."
+        )
+    if version.state == "adopted":
+        return f"{_name(version).capitalize()} is in use already; nothing has changed."
+    return (
+        f"Restored {_name(version)}: {session.summarized_count} of {session.message_count} messages are "
+        "summarized. The restored summary is a new version."
+    )
+
+
+def _name(version: SummaryVersionOut) -> str:
+    return "the prepared version" if version.version is None else f"version {version.version}"
+
+
+def _place(version: SummaryVersionOut) -> str:
+    return span(1, version.through_position) if version.through_position else "nothing"
+
+
+def _content(version: SummaryVersionOut) -> tuple[int, str]:
+    return version.through_position, version.text
+
+
+def _version_line(version: SummaryVersionOut, first: int | None) -> Text:
+    """Return the line for one version of a summary.
+
+    `first` is the oldest version with the same content: later ones are created by restoring it.
+    """
+    number = "–" if version.version is None else f"v{version.version}"
+    segments = f" in {version.stretches} segments" if version.stretches > 1 else ""
+    model = f"  by {one_line(version.model, limit=40)}" if version.model else ""
+    again = f"  same as v{first}" if first is not None and first != version.version else ""
+    line = (
+        f"{number:<4} {one_line(version.state, limit=10):<10} {_place(version):<9} {version.token_count:>6,} tokens "
+        f"{moment(version.created_at)}{model}{segments}{again}"
+    )
+    return Text(line, style="bold" if version.state == "adopted" else "")
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield mark, line and style of changed lines and the lines around them; `…` replaces omitted lines."""
+    groups = list(SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(UNCHANGED_AROUND))
+    for number, group in enumerate(groups):
+        if number:
+            yield " ", "…", "dim"
+        for kind, first, last, start, stop in group:
+            if kind == "equal":
+                yield from ((" ", line, "dim") for line in before[first:last])
+            else:
+                yield from (("-", line, "red") for line in before[first:last])
+                yield from (("+", line, "green") for line in after[start:stop])
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
 
 LARGEST_POSITION = 2**31 - 1
 NO_REQUEST = "nothing"

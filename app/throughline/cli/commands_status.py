@@ -1,15 +1,204 @@
 """The command `throughline status`: the processes on this database, waiting work, and work in progress."""
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from throughline.cli.connection import asynchronous, data_dir_option
 from throughline.cli.dependencies import CliDependencies, LocalOptions
+from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
-from throughline.cli.status_views import draw_status, status_json
 from throughline.domain.errors import NoWorkerAvailable
+from throughline.domain.json_types import JsonValue
+from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
+
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+NONE = "–"
+MOST_SILENT = 5
+WARNING, BAD = "yellow", "bold red"
+
+
+def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
+    """Yield the drawings of the state, from processes to side jobs. Problems are coloured."""
+    yield from _draw_processes(status)
+    yield Text()
+    yield Text(f"Waiting turns: {_line(status.queued)}", style=BAD if status.is_stuck else "")
+    yield Text(f"Running turns: {sum(held.runs for held in status.held)}")
+    if status.held:
+        yield _held(status.held, {noted.process.name: noted for noted in status.processes})
+    work = (*status.jobs, *(() if status.slack is None else (status.slack,)))
+    yield Text()
+    yield Text("Side jobs and Slack deliveries" if status.slack is not None else "Side jobs")
+    yield _work(work) if work else Text("none", style="dim")
+
+
+def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
+    versions = {noted.process.version for noted in status.processes}
+    text = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
+    living = sum(not noted.is_silent for noted in status.processes)
+    yield Text(f"Processes: {living}, taking turns: {status.claiming_processes} · schema {status.schema}{text}")
+    shown = _shown(status.processes)
+    if shown:
+        yield _processes(shown, is_mixed=len(versions) > 1)
+    if more := len(status.processes) - len(shown):
+        yield Text(f"and {more} more, silent for longer", style="dim")
+
+
+def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
+    """Return the state as JSON: times in ISO 8601, ages in seconds. `held` begins with expired leases."""
+    return {
+        "database": status.database,
+        "schema": status.schema,
+        "is_stuck": status.is_stuck,
+        "processes": [_process_json(noted) for noted in status.processes],
+        "queued": _line_json(status.queued),
+        "held": [
+            {
+                "worker": held.worker,
+                "runs": held.runs,
+                "expired": held.expired,
+                "lease_seconds": held.lease_seconds,
+                "oldest_seconds": held.oldest_seconds,
+            }
+            for held in status.held
+        ],
+        "jobs": [_work_json(work) for work in status.jobs],
+        "slack": None if status.slack is None else _work_json(status.slack),
+    }
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its largest unit and the next one, as integers: `47s`, `12m 5s`, `3h 20m`, `9d 4h`."""
+    whole = max(int(seconds), 0)
+    for unit, name, part, part_name in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s")):
+        if whole >= unit:
+            return f"{whole // unit}{name} {whole % unit // part}{part_name}"
+    return f"{whole}s"
+
+
+def _shown(processes: Sequence[ProcessReport]) -> Sequence[ProcessReport]:
+    """Return the living processes and the last few that fell silent.
+
+    The number of silent ones is limited, because a process that dies at every start leaves a row each time.
+    """
+    silent = sorted((noted for noted in processes if noted.is_silent), key=lambda noted: noted.since_heartbeat_seconds)
+    hidden = {noted.process.id for noted in silent[MOST_SILENT:]}
+    return [noted for noted in processes if noted.process.id not in hidden]
+
+
+def _processes(processes: Sequence[ProcessReport], *, is_mixed: bool) -> Table:
+    table = _table("Kind", "Name", "Up", "Last heartbeat", "Turns", "Jobs", "State")
+    for noted in processes:
+        state, style = _state(noted)
+        if is_mixed:
+            state = f"{state}, {noted.process.version}"
+        has_turns = noted.state.concurrency > 0
+        cells = (
+            noted.process.kind.value,
+            noted.process.name,
+            duration(noted.up_seconds),
+            f"{duration(noted.since_heartbeat_seconds)} ago",
+            f"{noted.state.open_turns}/{noted.state.concurrency}" if has_turns else NONE,
+            str(noted.state.jobs_in_hand) if has_turns else NONE,
+            state,
+        )
+        table.add_row(*(Text(printable(cell), style=style) for cell in cells))
+    return table
+
+
+def _state(noted: ProcessReport) -> tuple[str, str]:
+    """Return the state of a process as text, and its colour."""
+    if noted.is_silent:
+        return "silent, may be dead", BAD
+    said = []
+    if noted.state.concurrency and not noted.state.is_claiming:
+        said.append("takes no turns now")
+    if not noted.state.is_listening:
+        said.append("receives no notifications")
+    return (", ".join(said), WARNING) if said else ("ok", "")
+
+
+def _held(all_held: Sequence[HeldRuns], processes: dict[str, ProcessReport]) -> Table:
+    table = _table("Held by", "Turns", "Lease left", "Longest", "State")
+    for held in all_held:
+        left = (
+            duration(held.lease_seconds) if held.lease_seconds > 0 else f"expired {duration(-held.lease_seconds)} ago"
+        )
+        cells = (held.worker, str(held.runs), left, duration(held.oldest_seconds), _held_state(held, processes))
+        table.add_row(*(Text(printable(cell), style=BAD if held.expired else "") for cell in cells))
+    return table
+
+
+def _held_state(held: HeldRuns, processes: Mapping[str, ProcessReport]) -> str:
+    """Return the state of the runs that a process holds, as text."""
+    said = [f"{held.expired} EXPIRED"] if held.expired else []
+    noted = processes.get(held.worker)
+    if noted is None:
+        said.append("process unknown")
+    elif noted.is_silent:
+        said.append("process silent")
+    return ", ".join(said) or "ok"
+
+
+def _work(all_work: Sequence[WorkQueue]) -> Table:
+    table = _table("Kind", "Waiting", "Retrying", "Oldest", "Running", "Failed in 24h")
+    for work in all_work:
+        oldest = NONE if work.line.oldest_seconds is None else duration(work.line.oldest_seconds)
+        counts = (work.line.waiting, work.retrying, work.in_hand, work.failed)
+        waiting, retrying, in_hand, failed = (str(count) for count in counts)
+        style = WARNING if work.failed or work.retrying else ""
+        cells = (work.kind, waiting, retrying, oldest, in_hand, failed)
+        table.add_row(*(Text(printable(cell), style=style) for cell in cells))
+    return table
+
+
+def _table(*heads: str) -> Table:
+    """Return an empty table. On a narrow screen, names and remarks are wrapped, numbers never."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for head in heads:
+        is_long = head in {"Name", "Held by", "Kind", "State"}
+        table.add_column(head, overflow="fold", no_wrap=not is_long, min_width=None if is_long else len(head))
+    return table
+
+
+def _line(line: Line) -> str:
+    return str(line.waiting) + (
+        "" if line.oldest_seconds is None else f", the oldest for {duration(line.oldest_seconds)}"
+    )
+
+
+def _line_json(line: Line) -> dict[str, JsonValue]:
+    return {"waiting": line.waiting, "oldest_seconds": line.oldest_seconds}
+
+
+def _work_json(work: WorkQueue) -> dict[str, JsonValue]:
+    counts: dict[str, JsonValue] = {"retrying": work.retrying, "in_hand": work.in_hand, "failed": work.failed}
+    return {"kind": work.kind, **_line_json(work.line), **counts}
+
+
+def _process_json(noted: ProcessReport) -> dict[str, JsonValue]:
+    process, state = noted.process, noted.state
+    return {
+        "id": str(process.id),
+        "kind": process.kind.value,
+        "name": process.name,
+        "version": process.version,
+        "started_at": noted.started_at.isoformat(),
+        "beat_at": noted.heartbeat_at.isoformat(),
+        "up_seconds": noted.up_seconds,
+        "since_beat_seconds": noted.since_heartbeat_seconds,
+        "is_silent": noted.is_silent,
+        "takes_turns": noted.takes_turns,
+        "concurrency": state.concurrency,
+        "open_turns": state.open_turns,
+        "jobs_in_hand": state.jobs_in_hand,
+        "is_listening": state.is_listening,
+    }
 
 
 @click.command("status")
