@@ -1,11 +1,15 @@
 """Operations on conversations: open sessions, submit messages, and follow, await and cancel their runs."""
 
+import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Literal
+
+import structlog
 
 from throughline.client.answer import Ended
 from throughline.client.arguments import (
@@ -22,12 +26,11 @@ from throughline.client.arguments import (
     read_tools,
 )
 from throughline.client.limits import Limits
-from throughline.client.wait_for_database import Outage
 from throughline.db.database import Database
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionChange, SessionQuery
-from throughline.domain.errors import InvalidInput
+from throughline.domain.errors import DatabaseUnavailable, InvalidInput
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
@@ -38,6 +41,49 @@ from throughline.domain.submission import OnBusy, Submission
 from throughline.domain.text import clean_text, is_blank
 from throughline.domain.waiting import Resolution
 from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event
+
+PAUSE_SECONDS = 1.0
+SAME_OUTAGE_SECONDS = 30.0
+"""Failures at most this many seconds apart belong to one outage.
+
+A try over a network that answers nothing takes nearly as long.
+"""
+
+log = structlog.get_logger(__name__)
+
+
+class Outage:
+    """Duration of the present outage of the database, as one waiting call sees it."""
+
+    def __init__(self, longest_seconds: float, monotonic: Callable[[], float]) -> None:
+        """Wait out an outage for `longest_seconds` at most. `monotonic` returns the time in seconds."""
+        self._longest_seconds = longest_seconds
+        self._monotonic = monotonic
+        self._since = self._last = float("-inf")
+
+    @asynccontextmanager
+    async def wait_out(self) -> AsyncGenerator[None]:
+        """Suppress DatabaseUnavailable raised in the context, and return about a second later for the next try.
+
+        Raises it once the outage has lasted `longest_seconds`.
+        """
+        try:
+            yield
+        except DatabaseUnavailable as error:
+            await self._outlast(error)
+
+    async def _outlast(self, error: DatabaseUnavailable) -> None:
+        now = self._monotonic()
+        if now - self._last > SAME_OUTAGE_SECONDS:
+            self._since = now
+        self._last = now
+        seconds_left = self._since + self._longest_seconds - now
+        if seconds_left <= 0:
+            raise error
+        log.info("client waiting for database", seconds_left=seconds_left)
+        pause = PAUSE_SECONDS * (0.5 + random.random())  # noqa: S311  # spreads retries, not for security
+        await asyncio.sleep(min(pause, seconds_left))
+
 
 PAGE = 200
 

@@ -1,19 +1,59 @@
 """Connection of a client: the database at the given address, or else at DATABASE_URL, is opened and checked."""
 
+import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any, TextIO, cast
+
+import structlog
 
 from throughline.client.arguments import read_number, read_text
 from throughline.client.client import Client
 from throughline.client.limits import DEFAULT_LIMITS, Limits
-from throughline.client.logs import log_to_standard_error
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.pooler import check_urls
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import InvalidInput, SettingInvalid
+from throughline.logs import DroppingOutput
 from throughline.settings import ClientSettings
 from throughline.turn.follow_run import HEARTBEAT_SECONDS, Following
+
+OURS = "throughline."
+"""Prefix of the service's logger names: each logger has the name of its module."""
+
+
+def log_to_standard_error() -> None:
+    """Send the service's warnings to standard error, unless the program has configured structlog itself.
+
+    The program's own log lines stay unchanged. Structlog has one configuration for all loggers, in which only the
+    output can differ between them: it is created for each logger, with that logger's arguments. A program that
+    configures structlog later replaces this configuration.
+    """
+    if structlog.is_configured():
+        return
+    of_others = structlog.get_config()["logger_factory"]
+
+    def make(*args: Any) -> object:  # noqa: ANN401  # structlog's own signature
+        if not _is_ours(args):
+            return of_others(*args)
+        return _Warnings(cast("TextIO", DroppingOutput(sys.stderr)))  # an output without being a TextIO
+
+    structlog.configure(logger_factory=make)
+
+
+class _Warnings(structlog.PrintLogger):
+    """Logger that writes warnings and errors only."""
+
+    def debug(self, message: str) -> None:
+        """Discard the message."""
+
+    info = debug
+
+
+def _is_ours(args: tuple[Any, ...]) -> bool:
+    return bool(args) and isinstance(args[0], str) and args[0].startswith(OURS)
+
 
 POOL_SIZE, LARGEST_POOL = 4, 200
 """Default and largest size of the pool. Few are enough: a wait for an answer holds no connection."""
