@@ -26,8 +26,7 @@ from benchmarks.figures import aligned
 from benchmarks.replay_data import SAMPLE, Json, json_lines
 from benchmarks.retrieval_data import NOISE
 from throughline.context.summaries.fact_subjects import words_of
-from throughline.context.summaries.segment_ends import best_end, fitting_pieces, well_filled
-from throughline.context.summaries.topic_changes import valley_depths
+from throughline.context.summaries.segment_ends import best_end, fitting_pieces, valley_depths, well_filled
 from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Message, Role, Source, text_of
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.context.summaries.segment_ends import LONG_PAUSE, first_segment
-from throughline.context.summaries.topic_changes import valley_depths
+from throughline.context.summaries.segment_ends import LONG_PAUSE, first_segment, valley_depths
 from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Message, Role, Source, ToolCall
 

@@ -7,8 +7,7 @@ import pytest
 
 from context.instruction_sentences import SAID_ONCE, STANDING
 from fakes.growth import FACTOR, grows_linearly
-from throughline.context.summaries.instruction_patterns import PATTERNS
-from throughline.context.summaries.standing_instructions import SENTENCE_CHARACTERS, is_standing_instruction
+from throughline.context.summaries.find_facts import PATTERNS, SENTENCE_CHARACTERS, is_standing_instruction
 from throughline.context.summaries.word_lists import entries_of, one_of
 
 LEAST_RECALL = 0.9

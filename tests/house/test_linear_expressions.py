@@ -11,7 +11,7 @@ from house.growth import Steep, steep
 from house.hostile_texts import ENDS, SHAPES, own_shapes
 from house.tree import name_of, python_files, syntax_tree
 
-JUDGED_BY_SENTENCE = "throughline.context.summaries.standing_instructions."
+JUDGED_BY_SENTENCE = "throughline.context.summaries.find_facts."
 """These are only ever given 300 characters; test_linear_functions.py judges the function that cuts them off."""
 
 BY_TEXT = {"search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
@@ -67,8 +67,8 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
 
     assert len(found) > 150
     assert "throughline.context.delimiters._tag_pattern()" in found
-    assert any(name.startswith("throughline.context.summaries.fact_patterns._") for name in found)
-    assert any(name.startswith("throughline.context.summaries.standing_instructions._WORDS[") for name in found)
+    assert any(name.startswith("throughline.context.summaries.structured_facts._") for name in found)
+    assert any(name.startswith("throughline.context.summaries.find_facts._WORDS[") for name in found)
     assert any(name.startswith("throughline.llm.overflow._WINDOW[") for name in found)
 
 

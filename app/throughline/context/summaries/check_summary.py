@@ -1,15 +1,264 @@
 """Checks of a summary model's answer before it is stored."""
 
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 
+from throughline.context.citation_form import LOOSE_BRACKET, LOOSE_PLACE, MARKED_NUMBER, POSITION_DIGITS
 from throughline.context.measure import Count
-from throughline.context.summaries.citations import without_invented
-from throughline.context.summaries.detect_copy import is_copy, is_unchanged
-from throughline.context.summaries.reject_summary import why_no_summary
-from throughline.context.summaries.render_summary import cut_at_boundary, cut_middle_at_boundaries
+from throughline.context.summaries import summary_prompt
+from throughline.context.summaries.render_summary import CUT_MARK, cut_at_boundary, cut_middle_at_boundaries
+from throughline.context.summaries.word_lists import one_of
 from throughline.domain.text import is_blank
 from throughline.domain.think_blocks import without_thinking
+
+# Detection of texts that are no summary: refusals, error texts, echoes of the request, bare headings.
+#
+# `check_summary.py` calls it for the summary model's answers. Refusals and errors are recognised by their first words.
+
+SHORT_TEXT_CHARACTERS = 400
+"""Length up to which a text is taken for an error message because of its first words.
+
+A longer text is a summary of an error, unless a program wrote it.
+"""
+
+REFUSAL_CHARACTERS = 1500
+"""Length up to which a text may be a refusal: refusals are longer than errors, but have no sections or citations."""
+
+MOST_LABELS = 8
+"""Number of headings and labels that are skipped before the first word."""
+
+ECHO_CHARACTERS = 60
+"""Length of the summary prompt's beginning that a text must start with to count as an echo of it."""
+
+_ECHOES = (
+    summary_prompt.SUMMARISER_SYSTEM_PROMPT[:ECHO_CHARACTERS],
+    *("The record to add:", "The record:", "The existing summary:", "The existing summaries of"),
+    *(
+        f"<{summary_prompt.CONVERSATION_TAG}",
+        f"<{summary_prompt.EXISTING_TAG}",
+        f"{summary_prompt.CLOSING_WORDS}, in at most",
+    ),
+)
+_PLAIN_REFUSALS = one_of("""i'm sorry, i'm *ly sorry, i'm so sorry, sorry i, sorry but, sorry this, sorry.,
+    apologies but, my apologies, i apologi*, as an ai, as a language model, as a large language model, i must decline,
+    i can't help, i can't assist, i can't summari*, i can't provide, i can't do, i can't process, i can't create,
+    i can't discuss, i can't fulfil*, i can't comply, i'm unable to, i'm not able to help, i'm not able to summari*""")
+"""Refusals that count even below a heading, where a user's own words may also say that something is impossible."""
+
+_REFUSALS = one_of("""i can't, i won't, i will not, i couldn't, i'm not able, unfortunately i, es tut mir leid,
+    ich kann … nicht, leider kann ich, das kann ich … nicht, dabei kann ich … nicht, je suis désolé*, désolé*,
+    je ne peux pas, lo siento, no puedo, mi dispiace, non posso, desculpe, não posso, извините, к сожалению я,
+    я не могу, 很抱歉, 抱歉, 对不起, 我无法, 我不能, 申し訳, すみません""")
+_NOT_DONE = one_of("""…request can't be, …conversation can't be, …blocked by content, …content filter, …content policy,
+    please provide the conversation, please provide the text, please share the conversation,
+    could you provide the conversation, …nothing to summari*, …no … to summari*""")
+_ORDERS = one_of("you're a* … assistant, ignore … instructions, disregard … instructions, system prompt:")
+_MACHINE = one_of("""traceback (most, doctype, html>, xml version, error": {, error":, detail":, type": "error,
+    type":"error, error: 4*, error: 5*, error code: 4*, error code: 5*, *.*error:, *.*exception:""")
+"""Beginnings that only programs write, whatever the length of the text."""
+
+_ERRORS = one_of("""*error:, *exception:, error code, http 4*, http 5*, internal server error, bad gateway, overloaded,
+    gateway timeout, service unavailable, too many requests, quota exceeded, rate limit exceeded, insufficient quota,
+    you exceeded your, your credit balance, invalid api key, incorrect api key, model not found, access denied,
+    the model … does not exist, request timed out, connection refused:, connection error, authentication failed""")
+_ERROR_WORD = one_of("*error, *exception, failed, failure, denied, refused, unavailable, forbidden, timed out, timeout")
+_ABOUT_A_USER = one_of("user, user's, users")
+"""Words that mark a summary: an error text does not mention a user, a summary about an error mostly does."""
+
+_RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool|calls)[^\[\]\n]*+\]\s*+")
+_STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^[^\S\n]*+[-*] ", re.MULTILINE)
+_LABEL = re.compile(r"(?i)\A\s*+(?:#[^\n]*+(?:\n|\Z)|\*\*[^*\n]{1,60}+\*\*:?|[^\n:.]{0,40}summary[^\n:.]{0,60}[:：])")
+_NOTHING = r"none|n/?a|null|nothing|ok|okay|done|yes|no|markdown|summary|rate limit"
+_NO_CONTENT = re.compile(rf"(?i)\s*+(?:#.*|\*\*[^*]*+\*\*:?|.{{0,80}}[:：]|[\W\d_]*+(?:{_NOTHING})?[\W_]*+)")
+_OPENING = re.compile(r"\A\s*+(?:```\w*\s*)?")
+_PIECE_END = re.compile(r"(?<=[.!?。！？])\s++|\n")
+
+
+def why_no_summary(text: str, record: str = "") -> str:
+    """Return why `text` cannot serve as a summary, '' if it can; `record` is the transcript that the model read."""
+    if is_blank(text):
+        return "The summary model returned an empty text."
+    if _OPENING.sub("", text).startswith(_ECHOES):
+        return "The summary model repeated what it was told."
+    if all(_NO_CONTENT.fullmatch(line) for line in text.splitlines()):
+        return "The summary model returned headings and no summary."
+    whole = _RECORD_TAG.sub("", _once(text))
+    said = _unlabelled(whole)
+    if _ORDERS.match(_plain(said)) and "[#" not in text:
+        return "The summary model returned instructions and no summary."
+    if _is_refusal(said, whole) or _is_error(said, record):
+        return "The summary model returned a refusal or an error text."
+    return ""
+
+
+def _once(text: str) -> str:
+    """Return `text` without repeated lines and sentences: an error repeated fifty times counts as a short one."""
+    pieces = [piece.strip() for piece in _PIECE_END.split(text)]
+    unique = dict.fromkeys(piece for piece in pieces if piece)
+    return text if len(unique) == len(pieces) else "\n".join(unique)
+
+
+def _unlabelled(text: str) -> str:
+    """Return `text` without the headings and labels at its beginning."""
+    for _ in range(MOST_LABELS):
+        text = _LABEL.sub("", text)
+    return text
+
+
+def _plain(text: str) -> str:
+    """Return the beginning of a text as the lists spell it: lower case, contracted forms, from its first letter on."""
+    plain = " ".join(text[:SHORT_TEXT_CHARACTERS].lower().replace("’", "'").replace(",", "").split())
+    for long, short in (("cannot", "can't"), ("can not", "can't"), ("i am ", "i'm "), ("you are ", "you're ")):
+        plain = plain.replace(long, short)
+    return plain.lstrip("0123456789 #*_>-`'\"{}[]()<?!/.:")
+
+
+def _is_refusal(said: str, whole: str) -> bool:
+    """Return whether an answer refuses. `said` is `whole` without labels at its beginning, such as "Summary:"."""
+    plain = _plain(said)
+    is_refusal = bool(_PLAIN_REFUSALS.match(plain) or (said == whole and _REFUSALS.match(plain)))
+    if len(said) <= SHORT_TEXT_CHARACTERS and "[#" not in said:
+        return is_refusal or bool(_NOT_DONE.match(plain) and not _ABOUT_A_USER.search(plain))
+    return len(said) <= REFUSAL_CHARACTERS and is_refusal and not _STRUCTURE.search(whole)
+
+
+def _is_error(text: str, record: str) -> bool:
+    """Return whether the text is an error text, even if the record contains it; a text that cites positions is not."""
+    plain = _plain(text)
+    if "[#" in text or _ABOUT_A_USER.search(text.lower()):
+        return False
+    if len(text) > SHORT_TEXT_CHARACTERS or _STRUCTURE.search(text):
+        return bool(_MACHINE.match(plain)) and not _STRUCTURE.search(text)
+    is_known = bool(_MACHINE.match(plain) or _ERRORS.match(plain))
+    return is_known or (bool(_ERROR_WORD.search(plain)) and " ".join(text.split()) in " ".join(record.split()))
+
+
+GRAM_WORDS = 8
+"""Number of consecutive words that are hardly ever the same by chance."""
+
+LONG_RUN_CHARACTERS = 400
+"""Length from which copied text is more than a quotation.
+
+The offline model's extracts are sentences of at most 300 characters, one per line.
+"""
+
+COPIED_PERCENT = 60
+"""Share of copied characters from which a text counts as a copy with a few words around it."""
+
+LARGE_SHARE_PERCENT = 50
+"""A list of quotations may be entirely verbatim if it contains less than this share of the record."""
+
+SUBSTANCE_CHARACTERS = 100
+"""Length of all new words together below which a record may leave a summary unchanged: thanks, greetings, filler."""
+
+_TAG = re.compile(r"^\[#\d+ (?:user|assistant|tool|calls)\b[^\[\]\n]*+\]", re.MULTILINE)
+_SPEAKER = re.compile(
+    r"^[*_]{0,2}(?:user|human|assistant|ai|tool)[*_]{0,2}:[*_]{0,2}(?=\s)", re.MULTILINE | re.IGNORECASE
+)
+_QUOTED_LINE = re.compile(r"\A(?:[-*•>]|#{1,6}|\d+[.)])\s")
+_SECTION = re.compile(r"^#{1,4} \w", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+
+
+def is_copy(text: str, record: str) -> bool:
+    """Return whether `text` is the transcript `record`, or a part of it, instead of a summary.
+
+    Copied are long sequences that stand word for word in the record. A mostly copied text is a copy if it has the
+    record's own tags, if it is neither a list nor sections with positions, or if it holds half of the record. Quoted
+    single sentences do not count. The time is linear in both texts.
+    """
+    if len(text) < LONG_RUN_CHARACTERS or not _TAG.search(record):
+        return False
+    words, read = _words(text), _words(record)
+    copied = sum(run for run in _runs(words, read) if run >= LONG_RUN_CHARACTERS)
+    if copied * 100 < COPIED_PERCENT * _length(words):
+        return False
+    return bool(_TAG.search(text)) or not _is_structured(text) or copied * 100 >= LARGE_SHARE_PERCENT * _length(read)
+
+
+def is_unchanged(text: str, existing: str, record: str) -> bool:
+    """Return whether `text` is the `existing` summary again, or its beginning, although `record` says something new.
+
+    A model that repeats the summary before it writes what is new may reach the limit of its answer in between.
+    """
+    words = text.removesuffix(CUT_MARK).split()
+    if not words or words != existing.split()[: len(words)]:
+        return False
+    new = {*_WORD.findall(_TAG.sub("", record).casefold())} - {*_WORD.findall(existing.casefold())}
+    return sum(map(len, new)) >= SUBSTANCE_CHARACTERS
+
+
+def _words(text: str) -> list[str]:
+    """Return the words without the tags and names of the speakers."""
+    return _SPEAKER.sub("", _TAG.sub("", text)).split()
+
+
+def _length(words: Sequence[str]) -> int:
+    return sum(map(len, words)) + len(words)
+
+
+def _runs(words: Sequence[str], read: Sequence[str]) -> Iterator[int]:
+    """Yield the characters of each copied run of `words`: every eight consecutive words also stand in `read`."""
+    known = {hash(gram) for gram in _grams(read)}
+    run = covered = 0
+    for start, gram in enumerate(_grams(words)):
+        if hash(gram) in known:
+            run += _length(words[max(start, covered) : start + GRAM_WORDS])
+            covered = start + GRAM_WORDS
+        elif run:
+            yield run
+            run = 0
+    yield run
+
+
+def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return zip(*(islice(words, offset, None) for offset in range(GRAM_WORDS)), strict=False)
+
+
+def _is_structured(text: str) -> bool:
+    """Return whether most lines are quotations, or the text has the requested sections with cited positions."""
+    return _is_list(text) or (_SECTION.search(text) is not None and "[#" in text)
+
+
+def _is_list(text: str) -> bool:
+    lines = [line.lstrip() for line in text.splitlines() if line.strip()]
+    return 2 * sum(1 for line in lines if _QUOTED_LINE.match(line)) > len(lines)
+
+
+def without_invented(text: str, reach: tuple[int, int], *read: str) -> str:
+    """Return `text` without citations of positions outside `reach` (first and last, inclusive) or in reverse order.
+
+    Nothing else is changed: a summary without citations is still useful, and models that count from 1 in each part
+    write good ones. Numbers after `#` that occur in the texts `read` (such as ticket numbers), links, code and parts of
+    words stay.
+    """
+    known = {int(number) for source in read for number in MARKED_NUMBER.findall(source)}
+    return LOOSE_BRACKET.sub(partial(_real_part, reach, known), text)
+
+
+def _real_part(reach: tuple[int, int], known: Collection[int], citation: re.Match[str]) -> str:
+    found = list(LOOSE_PLACE.finditer(citation["places"]))
+    real = [place.group().strip() for place in found if _is_real(place, reach) or _is_known(place, known)]
+    if len(real) == len(found):
+        return citation.group()
+    return f"{citation['before']}[{', '.join(real)}]" if real else ""
+
+
+def _is_known(place: re.Match[str], known: Collection[int]) -> bool:
+    numbers = [number for number in place.groups() if number]
+    return all(len(number) <= POSITION_DIGITS and int(number) in known for number in numbers)
+
+
+def _is_real(place: re.Match[str], reach: tuple[int, int]) -> bool:
+    first, last = place[1], place[2] or place[1]
+    if max(len(first), len(last)) > POSITION_DIGITS:
+        return False
+    return reach[0] <= int(first) <= int(last) <= reach[1]
+
 
 SMALL_SUMMARY_TOKENS = 200
 """A summary with fewer tokens is always accepted as small enough."""
