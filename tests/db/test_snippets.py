@@ -3,7 +3,7 @@
 import pytest
 
 from throughline.db.search.analyzer import Analyzer
-from throughline.db.search.snippet import READ_CHARACTERS, snippet_of
+from throughline.db.search.repository import READ_CHARACTERS, snippet_of
 
 ANALYZER = Analyzer("english")
 FILLER = "filler " * (2 * READ_CHARACTERS // len("filler "))

@@ -21,7 +21,7 @@ from throughline.context.summaries.parse_keep_lines import taken_facts
 from throughline.context.summaries.summary_prompt import render_transcript
 from throughline.context.truncate_text import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
-from throughline.db.search.snippet import snippet_of
+from throughline.db.search.repository import snippet_of
 from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, Source, ToolCall

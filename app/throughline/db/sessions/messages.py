@@ -13,7 +13,6 @@ from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redacted, Redaction, redact_message
 from throughline.db.sessions.related_calls import ReadPage, imported_tool_names, related_messages
-from throughline.db.sessions.returned_reasoning import with_returned_reasoning
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from throughline.db.statements.sql import sql
@@ -26,6 +25,26 @@ from throughline.domain.page import Page
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease, Run
 from throughline.domain.summary import MeasuredMessages, ReadLimits
+
+_LOAD = sql("select message_id, model, parts from returned_reasoning where run_id = :run_id")
+
+
+async def with_returned_reasoning(tx: Statements, conversation: Conversation, run_id: RunId | None) -> Conversation:
+    """Return the conversation with the parts in the run's own steps. A run without steps costs no statement."""
+    if run_id is None or not any(message.tool_calls for message in conversation.own):
+        return conversation
+    found = {
+        MessageId(row["message_id"]): Reasoning(parts=tuple(row["parts"]), model=row["model"])
+        for row in await tx.fetch(_LOAD, run_id=run_id)
+    }
+    return replace(
+        conversation, own=tuple(_with_reasoning(message, found.get(message.id)) for message in conversation.own)
+    )
+
+
+def _with_reasoning(message: Message, found: Reasoning | None) -> Message:
+    return message if found is None else replace(message, reasoning=found)
+
 
 _OWNER = sql("select s.owner_id from sessions s where s.id = :id")
 _AFTER = sql(

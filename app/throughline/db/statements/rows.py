@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from throughline.db.connection.statement import Row
-from throughline.db.statements.override_rows import overrides_data, overrides_from
 from throughline.db.statements.wait_rows import client_tools_data, client_tools_from, wait_from
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
@@ -21,9 +21,29 @@ from throughline.domain.message import (
     TextBlock,
     ToolCall,
 )
+from throughline.domain.overrides import NO_OVERRIDES, Overrides, ResponseFormat
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus, user_message_id
 from throughline.domain.session import Session
+
+
+def overrides_data(overrides: Overrides) -> dict[str, JsonValue]:
+    """Return the members that are stored with the input: none if nothing is overridden."""
+    if overrides == NO_OVERRIDES:
+        return {}
+    given = {name: value for name, value in asdict(overrides).items() if value is not None and value is not False}
+    return {"overrides": given}
+
+
+def overrides_from(stored: JsonObject) -> Overrides:
+    """Return the overrides in a stored input."""
+    given = stored.get("overrides")
+    if not isinstance(given, dict):
+        return NO_OVERRIDES
+    wanted = given.get("response_format")
+    response_format = ResponseFormat(**wanted) if isinstance(wanted, dict) else None  # type: ignore[arg-type]  # as stored
+    return Overrides(**{**given, "response_format": response_format})  # type: ignore[arg-type]  # as stored
+
 
 SESSION_COLUMNS = """
     s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,

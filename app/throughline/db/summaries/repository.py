@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from uuid import UUID
 
 from throughline.db.connection.statement import Statement
 from throughline.db.connection.transactions import Statements, Transactions
@@ -10,14 +11,18 @@ from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import lease_lost, session_not_found, to_json
 from throughline.db.statements.sql import sql
-from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
+from throughline.db.statements.summary_rows import SEGMENT_COLUMNS, VERSION_COLUMNS, segment_from, version_from
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
-from throughline.db.summaries.copied_segments import copy_segment, is_with_others
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore, restore_none
-from throughline.db.summaries.segments import chain_of_segments, find_segment, load_segments, save_segment
-from throughline.db.summaries.summary_lease import release_lease, renew_lease, take_lease
-from throughline.domain.errors import NotFound
+from throughline.db.summaries.segments import (
+    chain_of_segments,
+    find_segment,
+    hold_unredacted,
+    load_segments,
+    save_segment,
+)
+from throughline.domain.errors import NotFound, SummaryInProgress
 from throughline.domain.ids import SessionId, SummaryId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.page import Page
@@ -33,6 +38,118 @@ from throughline.domain.summary import (
     SummaryWithSegments,
     WantedSegment,
 )
+
+# The lease for summaries on demand: at most one is written per session, across all processes.
+#
+# The lease is stored in columns of the session, so that no lock and no connection is held during the model call. It
+# expires by the database's clock unless renewed, as after a crash.
+
+_HOLDER = sql("""
+    select s.summarizing_id, s.summarizing_since from sessions s
+    where s.id = :session_id and s.summarizing_id <> :lease_id and s.summarizing_until > now()
+""")
+_TAKE = sql("""
+    update sessions set summarizing_id = :lease_id, summarizing_since = now(),
+        summarizing_until = now() + make_interval(secs => :seconds)
+    where id = :session_id
+""")
+_RENEW = sql("""
+    update sessions set summarizing_until = now() + make_interval(secs => :seconds)
+    where id = :session_id and summarizing_id = :lease_id returning id
+""")
+_RELEASE = sql("""
+    update sessions set summarizing_id = null, summarizing_since = null, summarizing_until = null
+    where id = :session_id and summarizing_id = :lease_id
+""")
+
+
+async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seconds: float) -> SummaryLease:
+    """Take the session's lease for `seconds`, if it is free, expired or already held as `lease_id`.
+
+    Raises SummaryInProgress if another request holds it, and NotFound.
+    """
+    await lock_session(tx, session_id)
+    holders = await tx.fetch(_HOLDER, session_id=session_id, lease_id=lease_id)
+    if holders:
+        request_id, since = holders[0]["summarizing_id"], holders[0]["summarizing_since"]
+        raise SummaryInProgress(
+            f"A summary of session {session_id} is being written already: {request_id}, asked for at "
+            f"{since.isoformat()}. Wait for it: GET /v1/sessions/{session_id}/summaries will show it.",
+            summary_request_id=str(request_id),
+        )
+    await tx.fetch(_TAKE, session_id=session_id, lease_id=lease_id, seconds=seconds)
+    return SummaryLease(id=lease_id, session_id=session_id)
+
+
+async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> bool:
+    """Extend the lease; return False if another request has taken it."""
+    return bool(await tx.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds))
+
+
+async def release_lease(tx: Statements, lease: SummaryLease) -> None:
+    """Release the lease, so that the next request can take it; do nothing if another request has taken it."""
+    await tx.fetch(_RELEASE, session_id=lease.session_id, lease_id=lease.id)
+
+
+_OF_OTHERS = """
+    from sessions here
+        join summaries o on o.request_hash = :request_hash and o.session_id <> here.id
+        join sessions there on there.id = o.session_id and there.owner_id = here.owner_id
+    where here.id = :session_id and o.from_position = :from_position and o.through_position = :through_position
+    limit 1
+"""
+_IS_THERE = sql(f"select 1 as found {_OF_OTHERS}")
+_COPY = sql(
+    """
+    with found as materialized (select o.* {of_others} for key share of o skip locked)
+    insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, kept_facts,
+        token_count, model, prompt_version, read_hash, request_hash, input_tokens, output_tokens, duration_seconds)
+    select :id, m.session_id, f.from_position, m.position, m.id, f.level, f.text, f.kept_facts, f.token_count, f.model,
+        f.prompt_version, :read_hash, f.request_hash, 0, 0, 0
+    from found f
+        join messages m on m.session_id = :session_id and m.position = f.through_position and m.id = :through_id
+    on conflict (session_id, read_hash) do nothing
+    returning {segment_columns}
+""",
+    of_others=_OF_OTHERS,
+    segment_columns=SEGMENT_COLUMNS,
+)
+"""Statement that copies a segment.
+
+One that is being deleted, with its session or by a redaction, is skipped, so neither side waits.
+"""
+
+
+async def is_with_others(tx: Statements, session_id: SessionId, wanted: WantedSegment) -> bool:
+    """Whether another session of the owner has a segment made by the same model request.
+
+    This takes one index lookup and no lock.
+    """
+    return bool(await tx.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)))
+
+
+async def copy_segment(
+    tx: Statements, session_id: SessionId, wanted: WantedSegment, lease: Lease | None
+) -> Segment | None:
+    """Copy the segment from another session of the owner; return it, or None if there is none (any more).
+
+    The copy's recorded cost is zero. Raises LeaseLost, NotFound, and SummaryConflict if a message of this session was
+    redacted since it was read.
+    """
+    await hold_unredacted(tx, session_id, wanted.redaction_count, lease)
+    rows = await tx.fetch(_COPY, id=new_id(), session_id=session_id, **_parameters(wanted))
+    return segment_from(rows[0]) if rows else await find_segment(tx, session_id, wanted.read_hash)
+
+
+def _parameters(wanted: WantedSegment) -> dict[str, object]:
+    return {
+        "from_position": wanted.from_position,
+        "through_position": wanted.through_position,
+        "through_id": wanted.through_id,
+        "read_hash": wanted.read_hash,
+        "request_hash": wanted.request_hash,
+    }
+
 
 HELD = LeaseRenewal(is_cancel_requested=False)
 _ASK_FOR_NEXT = sql(
