@@ -3,7 +3,7 @@
 import pytest
 
 from throughline.context.questions import question_of
-from throughline.llm.offline_quotes import question_in
+from throughline.llm.offline_answers import question_in
 
 
 @pytest.mark.parametrize(

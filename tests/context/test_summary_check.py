@@ -20,7 +20,7 @@ from throughline.context.summaries.summary_prompt import (
 )
 from throughline.domain.message import Role, text_of
 from throughline.domain.think_blocks import without_thinking
-from throughline.llm.offline_summary import summarise
+from throughline.llm.offline import summarise
 
 ROWS = stored(
     [

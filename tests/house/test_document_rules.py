@@ -9,7 +9,7 @@ from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
 from house.tree import ROOT, name_of, own_files
-from throughline.llm.known_refusals import KNOWN_REFUSALS
+from throughline.llm.classify_error import KNOWN_REFUSALS
 
 DOCS = ROOT / "docs"
 MOST_LINES, MOST_LINES_OF_A_PAGE = 200, 150

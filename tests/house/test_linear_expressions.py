@@ -69,7 +69,7 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
     assert "throughline.context.delimiters._tag_pattern()" in found
     assert any(name.startswith("throughline.context.summaries.structured_facts._") for name in found)
     assert any(name.startswith("throughline.context.summaries.find_facts._WORDS[") for name in found)
-    assert any(name.startswith("throughline.llm.overflow._WINDOW[") for name in found)
+    assert any(name.startswith("throughline.llm.classify_error._WINDOW[") for name in found)
 
 
 def test_expressions_are_compiled_where_the_check_finds_them() -> None:

@@ -29,8 +29,8 @@ from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.text import clean_text
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import TiktokenCounter
+from throughline.llm.offline import summarise
 from throughline.llm.offline_answers import reply_to
-from throughline.llm.offline_summary import summarise
 from throughline.slack.markdown.convert import settled, to_slack
 from throughline.slack.plain_text import readable
 

@@ -10,8 +10,7 @@ from langchain_core.messages import AIMessageChunk, ToolCallChunk
 from fakes.model_calls import check_call_pieces, hear
 from fakes.raw_http_server import anthropic_start, anthropic_stream, openai_stream
 from throughline.domain.prompt import AnswerComplete, ToolCallDelta
-from throughline.llm.assemble_answer import AnswerAssembly
-from throughline.llm.assemble_calls import MOST_NAME_CHARACTERS
+from throughline.llm.assemble_answer import MOST_NAME_CHARACTERS, AnswerAssembly
 
 CHARACTERS = st.sampled_from([*'{}":, 1aé\u200b', "\x00", "\ud83d", "\ude00", "\udfff"])
 SENT_IDS = st.sampled_from(["", "c1", "c2", "call_0", "has blanks"])

@@ -30,9 +30,8 @@ from throughline.domain.errors import (
 )
 from throughline.domain.message import Role
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage
-from throughline.llm.classify_error import classify
+from throughline.llm.classify_error import KNOWN_REFUSALS, classify, find_refusal
 from throughline.llm.known_refusal import KnownRefusal
-from throughline.llm.known_refusals import KNOWN_REFUSALS, find_refusal
 from throughline.llm.provider_error import read_failure
 from throughline.llm.registry import ModelRegistry
 

@@ -2,8 +2,7 @@ import pytest
 from langchain_core.messages import AIMessageChunk, ToolCallChunk
 
 from fakes.growth import FACTOR, grows_linearly
-from throughline.llm.assemble_answer import AnswerAssembly
-from throughline.llm.assemble_calls import MOST_CALLS
+from throughline.llm.assemble_answer import MOST_CALLS, AnswerAssembly
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
-from throughline.llm.assemble_calls import MOST_CALLS
+from throughline.llm.assemble_answer import MOST_CALLS
 from throughline.llm.registry import ModelRegistry
 
 ANTHROPIC = "anthropic:claude-test"

@@ -14,8 +14,7 @@ from throughline.context.summaries.summary_prompt import (
 from throughline.domain.message import Message, Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt
 from throughline.llm.counters import TiktokenCounter
-from throughline.llm.offline import OfflineModel
-from throughline.llm.offline_summary import NOTHING, summarise
+from throughline.llm.offline import NOTHING, OfflineModel, summarise
 
 POLICY = SummaryPolicy()
 PARTY = (

@@ -10,7 +10,7 @@ from fakes.provider_double import ProviderDouble, Verdict
 from fakes.provider_double.json_types import Json
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage
-from throughline.llm.openai_limits import MOST_CALLS, within_openai_limits
+from throughline.llm.chat_model import MOST_CALLS, within_openai_limits
 from throughline.llm.providers import PROVIDERS
 from throughline.llm.registry import ModelRegistry
 from throughline.llm.translate_messages import to_langchain

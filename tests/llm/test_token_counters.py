@@ -18,14 +18,15 @@ from throughline.execution.outcome import Outcome
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import (
     PIECE_CHARACTERS,
+    SHIPPED,
     TiktokenCounter,
     count_piece,
     count_tokens,
+    import_counter,
+    load_encoding,
     make_counter,
     warm_counter,
 )
-from throughline.llm.encodings import SHIPPED, load_encoding
-from throughline.llm.plugin_counter import import_counter
 
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. " * 20
 CJK = "持續的對話需要一個不會忘記任何事情的系統。" * 20

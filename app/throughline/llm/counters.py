@@ -3,12 +3,17 @@
 Any other name with a colon is an operator's function; see plugin_counter.py.
 """
 
+import base64
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+import structlog
+import tiktoken
 from tiktoken.model import encoding_name_for_model
 
 from throughline.context.measure import count_message
@@ -16,12 +21,149 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.text import clean_text
+from throughline.execution.call_plugin import PluginCall, PluginTimedOut, ThreadLimitReached
 from throughline.execution.compute_threads import run_in_compute_thread
+from throughline.execution.import_plugin import import_plugin
+from throughline.execution.outcome import Raised, outcome_of
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.context_windows import names_of
-from throughline.llm.encodings import SHIPPED, load_encoding
-from throughline.llm.plugin_counter import import_counter
 from throughline.ports.models import TokenCounter
+
+TRIAL_SECONDS = 2.0
+"""Time limit for the trial texts, about 2,500 tokens: a slower counter would delay every turn."""
+
+TRIAL_TEXTS = ("", "one two three", "One two three, vier fünf sechs, 七八九 <|endoftext|> 🙂\n" * 200)
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class PluginCounter:
+    """Token counter that calls an operator's function; if it fails, characters are counted, so that no turn fails."""
+
+    name: str
+    function: Callable[[str], object]
+    _has_failed: bool = field(default=False, compare=False)
+
+    def count(self, text: str) -> int:
+        """Return the function's count, or the estimate of `chars` if it gives no valid count."""
+        cleaned = clean_text(text)
+        outcome = outcome_of(lambda: _count(self.function, cleaned))
+        if isinstance(outcome, Raised):
+            self._log_first(outcome.error)
+            return CharsCounter().count(cleaned)
+        return outcome.value
+
+    def _log_first(self, error: BaseException) -> None:
+        """Log only the first failure, because a broken counter fails for every message."""
+        if not self._has_failed:
+            self._has_failed = True
+            log.warning(
+                "token counter of plugin failed, tokens estimated", counter=self.name, error=type(error).__name__
+            )
+
+
+def import_counter(name: str) -> PluginCounter:
+    """Return the counter `name`, tried on short, empty and long texts.
+
+    Raises SettingInvalid if it cannot be imported or called, raises, returns no count or takes too long.
+    """
+    function = import_plugin(name, kind="token counter")
+    if not callable(function):
+        raise SettingInvalid(f"token counter {name!r} is no function: it must take a text and return an int")
+    trial = PluginCall(lambda: [_count(function, text) for text in TRIAL_TEXTS], lambda _: None)
+    outcome = trial.wait(TRIAL_SECONDS)
+    if isinstance(outcome, Raised):
+        raise SettingInvalid(f"token counter {name!r} {_problem(outcome.error)}")
+    return PluginCounter(name, function)
+
+
+class _NoCount(Exception):
+    """Raised for a return value that is no number of tokens."""
+
+
+def _count(function: Callable[[str], object], text: str) -> int:
+    value = function(text)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _NoCount(f"returned {repr(value)[:60]}")
+    return value
+
+
+def _problem(error: BaseException) -> str:
+    match error:
+        case ThreadLimitReached():
+            return f"could not be tried: {error}"
+        case _NoCount():
+            found = str(error)
+        case PluginTimedOut():
+            found = "takes too long"
+        case _:
+            found = f"raised {type(error).__name__}"
+    return f"{found}: it must take a text and return an int of 0 or more"
+
+
+VOCABULARIES = Path(__file__).parent / "vocabularies"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """One shipped vocabulary. `pattern` splits a text into the pieces that are encoded one by one."""
+
+    name: str
+    sha256: str
+    pattern: str
+
+
+# Both patterns are tiktoken's own (tiktoken_ext/openai_public.py).
+CL100K_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+_O200K_PIECES = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}",
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+    r"\s*[\r\n]+",
+    r"\s+(?!\S)",
+    r"\s+",
+)
+O200K_PATTERN = "|".join(_O200K_PIECES)
+
+SHIPPED = {
+    vocabulary.name: vocabulary
+    for vocabulary in (
+        Vocabulary("cl100k_base", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7", CL100K_PATTERN),
+        Vocabulary("o200k_base", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d", O200K_PATTERN),
+    )
+}
+
+
+@functools.cache
+def load_encoding(name: str) -> tiktoken.Encoding:
+    """Return the encoding, built once per process (a third of a second of CPU the first time).
+
+    It has no special tokens; text that looks like one is encoded as plain text. Raises SettingInvalid for an encoding
+    that is not shipped, or a vocabulary file that is missing or changed.
+    """
+    vocabulary = SHIPPED.get(name)
+    if vocabulary is None:
+        raise SettingInvalid(f"unknown token encoding {name!r}: use one of {', '.join(sorted(SHIPPED))}")
+    return tiktoken.Encoding(
+        name, pat_str=vocabulary.pattern, mergeable_ranks=_read_ranks(vocabulary), special_tokens={}
+    )
+
+
+def _read_ranks(vocabulary: Vocabulary) -> dict[bytes, int]:
+    path = VOCABULARIES / f"{vocabulary.name}.tiktoken"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingInvalid(f"the vocabulary {path.name} cannot be read: install the package again") from error
+    if hashlib.sha256(data).hexdigest() != vocabulary.sha256:
+        raise SettingInvalid(f"the vocabulary {path.name} was changed: install the package again")
+    pairs = (line.split() for line in data.splitlines())
+    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+
 
 PIECE_CHARACTERS = 20_000
 """Longest piece that is counted at once: tiktoken panics at a million spaces in a row and slows down long before."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fakes.provider_double.json_types import Json
-from throughline.llm.encodings import load_encoding
+from throughline.llm.counters import load_encoding
 
 LOW_DETAIL_TOKENS = 85
 IMAGE_TOKENS = 765
