@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from throughline.domain.errors import DatabaseUnusable
-from throughline.postgres_server.claim_data_dir import claim_data_dir, find_installation
 from throughline.postgres_server.layout import Layout, make_home
+from throughline.postgres_server.shared_server import claim_data_dir, find_installation
 
 FIRST, SECOND = Path("/opt/first/.venv"), Path("/opt/second/.venv")
 

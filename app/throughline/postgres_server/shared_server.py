@@ -5,13 +5,18 @@ all processes that use it. A killed process loses its locks and leaves the serve
 it.
 """
 
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import structlog
 
-from throughline.domain.errors import DatabaseUnusable
-from throughline.postgres_server.claim_data_dir import claim_data_dir, running_installation
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.postgres_server.cluster import check_version, make_cluster_if_missing, set_password
 from throughline.postgres_server.config import EmbeddedConfig
 from throughline.postgres_server.installation import (
@@ -20,11 +25,112 @@ from throughline.postgres_server.installation import (
     provide_socket_dir,
     remove_short_socket_dir,
 )
-from throughline.postgres_server.layout import Layout, choose_data_dir, make_home, read_or_make_password
-from throughline.postgres_server.lock import FileLock, exclusively
+from throughline.postgres_server.layout import (
+    Layout,
+    choose_data_dir,
+    make_home,
+    own_as,
+    read_or_make_password,
+    write_privately,
+)
 from throughline.postgres_server.process import is_alive
 from throughline.postgres_server.server_log import bound_log
 from throughline.postgres_server.start_server import find_usable_server, start_server, stop_server, wait_until_ready
+
+_POLL_SECONDS = 0.02
+
+
+class FileLock:
+    """A shared or exclusive lock on a file that this object opens itself; child programs do not inherit it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`, created with the owner of its folder if missing."""
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        own_as(path, path.parent)
+
+    def share(self) -> None:
+        """Take or change to a shared lock; blocks, so exclusive locks must be short."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def try_exclusive(self) -> bool:
+        """Try to take the exclusive lock without waiting. Return False if another holder has a lock, even a shared one.
+
+        After False, the shared lock of this object may be lost.
+        """
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Release the lock; further calls do nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@contextmanager
+def exclusively(path: Path, *, timeout_seconds: float) -> Iterator[None]:
+    """Hold the lock file exclusively while the context is open, against other processes and threads of this one.
+
+    Raises:
+        DatabaseUnavailable: another holder kept the lock until the timeout.
+    """
+    lock = FileLock(path)
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        while not lock.try_exclusive():
+            if time.monotonic() > deadline:
+                raise DatabaseUnavailable(
+                    f"Another process has been starting or stopping the embedded PostgreSQL in {path.parent} for "
+                    f"{timeout_seconds:.0f} s: wait for it, or end it and start again."
+                )
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        lock.close()
+
+
+# Owner of the default data folder: the installation that used it first, recorded in a file of the folder.
+#
+# Without it, two checkouts or environments of one user would share sessions, keys and a schema by accident. A folder that
+# is named with `--data-dir` or DATA_DIR has no owner, because who names it wants to share it.
+
+
+def find_installation(package: Path, prefix: Path) -> Path:
+    """Return the environment `prefix` if `package` is installed in it, otherwise the folder that has the package.
+
+    The environment stays the same if Python or the package is upgraded; a checkout if its environment is created again.
+    """
+    return prefix if package.is_relative_to(prefix) else package.parent
+
+
+def running_installation() -> Path:
+    """Return the installation that this process runs from."""
+    return find_installation(Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
+
+
+def claim_data_dir(layout: Layout, installation: Path) -> None:
+    """Record `installation` as the owner of the default data folder if it has none. The caller holds the start lock.
+
+    Raises:
+        DatabaseUnusable: another installation owns the folder.
+    """
+    if not layout.owner_record.exists():
+        write_privately(layout.owner_record, f"{installation}\n", model=layout.home)
+        return
+    owner = layout.owner_record.read_text(encoding="utf-8").strip()
+    if owner == str(installation):
+        return
+    folder = layout.home.parent
+    raise DatabaseUnusable(
+        f"The default data folder {folder} belongs to the installation in {owner}, and this one is in {installation}. "
+        f"Give this one a folder of its own with --data-dir or DATA_DIR. To use the same data on purpose, or after the "
+        f"installation was moved, name that folder: DATA_DIR={folder}"
+    )
+
 
 _log = structlog.get_logger()
 
