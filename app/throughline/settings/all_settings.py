@@ -4,18 +4,194 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from throughline.domain.errors import SettingInvalid
-from throughline.settings.database import DatabaseSettings
 from throughline.settings.http import HttpSettings
 from throughline.settings.models import AgentSettings, EmbeddingSettings, ModelSettings
-from throughline.settings.operation import LogSettings, RetentionSettings, TracingSettings
-from throughline.settings.section import SettingsSection
-from throughline.settings.slack import SlackSettings
+from throughline.settings.section import HOUR, SettingsSection, check_address, check_variable_name
 from throughline.settings.turns import HistorySearchSettings, TurnSettings
+
+LEAST_KEY_HOURS = 24
+"""Shortest retention of idempotency keys: clients, and Slack, repeat requests for hours."""
+
+
+class RetentionSettings(SettingsSection):
+    """Retention: when old rows are deleted."""
+
+    run_events_retention_hours: int = Field(
+        24,
+        ge=1,
+        le=8760,
+        description="How long the events of an ended run are kept. Afterwards, events are reconstructed from the "
+        "stored messages.",
+    )
+    idempotency_keys_retention_hours: int = Field(
+        720,
+        ge=0,
+        le=87_600,
+        description="How long an idempotency key is kept, from the end of its turn or the creation of its session. "
+        f"Afterwards, the same key is a new request. At least {LEAST_KEY_HOURS}; 0: for ever, which keeps one index "
+        "entry per request.",
+    )
+    archived_sessions_retention_days: int | None = Field(
+        None,
+        ge=1,
+        le=3650,
+        examples=["365"],
+        description="Archived sessions are erased so many days after their last change, with everything of them. "
+        "Unset: they are kept.",
+    )
+    keep_costs_of_erased_users: bool = Field(
+        default=True,
+        description="Records of what model calls cost stay when their user is erased, without the user. `false`: they "
+        "are deleted.",
+    )
+    unused_summaries_retention_days: int = Field(
+        30, ge=1, le=3650, description="How long summary segments are kept that are part of no summary."
+    )
+    job_log_retention_hours: int = Field(
+        72,
+        ge=1,
+        le=8760,
+        description="How long records of failed side jobs are kept, and waiting jobs that no process runs.",
+    )
+
+    @field_validator("idempotency_keys_retention_hours")
+    @classmethod
+    def _check_keys_outlive_repetitions(cls, value: int) -> int:
+        if 0 < value < LEAST_KEY_HOURS:
+            raise ValueError(
+                f"{value} is too short, because clients repeat requests for hours: set at least "
+                f"{LEAST_KEY_HOURS}, or 0 to keep keys for ever"
+            )
+        return value
+
+
+class TracingSettings(SettingsSection):
+    """Traces of turns."""
+
+    tracing: str = Field(
+        "off",
+        pattern="^(off|otlp)$",
+        description="`otlp`: send traces of turns by OpenTelemetry's protocol over HTTP. Needs the extra "
+        "throughline[otel].",
+    )
+    tracing_endpoint: str = Field(
+        "http://127.0.0.1:4318",
+        description="The server that takes the traces; /v1/traces is added to an address without a path.",
+    )
+    tracing_headers_env: str = Field(
+        "",
+        description="Name of the variable with HTTP headers for TRACING_ENDPOINT, such as "
+        "`authorization=Basic …,x-team=blue`.",
+    )
+    tracing_sample_ratio: float = Field(1.0, gt=0, le=1, description="Share of turns that are traced.")
+    tracing_texts: bool = Field(
+        default=False,
+        description="Put messages, prompts, answers, and arguments and results of tools into traces.",
+    )
+
+    @field_validator("tracing_endpoint")
+    @classmethod
+    def _check_tracing_address(cls, value: str) -> str:
+        return check_address(value)
+
+    @field_validator("tracing_headers_env")
+    @classmethod
+    def _check_tracing_variable(cls, value: str) -> str:
+        return check_variable_name(value)
+
+
+class LogSettings(SettingsSection):
+    """Which events are logged, and in which form."""
+
+    log_level: str = Field(
+        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The least level that is logged."
+    )
+    log_format: str = Field(
+        "auto",
+        pattern="^(auto|json|console)$",
+        description="The form of the log; `auto`: `console` on a terminal, else `json`.",
+    )
+
+
+class SlackSettings(SettingsSection):
+    """Slack: the app's secrets, and who answers whom."""
+
+    slack_bot_token: str = Field(
+        "", repr=False, description="The app's token in its workspace (xoxb-…); empty: no Slack."
+    )
+    slack_signing_secret: str = Field(
+        "",
+        repr=False,
+        description="The app's signing secret, for events over HTTP at /slack/events of `throughline serve`.",
+    )
+    slack_app_token: str = Field(
+        "", repr=False, description="An app-level token (xapp-…), for Socket Mode with `throughline slack`."
+    )
+    slack_agent: str = Field("assistant", description="The agent that answers in Slack.")
+    slack_link_by_email: bool = Field(
+        default=False,
+        description="Link a workspace member with a confirmed e-mail address to the user of that name. Others are "
+        "guests until they are linked by a code.",
+    )
+    slack_api_url: str = Field(
+        "https://slack.com/api/", pattern="^https?://.+/$", description="Address of Slack's Web API."
+    )
+
+    @model_validator(mode="after")
+    def _check_app_token_has_a_bot(self) -> Self:
+        if self.slack_app_token and not self.slack_bot_token:
+            raise ValueError("SLACK_APP_TOKEN needs SLACK_BOT_TOKEN; to run without Slack, unset both")
+        return self
+
+
+class DatabaseSettings(SettingsSection):
+    """PostgreSQL: where it is, and how this process uses it."""
+
+    database_url: str = Field(
+        "",
+        description="Address of PostgreSQL 15 or newer: postgresql://user:password@host/name. Empty: an embedded "
+        "server is started.",
+    )
+    database_direct_url: str = Field(
+        "",
+        description="Address of PostgreSQL itself, if DATABASE_URL is that of a pooler in transaction mode "
+        "(PgBouncer). Both name the same database. Notifications, leases and migrations use this address; everything "
+        "else uses the pooler.",
+    )
+    data_dir: Path | None = Field(
+        None,
+        examples=["/var/lib/throughline"],
+        description="Data folder of the embedded server; unset: in the user's data folder, for root "
+        "/var/lib/throughline, which belongs to the checkout or environment that used it first.",
+    )
+    migrate_on_start: bool = Field(
+        default=True,
+        description="Run migrations when `serve`, `worker` or `slack` starts, under an advisory lock. With the "
+        "embedded server, every command runs them. `throughline db upgrade` runs them by hand.",
+    )
+    db_pool_size: int = Field(
+        10,
+        ge=1,
+        le=200,
+        description="Database connections of this process for requests and turns. It opens two more: one for "
+        "notifications, one for its heartbeat and readiness checks. A process with a worker opens a third one, which "
+        "renews leases.",
+    )
+    db_pool_timeout_seconds: float = Field(5.0, gt=0, le=HOUR, description="How long to wait for a free connection.")
+
+    @model_validator(mode="after")
+    def _check_direct_url_has_a_pooler(self) -> Self:
+        if self.database_direct_url and not self.database_url:
+            raise ValueError(
+                "DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's address; without a pooler, set only DATABASE_URL"
+            )
+        return self
+
 
 ENV_FILE = ".env"
 """File of settings in the folder where a program is started."""
