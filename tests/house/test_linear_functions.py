@@ -32,7 +32,7 @@ from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline import summarise
 from throughline.llm.offline_answers import reply_to
 from throughline.slack.markdown.convert import settled, to_slack
-from throughline.slack.plain_text import readable
+from throughline.slack.read_event import readable
 
 ANALYZER = Analyzer("english")
 CHARS = CharsCounter().count

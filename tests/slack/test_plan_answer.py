@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.slack.plan_answer import PART_CHARS, ROLL_SECONDS, Written, next_piece, next_step, visible
+from throughline.slack.answer_message import PART_CHARS, ROLL_SECONDS, Written, next_piece, next_step, visible
 
 TEXTS = st.lists(st.sampled_from(["word ", "a line\n", "\n\n", "```\n", "`code` ", "x" * 40]), max_size=40).map("".join)
 

@@ -6,7 +6,7 @@ from fakes.slack_delivery import DeliveryStage
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.domain.ids import RunId
 from throughline.domain.run import Run
-from throughline.slack.progress import STATUS_SECONDS
+from throughline.slack.answer_sender import STATUS_SECONDS
 
 RENEWALS = 3
 

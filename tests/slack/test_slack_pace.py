@@ -2,7 +2,7 @@
 
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure
-from throughline.slack.progress import DisplayPace
+from throughline.slack.answer_sender import DisplayPace
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 

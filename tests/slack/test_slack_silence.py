@@ -5,7 +5,7 @@ import pytest
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, say
 from fakes.waiting import until
-from throughline.slack.progress import STATUS_SECONDS
+from throughline.slack.answer_sender import STATUS_SECONDS
 
 SAID = "Let me check the `orders` table."
 USING = "is using search_orders…"

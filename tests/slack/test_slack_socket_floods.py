@@ -15,7 +15,7 @@ from fakes.waiting import HANG_SECONDS, until
 from throughline.slack import socket_client
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
-from throughline.slack.socket_client import MAX_IN_HAND, SocketConnection
+from throughline.slack.socket_mode import MAX_IN_HAND, SocketConnection
 
 Send = Callable[[web.WebSocketResponse], Awaitable[None]]
 Take = Callable[[object], Awaitable[None]]

@@ -1,25 +1,213 @@
 """Delivery of one answer to Slack: follow its run, show the status, and write the text into the thread."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import structlog
 
+from throughline.context.find_citations import find_citations
+from throughline.context.markdown.code_spans import spans
 from throughline.db.runs.followed_runs import FollowedRuns
+from throughline.db.sessions.citations import CitationReader
 from throughline.db.slack.outbox import Delivery
+from throughline.domain.citation import Citation, CitationStatus
 from throughline.domain.errors import LeaseLost, NotFound, TemporaryError, ThroughlineError
 from throughline.domain.events import RunEnded
 from throughline.domain.ids import RunId
 from throughline.domain.run import Run, RunStatus
 from throughline.slack.answer_message import AnswerWriter
-from throughline.slack.answer_text import final_text, text_before_rest
+from throughline.slack.answer_text import GrowingAnswer, final_text, text_before_rest
 from throughline.slack.asked_messages import AskedMessages
 from throughline.slack.markdown.convert import to_slack
-from throughline.slack.progress import DisplayPace, Progress
 from throughline.slack.sent_messages import DeliveryServices, metadata_of
 from throughline.slack.slack_errors import SlackRefused
 from throughline.slack.web_api import Thread
 from throughline.turn.follow_run import Followed, Following, Idle
+
+_Key: TypeAlias = tuple[int, int, str]
+
+
+class CitedLinks:
+    """Links of one answer's citations.
+
+    A citation keeps its link while the answer grows, because a text that begins differently is written again.
+    """
+
+    def __init__(self, services: DeliveryServices, delivery: Delivery) -> None:
+        self._services = services
+        self._delivery = delivery
+        self._links: dict[_Key, str] = {}
+
+    async def linked(self, run: Run, text: str) -> str:
+        """Return the Markdown `text` of the run's answer with links from valid citations `[#12]` to Slack messages.
+
+        A citation stays without a link if the cited message is not known to be posted in this channel.
+
+        Citations that are seen for the first time are looked up in two SQL statements; the others need none.
+        """
+        citations = find_citations(text)
+        if any(_key(citation) not in self._links for citation in citations):
+            await self._look_up(run, text, citations)
+        return _with_links(text, citations, self._links)
+
+    async def _look_up(self, run: Run, text: str, citations: Sequence[Citation]) -> None:
+        reader = CitationReader(run.session_id, run.owner_id, run.owner_id)
+        (checked,) = await self._services.citations.check(reader, [text])
+        new = {
+            _key(citation): result.status is CitationStatus.VALID and result.session_id == run.session_id
+            for citation, result in zip(citations, checked, strict=True)
+            if _key(citation) not in self._links
+        }
+        positions = {first for (first, _, _), is_readable in new.items() if is_readable}
+        outbox, identity = self._services.outbox, self._services.identity
+        posted = await outbox.posted_messages(self._delivery, run.session_id, positions)
+        for key, is_readable in new.items():
+            message = posted.get(key[0]) if is_readable else None
+            self._links[key] = (
+                identity.permalink(self._delivery.channel_id, message.ts, message.thread_ts) if message else ""
+            )
+
+
+def _key(citation: Citation) -> _Key:
+    return citation.from_position, citation.to_position, f"{citation.session_id or ''} {citation.quotation}"
+
+
+def _with_links(text: str, citations: Sequence[Citation], links: Mapping[_Key, str]) -> str:
+    pieces, at = list[str](), 0
+    for citation in citations:
+        link = links[_key(citation)]
+        if link and _may_be_link(text, citation):
+            pieces += text[at : citation.end + 1], f"({link})"
+            at = citation.end + 1
+    return "".join((*pieces, text[at:]))
+
+
+def _may_be_link(text: str, citation: Citation) -> bool:
+    """Return whether nothing else is in the brackets, and a link after them changes nothing around them.
+
+    A table is shown as aligned text, in which an address would take the room of the words. A citation behind an open
+    code span may become code when later text ends the span.
+    """
+    start, end = citation.start - 1, citation.end + 1
+    line_end = text.find("\n", end)
+    line = text[text.rfind("\n", 0, start) + 1 : len(text) if line_end < 0 else line_end]
+    is_whole = text[start] == "[" and text[citation.end : end] == "]" and text[end : end + 1] != "]"
+    _, may_become_code = spans(text[text.rfind("\n\n", 0, start) + 1 : start])
+    return is_whole and not text.endswith("\\", 0, start) and "|" not in line and not may_become_code
+
+
+FLUSH_SECONDS = 1.0
+FLUSH_CHARS = 256
+APPENDS_PER_MINUTE = 100
+"""Least number of chat.appendStream calls a minute that Slack accepts from a workspace: its rate limit tier 4.
+
+See https://docs.slack.dev/reference/methods/chat.appendStream/ .
+"""
+
+FULL_PACE_ANSWERS = APPENDS_PER_MINUTE * FLUSH_SECONDS / 60
+"""Number of answers that can each be updated every FLUSH_SECONDS. With more answers, each is updated less often."""
+
+STATUS_SECONDS = 90.0
+"""Interval in seconds at which a status is sent again, because Slack removes it after two minutes."""
+
+
+@dataclass(slots=True)
+class DisplayPace:
+    """Number of growing answers that a process is showing."""
+
+    answers: int = 0
+
+    @property
+    def slowdown(self) -> float:
+        """Factor by which updates are slower than FLUSH_SECONDS, so that all answers together keep Slack's limit."""
+        return max(1.0, self.answers / FULL_PACE_ANSWERS)
+
+
+class Progress:
+    """Display of one growing answer in its thread. Calling `show` without new text is cheap."""
+
+    def __init__(
+        self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: DisplayPace
+    ) -> None:
+        """Start without text. Call `end` when the answer no longer grows."""
+        self.growing, self.links = GrowingAnswer(), CitedLinks(services, delivery)
+        self._services = services
+        self._delivery = delivery
+        self._writer = writer
+        self._flushed = services.clock.monotonic()
+        self._seen, self._length, self._text = 0, 0, ""
+        self._status, self._status_at = "", 0.0
+        self._is_status_beside_message = False
+        self._growth = growth
+        self._is_counted = False
+
+    def end(self) -> None:
+        """Release this answer's share of Slack's rate limit to the other growing answers. May be called again."""
+        self._growth.answers -= self._is_counted
+        self._is_counted = False
+
+    async def show(self, run: Run) -> None:
+        """Show new text of `run` once there is enough of it or the last text was shown long enough ago.
+
+        The thread's status is set while no text is shown, or the present step has none yet.
+        """
+        await self._show_text(run)
+        if self.growing.is_silent or not self._writer.has_shown:
+            await self._set_status()
+
+    async def set_status(self, status: str) -> None:
+        """Set the thread's status. Failures are only logged, because an answer does not depend on its status."""
+        try:
+            await self._services.calls.set_status(self._delivery.channel_id, self._delivery.thread_ts, status)
+        except (SlackRefused, TemporaryError) as error:
+            log.debug("slack status not shown", error=error.code)
+
+    async def withdraw_status(self) -> None:
+        """Remove a status that was set while a message was visible.
+
+        Slack removes a status when a new message arrives, but not when an existing message grows.
+        """
+        if self._is_status_beside_message:
+            self._is_status_beside_message = False
+            await self.set_status("")
+
+    async def _show_text(self, run: Run) -> None:
+        is_new = self.growing.changes != self._seen
+        if not (is_new or self._writer.lacks(self._text)) or not self._is_due():
+            return
+        self._flushed = self._services.clock.monotonic()
+        if is_new:
+            self._seen, self._length = self.growing.changes, len(self.growing.text)
+            self._text = to_slack(await self.links.linked(run, self.growing.settled_text()))
+        if self._writer.lacks(self._text):
+            await self._writer.show(self._text)
+            if not self._writer.lacks(self._text):
+                self._status = ""  # Slack removes the status with a new message
+            if not self.growing.is_silent:
+                await self.withdraw_status()
+            self._count()
+
+    def _count(self) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            self._growth.answers += 1
+
+    def _is_due(self) -> bool:
+        """Return whether to show new text now. The first text is not slowed down for other answers."""
+        slowdown = self._growth.slowdown if self._is_counted else 1.0
+        grown, passed = len(self.growing.text) - self._length, self._services.clock.monotonic() - self._flushed
+        return grown >= FLUSH_CHARS * slowdown or passed >= FLUSH_SECONDS * slowdown
+
+    async def _set_status(self) -> None:
+        now, status = self._services.clock.monotonic(), self.growing.status
+        if self._status == status and now - self._status_at <= STATUS_SECONDS:
+            return
+        self._status, self._status_at = status, now
+        self._is_status_beside_message = self._writer.has_shown
+        await self.set_status(status)
+
 
 HEARTBEAT_SECONDS = 1.0
 """Interval in seconds at which the status in the thread is checked while the run produces no events."""
