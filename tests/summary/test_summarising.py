@@ -24,10 +24,10 @@ from throughline.domain.prompt import Prompt
 from throughline.domain.summary import Segment, SummaryState
 from throughline.execution.breaker import Breakers
 from throughline.prompting.ready_agent import assemble_agent
-from throughline.summary.choose_facts import choose_facts
 from throughline.summary.find_summarisers import find_summarisers
 from throughline.summary.summariser import Ask, Summariser, summarize_messages, write_summary
 from throughline.summary.summariser_calls import SummariserCalls
+from throughline.summary.write_segments import choose_facts
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))

@@ -5,7 +5,7 @@ sessions of the owner, so that nothing is paid for twice. The cursor does not mo
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +14,7 @@ import structlog
 
 from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.check_summary import Sources, Verdict, check_summary
+from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.context.summaries.find_facts import facts_of, subjects_again
 from throughline.context.summaries.merge_tiers import (
     LEAST_NODE_TOKENS,
@@ -34,7 +35,7 @@ from throughline.context.summaries.summary_prompt import (
     segment_request,
     summary_request,
 )
-from throughline.domain.errors import ContextOverflow, ModelUnavailable, SummaryConflict, provider_words
+from throughline.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, SummaryConflict, provider_words
 from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
@@ -43,13 +44,47 @@ from throughline.domain.summary import Adoption, Segment, WantedSegment
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.call_errors import SUMMARISER_ERRORS
-from throughline.summary.choose_facts import choose_facts
 from throughline.summary.new_segment import instructions_of, new_segment, without_recall_results
 from throughline.summary.segment_source import MANY_CHARACTERS, SegmentSource
-from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
+from throughline.summary.summariser import Ask, NotWorthIt, Summariser, SummaryRejected, Written, first_chunk
 from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft
 from throughline.summary.unsummarised_messages import Batch
+
+Facts = tuple[KeptFact, ...]
+Asking = Callable[[Summariser, Ask], Awaitable[str]]
+
+
+async def choose_facts(
+    facts: Facts, room_tokens: int, summarisers: Sequence[Summariser], calls: SummariserCalls, asking: Asking
+) -> Facts:
+    """Return the facts with a model's choice counted, if they exceed `room_tokens` and enough of them are new.
+
+    `asking` sends the request and returns the model's answer. If the last model tried rejects the request, or has no
+    room for it, the facts no longer count as new. After any other failure nothing changes, and the choice is tried
+    again later.
+    """
+    due = choice_of(facts, room_tokens, summarisers[0].count)
+    if not due.listed:
+        return facts
+    try:
+        return await calls.first_success(summarisers, partial(_choose, facts, room_tokens, due.answer_tokens, asking))
+    except (ModelRejected, SummaryRejected) as error:
+        log.info("choice among kept facts given up", error=error.code, **provider_words(error))
+        return counted(facts, due, "")
+    except SUMMARISER_ERRORS as error:
+        log.info("choice among kept facts postponed", error=error.code, **provider_words(error))
+        return facts
+
+
+async def _choose(facts: Facts, room_tokens: int, answer_tokens: int, asking: Asking, summariser: Summariser) -> Facts:
+    """Let one model choose; facts that its list had no room for are not judged."""
+    list_tokens = summariser.request_tokens(answer_tokens) - summariser.prompt_tokens(Choice((), 0).request)
+    choice = choice_of(facts, room_tokens, summariser.count, list_tokens)
+    if not choice.listed:
+        raise SummaryRejected("The summary model's window has no room for a list with enough new facts.")
+    return counted(facts, choice, await asking(summariser, Ask(choice.request, choice.answer_tokens)))
+
 
 HALVINGS = 3
 """Number of times that a chunk refused as too long is halved before the smallest size is tried."""

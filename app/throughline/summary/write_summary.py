@@ -3,6 +3,7 @@
 import asyncio
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -17,20 +18,101 @@ from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
+from throughline.domain.text import clean_text
 from throughline.domain.usage_report import Payer
+from throughline.execution.call_plugin import PluginCall
 from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.outcome import Raised
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.call_errors import SUMMARISER_ERRORS
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.find_summarisers import find_summarisers, summary_tokens
 from throughline.summary.new_segment import without_recall_results
-from throughline.summary.pre_compact_hook import ask_hook
 from throughline.summary.summariser import NotWorthIt
 from throughline.summary.summariser_calls import FAIR_SHARE, SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft, open_draft
 from throughline.summary.unsummarised_messages import Unsummarised
 from throughline.summary.write_segments import SegmentWriter
+
+HOOK_SECONDS = 5.0
+SHARE_OF_LIMIT = 0.5
+"""Share of a compaction's time limit that a hook may use; the summary itself needs the rest."""
+
+GO_ON = Decision()
+
+
+async def ask_hook(
+    dependencies: SummaryDependencies, name: str, event: PreCompact, *, limit_seconds: float
+) -> Decision:
+    """Return the decision of the hook `name`; to go on, if it gives none within its share of `limit_seconds`.
+
+    It has at most HOOK_SECONDS. After several failures in a row the hook is not called until a cool-down is over. While
+    earlier calls of it still hang, it is not called either.
+    """
+    key = f"pre_compact:{name}"
+    if not name or _is_hanging(dependencies, name) or not dependencies.breakers.acquire(key):
+        return GO_ON
+    try:
+        decision = await _decide(dependencies, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))
+    except asyncio.CancelledError:
+        dependencies.breakers.released(key)
+        raise
+    except (_HookFailedError, SettingInvalid) as error:
+        dependencies.breakers.failed(key)
+        kind = str(error) if isinstance(error, _HookFailedError) else "SettingInvalid"
+        log.warning("pre_compact hook failed", hook=name, error=kind)
+        return GO_ON
+    dependencies.breakers.succeeded(key)
+    return decision
+
+
+class _HookFailedError(Exception):
+    """Raised if the hook gave no valid decision.
+
+    The text names the class of the hook's error or says what is wrong with its answer. It never has the hook's own
+    message.
+    """
+
+
+def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:
+    dependencies.hanging_hooks[name] = [call for call in dependencies.hanging_hooks.get(name, ()) if call.is_hanging]
+    if not dependencies.hanging_hooks[name]:
+        return False
+    log.warning("pre_compact hook skipped", hook=name)
+    return True
+
+
+async def _decide(dependencies: SummaryDependencies, name: str, event: PreCompact, seconds: float) -> Decision:
+    call = PluginCall(partial(dependencies.hooks.get(name), event), _check)
+    try:
+        outcome = await call.outcome(seconds)
+    finally:
+        if call.is_hanging:
+            dependencies.hanging_hooks[name].append(call)
+    if isinstance(outcome, Raised):
+        is_answer = isinstance(outcome.error, _HookFailedError)
+        raise _HookFailedError(str(outcome.error) if is_answer else type(outcome.error).__name__)
+    return outcome.value
+
+
+def _check(answer: object) -> Decision:
+    """Return the decision with cleaned texts; None means to go on. The types of all fields are checked."""
+    if answer is None:
+        return GO_ON
+    if not isinstance(answer, Decision):
+        raise _HookFailedError(f"answered {type(answer).__name__}")
+    cancel, instructions, summary = _fields(answer)
+    if not isinstance(cancel, bool):
+        raise _HookFailedError("answered a Decision whose cancel is no bool")
+    if not isinstance(instructions, str) or not isinstance(summary, str):
+        raise _HookFailedError("answered a Decision whose texts are none")
+    return Decision(cancel, clean_text(instructions), clean_text(summary))
+
+
+def _fields(answer: Decision) -> tuple[object, object, object]:
+    return answer.cancel, answer.instructions, answer.summary
+
 
 NOTHING_TO_READ = "The remaining messages are the newest ones, and a call and its results stay together."
 CHANGED_MEANWHILE = "Another turn or request has changed the session's summary."
