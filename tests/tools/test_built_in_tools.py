@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.tools.calculator import calculator
-from throughline.tools.current_time import make_current_time
+from throughline.tools.built_in import calculator, make_current_time
 from throughline.tools.tool import ToolFailed
 
 

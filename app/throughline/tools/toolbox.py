@@ -1,15 +1,176 @@
 """Collection of all tools that agents may name: the service's own, and those imported by name."""
 
-from collections.abc import Sequence
+import functools
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from throughline.domain.arguments import is_json_object
 from throughline.domain.errors import SettingInvalid
+from throughline.domain.exception_causes import class_and_text, only_cause_of
+from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
+from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.execution.call_plugin import call_plugin
 from throughline.execution.import_plugin import import_plugin
-from throughline.tools.langchain_tool import langchain_tools, make_langchain_tools
-from throughline.tools.make_function_tool import make_function_tool
+from throughline.execution.outcome import Raised, Returned, outcome_of
+from throughline.tools.call_failure import failure_for_model
+from throughline.tools.make_function_tool import TOOL_NAME, make_function_tool
+from throughline.tools.result import result_text
 from throughline.tools.tool import CallLimits, Tool, failed
+
+# LangChain's tools and toolkits as tools of an agent, without a change and without importing LangChain here.
+#
+# LangChain's tools are recognised by their class. The arguments that LangChain injects itself (state, store, call id) are
+# unknown outside of its own agents; a tool that has some is refused.
+
+LANGCHAIN = "langchain_core.tools"
+T = TypeVar("T")
+OWN_ERRORS = frozenset({"ToolException"})
+"""LangChain's exceptions whose text is meant for the model."""
+
+
+class _LangChainTool(Protocol):
+    """The attributes and methods of LangChain's BaseTool that this module uses."""
+
+    name: str
+    description: str
+    metadata: dict[str, Any] | None  # Any: LangChain's own
+    tool_call_schema: type[BaseModel] | dict[str, Any]  # Any: a JSON schema
+
+    def invoke(self, arguments: dict[str, object]) -> object: ...
+
+    def ainvoke(self, arguments: dict[str, object]) -> Awaitable[object]: ...
+
+    def get_input_schema(self) -> type[BaseModel]: ...
+
+
+def langchain_tools(found: object, *, origin: str) -> "tuple[_LangChainTool, ...] | None":
+    """Return the tools if `found` is a LangChain tool, a toolkit, or a list of tools; None for anything else.
+
+    Raises SettingInvalid, naming `origin`, for a toolkit whose tools cannot be made.
+    """
+    if _is_a(found, "BaseTool"):
+        return (found,)  # type: ignore[return-value]  # its class says so
+    if _is_a(found, "BaseToolkit"):
+        found = _read(found.get_tools, origin)  # type: ignore[attr-defined]  # its class says so
+    if isinstance(found, list | tuple) and found and all(_is_a(item, "BaseTool") for item in found):
+        return tuple(found)
+    return None
+
+
+def _is_a(found: object, name: str) -> bool:
+    return any(cls.__name__ == name and cls.__module__.startswith("langchain_core") for cls in type(found).__mro__)
+
+
+@dataclass(frozen=True, slots=True)
+class LangChainTool:
+    """A LangChain tool with the description that the model gets; `origin` is `module:attribute`."""
+
+    spec: ToolSpec
+    tool: _LangChainTool
+    origin: str
+
+    @property
+    def source(self) -> object:
+        """The LangChain tool itself."""
+        return self.tool
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the tool may be called again if the outcome of its first call is unknown.
+
+        True unless `repeatable` in the tool's `metadata` says otherwise.
+        """
+        return bool((self.tool.metadata or {}).get("repeatable", True))
+
+    async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        """Call the tool in a thread and return its result, or an error that the model can read."""
+        text = clean_text(arguments).strip() or "{}"
+        if not is_json_object(text):
+            return failed(f"The arguments of {self.spec.name} are not valid: send one JSON object.")
+        read = functools.partial(_content_text, max_bytes=limits.max_result_bytes)
+        outcome = await call_plugin(self._bound(json.loads(text)), read, limits.timeout_seconds)
+        if isinstance(outcome, Returned):
+            return ToolOutcome(outcome.value)
+        error = only_cause_of(outcome.error)
+        if isinstance(error, ValidationError):
+            problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            return failed(f"The arguments of {self.spec.name} are not valid: {problems}.")
+        if type(error).__name__ in OWN_ERRORS:
+            return failed(result_text(str(error), limits.max_result_bytes))
+        return failure_for_model(error, self.spec.name, context, limits)
+
+    def _bound(self, arguments: dict[str, object]) -> Callable[[], object]:
+        """Return a function without parameters that calls the tool with `arguments`.
+
+        It calls `invoke` if the tool has a synchronous implementation: some tools have an asynchronous one that only
+        raises. The arguments are wrapped in a tool call, because LangChain would take certain arguments for one.
+        """
+        is_sync = getattr(self.tool, "func", None) is not None or _overrides(self.tool, "_run")
+        asked: dict[str, object] = {"type": "tool_call", "id": "call", "name": self.tool.name, "args": arguments}
+        return functools.partial(self.tool.invoke if is_sync else self.tool.ainvoke, asked)
+
+
+def make_langchain_tools(tools: Iterable[_LangChainTool], *, origin: str) -> tuple[LangChainTool, ...]:
+    """Return LangChain's tools as tools that agents may name.
+
+    Raises SettingInvalid, naming `origin`, for a tool without a valid name or description, or with injected arguments.
+    """
+    return tuple(LangChainTool(_spec(tool, origin), tool, origin) for tool in tools)
+
+
+def _spec(tool: _LangChainTool, origin: str) -> ToolSpec:
+    if TOOL_NAME.fullmatch(tool.name) is None:
+        raise SettingInvalid(f"tool {origin!r}: the name {tool.name!r} must match {TOOL_NAME.pattern}")
+    if not tool.description:
+        raise SettingInvalid(f"tool {origin!r} has no description; write one: it is what the model knows of the tool")
+    schema = _read(lambda: _schema(tool.tool_call_schema), origin)
+    whole = _read(lambda: _schema(tool.get_input_schema()), origin)
+    injected = sorted(_names(whole) - _names(schema))
+    if injected:
+        raise SettingInvalid(
+            f"tool {origin!r} takes {', '.join(injected)} from LangGraph's own agents, which do not run here: remove it"
+        )
+    return ToolSpec(tool.name, tool.description, schema)
+
+
+def _schema(schema: type[BaseModel] | dict[str, Any]) -> JsonObject:  # Any: a JSON schema
+    if isinstance(schema, dict):
+        read = dict(schema)
+    else:  # a model of pydantic, or of its first version
+        read = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema.schema()
+    return {name: value for name, value in read.items() if name not in {"title", "description"}}
+
+
+def _read(function: Callable[[], T], origin: str) -> T:
+    """Return what `function`, which runs code of the tool, returns. Any exception becomes SettingInvalid."""
+    match outcome_of(function):
+        case Returned(value):
+            return value
+        case Raised(error):
+            raise SettingInvalid(f"tool {origin!r} cannot be described: {class_and_text(error)}") from error
+
+
+def _names(schema: JsonObject) -> set[str]:
+    properties = schema.get("properties", {})
+    return set(properties) if isinstance(properties, dict) else set()
+
+
+def _content_text(message: object, max_bytes: int) -> str:
+    """Return the content of LangChain's tool message, without the artifact that is not meant for the model."""
+    return result_text(getattr(message, "content", message), max_bytes)
+
+
+def _overrides(tool: object, name: str) -> bool:
+    """Return whether the tool's own class, not LangChain's, defines the method."""
+    owner = next(cls for cls in type(tool).__mro__ if name in vars(cls))
+    return not owner.__module__.startswith(LANGCHAIN)
 
 
 class ToolBox:
