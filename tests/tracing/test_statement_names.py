@@ -9,7 +9,7 @@ import pytest
 import throughline.db
 from throughline.db.connection.limits import BEGIN_LIMITED
 from throughline.db.connection.statement import Statement
-from throughline.tracing.statement_summary import summarize_statement
+from throughline.tracing.attributes import summarize_statement
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 from throughline.domain.message import ImageBlock, Role, TextBlock
 from throughline.domain.prompt import PromptMessage
-from throughline.tracing.texts import MOST_CHARACTERS, cut, input_messages, system_instructions
+from throughline.tracing.attributes import MOST_CHARACTERS, cut, input_messages, system_instructions
 
 
 def test_the_newest_messages_of_a_long_prompt_are_kept() -> None:

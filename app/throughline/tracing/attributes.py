@@ -3,8 +3,11 @@
 What the conventions do not name begins with `throughline.`. Texts of users are attributes only if `with_texts` is set.
 """
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -12,8 +15,8 @@ from opentelemetry.trace import SpanKind
 
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.message import ToolCall
-from throughline.domain.prompt import AnswerComplete, Usage
+from throughline.domain.message import Content, ImageBlock, NewMessage, Role, TextBlock, ToolCall
+from throughline.domain.prompt import AnswerComplete, PromptMessage, Usage
 from throughline.domain.run import Run, RunStatus, user_message
 from throughline.domain.tool import ToolOutcome
 from throughline.ports.tracing import (
@@ -28,8 +31,111 @@ from throughline.ports.tracing import (
     TracedPart,
     TurnEnd,
 )
-from throughline.tracing.statement_summary import summarize_statement
-from throughline.tracing.texts import cut, input_messages, output_messages, system_instructions
+
+# Users' texts as span attributes, for operators who ask for them by a setting of their own.
+#
+# The JSON has the form of OpenTelemetry's conventions for `gen_ai.input.messages` and its relatives.
+
+MOST_CHARACTERS = 50_000
+"""Characters of text in one attribute. The newest messages of a prompt win, and the beginning of a long text."""
+
+Part: TypeAlias = dict[str, str]
+Said: TypeAlias = dict[str, object]
+
+
+def input_messages(messages: Sequence[PromptMessage | NewMessage]) -> str:
+    """Return the messages as JSON, without the oldest ones if all are too long."""
+    left, chosen = MOST_CHARACTERS, list[Said]()
+    for message in reversed(messages):
+        if left <= 0:
+            break
+        parts = _parts(message, left)
+        left -= sum(len(text) for part in parts for text in part.values())
+        chosen.append({"role": message.role.value, "parts": parts})
+    return _json(chosen[::-1])
+
+
+def output_messages(answer: AnswerComplete) -> str:
+    """Return the answer as JSON."""
+    parts = [_text_part(answer.text[:MOST_CHARACTERS])] if answer.text else []
+    parts += [_call_part(call, MOST_CHARACTERS) for call in answer.tool_calls]
+    return _json([{"role": Role.ASSISTANT.value, "parts": parts, "finish_reason": answer.finish_reason}])
+
+
+def system_instructions(system: str) -> str:
+    """Return the system message as JSON."""
+    return _json([_text_part(system[:MOST_CHARACTERS])])
+
+
+def cut(text: str) -> str:
+    """Return the beginning of a text that is an attribute of its own."""
+    return text[:MOST_CHARACTERS]
+
+
+def _parts(message: PromptMessage | NewMessage, most: int) -> list[Part]:
+    if message.role is Role.TOOL:
+        said = "".join(part["content"] for part in _content_parts(message.content, most))
+        return [{"type": "tool_call_response", "id": message.tool_call_id or "", "response": said}]
+    return [*_content_parts(message.content, most), *(_call_part(call, most) for call in message.tool_calls)]
+
+
+def _content_parts(content: Content, most: int) -> list[Part]:
+    blocks = (TextBlock(content),) if isinstance(content, str) else content
+    return [_text_part("[image]" if isinstance(block, ImageBlock) else block.text[:most]) for block in blocks]
+
+
+def _text_part(text: str) -> Part:
+    return {"type": "text", "content": text}
+
+
+def _call_part(call: ToolCall, most: int) -> Part:
+    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments[:most]}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+# Short names of database statements, made of their kind and their tables: `INSERT messages, UPDATE runs`.
+#
+# The names of spans are made here, so that no text of a statement and no parameter leaves the process.
+
+MOST_TARGETS = 3
+"""Tables that one name lists."""
+
+KNOWN_STATEMENTS = 1_000
+"""Statements whose names are kept; the service has fewer."""
+
+_WRITE = re.compile(r"\b(insert into|(?<!for )(?<!key )(?<!do )update|delete from)\s+([a-z_]+)")
+_READ = re.compile(r"(?<!epoch )\b(?:from|join)\s+([a-z_]+)\b(?!\s*\()")
+_NAMED_QUERY = re.compile(r"\b([a-z_]+)(?: ?\([a-z_, ]+\))? as (?:not )?(?:materialized )?\(")
+_FIRST_WORD = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSummary:
+    """The operation of a statement (`SELECT`, `INSERT`, …), and its name with the tables."""
+
+    operation: str
+    name: str
+
+
+@lru_cache(maxsize=KNOWN_STATEMENTS)
+def summarize_statement(sql: str) -> StatementSummary:
+    """Return the summary of a statement: its writes, or else the first table that it reads."""
+    text = sql.lower()
+    writes = dict.fromkeys((verb.split()[0].upper(), table) for verb, table in _WRITE.findall(text))
+    if writes:
+        listed = [f"{verb} {table}" for verb, table in writes][:MOST_TARGETS]
+        return StatementSummary(next(iter(writes))[0], ", ".join(listed))
+    word = _FIRST_WORD.search(text)
+    operation = word.group().upper() if word else "UNKNOWN"
+    if operation not in {"SELECT", "WITH"}:
+        return StatementSummary(operation, operation)
+    named = set(_NAMED_QUERY.findall(text))
+    table = next((name for name in _READ.findall(text) if name not in named), "")
+    return StatementSummary("SELECT", f"SELECT {table}".rstrip())
+
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = Mapping[str, Value]
