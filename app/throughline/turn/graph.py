@@ -1,5 +1,7 @@
 """The graph of one turn: process_message → retrieve_context → save_user_message → llm_node ↔ tool_node."""
 
+import asyncio
+from dataclasses import replace
 from functools import wraps
 from typing import Protocol
 
@@ -7,13 +9,97 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
+from throughline.agents.definition import ReasoningUse
+from throughline.domain.conversation import Conversation
+from throughline.domain.errors import RunAbandoned
+from throughline.domain.events import AnswerReset, RunStarted
+from throughline.domain.message import text_of
+from throughline.domain.run import USER_STEP, Run, user_message
 from throughline.ports.tracing import StepPart, traced
+from throughline.prompting.conversation import tokens_loaded
+from throughline.prompting.planning import count_new
+from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
+from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.llm_node import llm_node
-from throughline.turn.process_message import process_message
-from throughline.turn.retrieve_context import retrieve_context
-from throughline.turn.save_user_message import save_user_message
+from throughline.turn.recall_history import Asked, recall_history
+from throughline.turn.reduce_context import reduce_context
 from throughline.turn.state import Turn, TurnState, present
-from throughline.turn.tool_node import has_open_calls, tool_node
+from throughline.turn.store_step import store_step
+from throughline.turn.tool_node import has_open_calls, open_calls, tool_node
+
+
+async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Append the user's message under step `user`, unless an earlier attempt of the run has stored it.
+
+    Raises LeaseLost.
+    """
+    conversation = present(state.conversation)
+    if conversation.own:
+        return {}
+    stored = await store_step(runtime.context, USER_STEP, present(state.user))
+    return {"conversation": conversation.with_own(stored)}
+
+
+# Second node of the turn's graph: loads the messages after the cursor and reduces them to fit the threshold.
+#
+# The cursor is the last position that the summary covers.
+
+
+async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Load the session and its newest messages in one query, plan the prompt, and compact if the plan says so.
+
+    At the same time, the history is searched for what the user's message asks.
+
+    A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
+    """
+    turn, agent = runtime.context, present(state.agent)
+    user = await count_new(present(state.user), agent.counter)
+    run, recall = state.claimed.run, agent.definition.context.recall
+    asked = Asked(run.owner_id, run.session_id, text_of(user.content))
+    conversation, quotations = await asyncio.gather(
+        _load(turn, state, agent), recall_history(turn.dependencies, recall, asked)
+    )
+    reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
+    return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages, "quotations": quotations}
+
+
+async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:
+    run = state.claimed.run
+    loaded = await turn.dependencies.messages.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
+    if state.claimed.is_first_after_wait:  # whatever was begun before the wait is stored
+        return loaded
+    return replace(loaded, resumed_calls=frozenset(open_call.step for open_call in open_calls(loaded)))
+
+
+async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
+
+    Raises RunAbandoned after `max_attempts` attempts, DailyBudgetSpent, DailyBudgetReserved, and SettingInvalid
+    if the agent's model is not configured.
+    """
+    turn, run = runtime.context, state.claimed.run
+    _announce(turn, run)
+    if run.attempt > turn.dependencies.config.max_attempts:
+        raise RunAbandoned(
+            f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
+            "complete. Send it again, perhaps changed. The conversation can continue."
+        )
+    agent = await assemble_agent(turn.dependencies, state.definition)
+    if run.attempt == 1 and not run.wait_count:  # after a wait the results are stored first: llm_node checks
+        await check_turn_budget(turn.dependencies, agent, run)
+    turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW
+    return {"agent": agent, "user": user_message(run)}
+
+
+def _announce(turn: Turn, run: Run) -> None:
+    """Emit `RunStarted`; before it, `AnswerReset` if this is not the run's first attempt.
+
+    The reset makes readers discard the text of the attempt that died.
+    """
+    if run.attempt > 1:
+        turn.events.emit(AnswerReset(run.attempt))
+    turn.events.emit(RunStarted(run))
+
 
 TurnGraph = CompiledStateGraph[TurnState, Turn, TurnState, TurnState]
 

@@ -1,16 +1,27 @@
 """Fourth node of the turn's graph: reduces the context, calls the model, and stores a step or returns the answer."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 from langgraph.runtime import Runtime
 
-from throughline.agents.definition import ReasoningUse
+from throughline.agents.definition import AgentDefinition, ReasoningUse
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
-from throughline.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
+from throughline.domain.errors import (
+    ContextOverflow,
+    ModelRejected,
+    ModelUnavailable,
+    PromptCannotFit,
+    SettingInvalid,
+    TemporaryError,
+    ThroughlineError,
+    TurnTimeout,
+    provider_words,
+)
 from throughline.domain.ids import MessageId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
@@ -19,10 +30,10 @@ from throughline.domain.prompt import MAX_ANSWER_BYTES, AnswerComplete, ModelReq
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.text import clean_text, is_blank
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
+from throughline.prompting.conversation import reload_conversation
 from throughline.prompting.format_instructions import correction_of
 from throughline.prompting.planning import count_new
-from throughline.prompting.ready_agent import ReadyAgent
-from throughline.turn.call_fallback import call_first_available
+from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_fallback, reset_shown_text
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.recall_history import quote_history
@@ -30,6 +41,79 @@ from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_co
 from throughline.turn.response_format import misfit_of
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_model_step
+
+# Fallback models: if an agent's model is unavailable, the next of its models answers, until the turn ends.
+#
+# A fallback model is never called after a refusal: no quota, a wrong key and an invalid request are errors to be seen. An
+# agent's model that failed several times in a row is passed over for a while, so that not every turn waits for it.
+
+T = TypeVar("T")
+Call = Callable[[ReadyAgent, Conversation], Awaitable[T]]
+
+_CANNOT_STAND_IN = (ModelUnavailable, ModelRejected, PromptCannotFit, SettingInvalid)
+
+
+async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
+    """Return the result of `call` with the agent's model, or with its first fallback model that answers.
+
+    Fallback models are tried only if the agent's model is unavailable. If none answers, the first model's error is
+    raised.
+    """
+    if not agent.definition.fallback_models:
+        return await call(agent, conversation)
+    first: ThroughlineError = ModelUnavailable(
+        f"{agent.model.name}: the model failed several times in a row and is not called for a minute; try again later"
+    )
+    if turn.dependencies.breakers.acquire(_breaker(agent)):
+        try:
+            return await _guarded(turn, agent, conversation, call)
+        except ModelUnavailable as error:
+            first = error
+    for definition in agent.definition.fallbacks():
+        log.warning(
+            "model unavailable, fallback model called",
+            run_id=str(turn.lease.run_id),
+            model=agent.model.name,
+            fallback=definition.model,
+        )
+        try:
+            return await _call_fallback(turn, definition, conversation, call)
+        except _CANNOT_STAND_IN as error:
+            log.warning(
+                "fallback model failed",
+                run_id=str(turn.lease.run_id),
+                fallback=definition.model,
+                error=error.code,
+                **provider_words(error),
+            )
+    raise first
+
+
+async def _call_fallback(turn: Turn, definition: AgentDefinition, conversation: Conversation, call: Call[T]) -> T:
+    """Call with another model. The conversation is loaded again: the failed call may have compacted it."""
+    reset_shown_text(turn)
+    agent = await assemble_agent(turn.dependencies, definition)
+    messages = turn.dependencies.messages
+    return await call(agent, await reload_conversation(messages, turn.lease.run_id, agent, conversation))
+
+
+async def _guarded(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
+    breakers, name = turn.dependencies.breakers, _breaker(agent)
+    try:
+        result = await call(agent, conversation)
+    except (ModelUnavailable, TurnTimeout):
+        breakers.failed(name)
+        raise
+    except BaseException:
+        breakers.released(name)
+        raise
+    breakers.succeeded(name)
+    return result
+
+
+def _breaker(agent: ReadyAgent) -> str:
+    return f"{agent.model.calibration_key} for turns"
+
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)
