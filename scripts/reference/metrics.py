@@ -7,7 +7,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from scripts.reference.markdown import anchor, code, table
 from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.stages import keep_important, prune, truncate_history
+from throughline.context.stages import keep_important, prune, strategy
 from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
 from throughline.db.jobs.kinds import KINDS
 from throughline.domain.compaction import CompactionOutcome
@@ -47,7 +47,7 @@ VALUES: Mapping[str, Sequence[str]] = {
 STAGES: Mapping[str, str] = {
     prune.PRUNED: "Show old tool outputs as stubs.",
     prune.PRUNED_AGGRESSIVELY: "Show more old tool outputs as stubs, because the prompt is nearly full.",
-    truncate_history.NAME: "Leave out old messages, as the strategy `truncation` does.",
+    strategy.NAME: "Leave out old messages, as the strategy `truncation` does.",
     keep_important.NAME: "Leave out the least important messages, as the strategy `importance` does.",
     **{name: (inspect.getdoc(stage) or "").split("\n\n")[0] for name, stage in (*SOFT_STAGES, *HARD_STAGES)},
 }

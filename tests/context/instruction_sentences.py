@@ -1,4 +1,4 @@
-"""Sentences of users in nine languages, by which each word of `instruction_patterns.py` earns its place.
+"""Sentences of users in nine languages, by which each word of the patterns in `find_facts.py` earns its place.
 
 None of them is one of the sentences on which `benchmarks.planted_rules` measures the recognition.
 """

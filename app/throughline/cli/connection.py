@@ -21,7 +21,7 @@ from throughline.cli.failures import UnexpectedReply
 
 # Limit on the size of one reply: `--url` may name any server, and an endless reply would fill the memory.
 #
-# Event streams have a limit of their own, on each event (`sse.py`).
+# Event streams have a limit of their own, on each event (`answer_stream.py`).
 
 MAX_REPLY_BYTES = 100_000_000
 """Largest reply in bytes. A page of history has at most 8 MB of text, and JSON may need six bytes for one."""

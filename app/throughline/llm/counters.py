@@ -1,6 +1,6 @@
 """Token counters by name: `tiktoken`, `tiktoken:<encoding>`, `transformers:<name or path>`, `chars`.
 
-Any other name with a colon is an operator's function; see plugin_counter.py.
+Any other name with a colon is an operator's function; see PluginCounter.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """One entry of the tables of known refusals: how a server's answer is recognised, and what a user then reads.
 
-`server_refusals.py` and `provider_refusals.py` hold the tables, and `known_refusals.py` searches them.
+`server_refusals.py` and `provider_refusals.py` hold the tables, and `classify_error.py` searches them.
 """
 
 import re

@@ -86,8 +86,8 @@ def _stem(word: str) -> str:
 
 # Search for the sum that a message asks for, for the offline model.
 #
-# Dates, ranges, phone numbers, fractions and versions are no sums. A sum in a statement (`Room 4 + 5 are booked`) is not
-# asked for.
+# Dates, ranges, phone numbers, fractions and versions are no sums. A sum in a statement (`Room 4 + 5 are booked`) is
+# not asked for.
 
 HEAD_CHARACTERS = 2000
 """Number of characters of a message that are read; a longer message is a paste."""

@@ -95,8 +95,8 @@ def exclusively(path: Path, *, timeout_seconds: float) -> Iterator[None]:
 
 # Owner of the default data folder: the installation that used it first, recorded in a file of the folder.
 #
-# Without it, two checkouts or environments of one user would share sessions, keys and a schema by accident. A folder that
-# is named with `--data-dir` or DATA_DIR has no owner, because who names it wants to share it.
+# Without it, two checkouts or environments of one user would share sessions, keys and a schema by accident. A folder
+# that is named with `--data-dir` or DATA_DIR has no owner, because who names it wants to share it.
 
 
 def find_installation(package: Path, prefix: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Writer of one growing answer in a Slack thread, following the plan of `plan_answer.py`.
+"""Writer of one growing answer in a Slack thread, and the plan that it follows.
 
 The answer is written as streamed messages if Slack allows it, else by editing messages. Every message is recorded in
 the outbox before it is posted, and again with the `ts` that Slack gave it. After a crash, the next process therefore

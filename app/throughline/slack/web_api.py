@@ -1,6 +1,6 @@
 """Calls to Slack's Web API for threads and people: they wait for rate limits and raise Slack's errors as ours.
 
-The calls that check the settings and open Socket Mode are made in setup_check.py and socket_client.py.
+The calls that check the settings and open Socket Mode are made in setup_check.py and socket_mode.py.
 """
 
 import asyncio

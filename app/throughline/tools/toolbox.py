@@ -26,8 +26,8 @@ from throughline.tools.tool import CallLimits, Tool, failed
 
 # LangChain's tools and toolkits as tools of an agent, without a change and without importing LangChain here.
 #
-# LangChain's tools are recognised by their class. The arguments that LangChain injects itself (state, store, call id) are
-# unknown outside of its own agents; a tool that has some is refused.
+# LangChain's tools are recognised by their class. The arguments that LangChain injects itself (state, store, call id)
+# are unknown outside of its own agents; a tool that has some is refused.
 
 LANGCHAIN = "langchain_core.tools"
 T = TypeVar("T")

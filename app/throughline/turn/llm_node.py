@@ -44,8 +44,8 @@ from throughline.turn.store_step import store_model_step
 
 # Fallback models: if an agent's model is unavailable, the next of its models answers, until the turn ends.
 #
-# A fallback model is never called after a refusal: no quota, a wrong key and an invalid request are errors to be seen. An
-# agent's model that failed several times in a row is passed over for a while, so that not every turn waits for it.
+# A fallback model is never called after a refusal: no quota, a wrong key and an invalid request are errors to be seen.
+# An agent's model that failed several times in a row is passed over for a while, so that not every turn waits for it.
 
 T = TypeVar("T")
 Call = Callable[[ReadyAgent, Conversation], Awaitable[T]]

@@ -1,6 +1,6 @@
 """ASGI middleware that limits request bodies before they are parsed.
 
-Each body is limited in length and time; all bodies together are limited by a budget of bytes (`body_memory.py`).
+Each body is limited in length and time; all bodies together are limited by a budget of bytes.
 """
 
 import asyncio

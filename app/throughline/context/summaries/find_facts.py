@@ -21,11 +21,11 @@ from throughline.domain.message import Message, Role, text_of
 
 # Recognition of a user's standing instructions: orders that hold from now on, not for one occasion.
 #
-# It supplements the summary model, which also names instructions. A clause counts if it contains a word of permanence and
-# is no report, or if it begins with a permanent form. `find_facts.py` passes it sentences that are neither quoted nor
-# code.
+# It supplements the summary model, which also names instructions. A clause counts if it contains a word of permanence
+# and is no report, or if it begins with a permanent form. It gets sentences that are neither quoted
+# nor code.
 
-# The words by which `standing_instructions.py` recognises standing instructions among other sentences.
+# The words by which standing instructions are recognised among other sentences.
 #
 # `word_lists.py` defines their syntax. Each list covers nine languages in turn; a further language adds its lines. Each
 # entry decides about one of the sentences in `tests/context/instruction_sentences.py`, or a test fails.

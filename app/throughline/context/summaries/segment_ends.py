@@ -18,8 +18,8 @@ from throughline.domain.message import Message, Role, text_of
 #
 # Lexical cohesion as in TextTiling (M. A. Hearst, "TextTiling: Segmenting Text into Multi-paragraph Subtopic Passages",
 # Computational Linguistics 23(1), 1997, pages 33-64). A block of words before a gap is compared with one after it. The
-# deeper the similarity is below the nearest peaks on both sides, the more likely the subject changes there. Here a block
-# consists of whole pieces, such as messages, and rare words weigh more (inverse document frequency).
+# deeper the similarity is below the nearest peaks on both sides, the more likely the subject changes there. Here a
+# block consists of whole pieces, such as messages, and rare words weigh more (inverse document frequency).
 
 BLOCK_WORDS = 300
 """Words on each side of a gap. On meetings of QMSum 300 found more borders than 100, 150, 200 or 400."""

@@ -19,8 +19,8 @@ from throughline.domain.message import Message, Role, text_of
 
 # Patterns of facts that are certain by their form: errors, paths, identifiers, commands and settings.
 #
-# `structured_facts.py` searches texts for them. Each pattern begins after a character that cannot belong to the same fact
-# and repeats only bounded, disjoint parts, so that a search is linear in the text. Labels are those of programs,
+# `structured_facts.py` searches texts for them. Each pattern begins after a character that cannot belong to the same
+# fact and repeats only bounded, disjoint parts, so that a search is linear in the text. Labels are those of programs,
 # independent of any natural language.
 
 TOKEN_CHARACTERS = 240

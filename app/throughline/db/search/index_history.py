@@ -33,9 +33,9 @@ from throughline.execution.compute_threads import run_off_loop_if_large
 
 # Storing of index blocks: those of many sessions in one transaction, with one statement for several thousand terms.
 #
-# A block is a row of a session's messages that are indexed together.
-# A block starts after the previous one, so two concurrent indexers insert the same row and one of them wins. Both insert
-# in the order of session ids, so neither waits for the other twice.
+# A block is a row of a session's messages that are indexed together. A block starts after the previous one, so two
+# concurrent indexers insert the same row and one of them wins. Both insert in the order of session ids, so neither
+# waits for the other twice.
 
 WRITTEN_TERMS = 5_000
 """Terms per insert: more would block the event loop with arguments and approach the statement's time limit."""

@@ -1,7 +1,7 @@
 """Messages that are not in the search index: which sessions have some, which of those are due, and their texts.
 
 A trigger on `sessions` sets `unindexed_since` when a session gains or redacts a message. Storing a block (messages that
-are indexed together) that reaches the last message clears it (write_blocks.py). So the statements here read no session
+are indexed together) that reaches the last message clears it (index_history.py). So the statements here read no session
 that is indexed completely.
 """
 
