@@ -11,8 +11,7 @@ from benchmarks.retrieval_sessions import Archive
 from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import HistoryQuery
-from throughline.domain.run import Claimer, RunInput
-from throughline.domain.submission import OnBusy, Submission
+from throughline.domain.run import Claimer, OnBusy, RunInput, Submission
 
 QUERIES = 200
 WARM_UP = 10

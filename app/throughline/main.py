@@ -20,7 +20,7 @@ from throughline.cli.dependencies import (
 )
 from throughline.cli.root import throughline
 from throughline.domain.erased_user import ErasedUser
-from throughline.domain.model_check import ModelCheck
+from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 
 

@@ -10,9 +10,9 @@ from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.stages import keep_important, prune, strategy
 from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
 from throughline.db.jobs.kinds import KINDS
-from throughline.domain.compaction import CompactionOutcome
-from throughline.domain.model_call import CallPurpose
 from throughline.domain.run import RunStatus
+from throughline.domain.summary import CompactionOutcome
+from throughline.domain.usage_report import CallPurpose
 from throughline.telemetry import PrometheusMetrics
 
 SUBJECTS: Mapping[str, str] = {

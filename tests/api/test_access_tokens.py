@@ -15,7 +15,7 @@ from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 
 OF_A_SESSION = {
     ("GET", SESSION),

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from throughline.db.database import Database
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 
 ON_BEHALF_OF = "On-Behalf-Of"
 

@@ -6,7 +6,7 @@ import pytest
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
 from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 
 KEYLESS: tuple[dict[str, str], ...] = (
     {},

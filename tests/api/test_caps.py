@@ -7,7 +7,7 @@ from fakes.pooler import urls_of
 from throughline.api.http.problem_documents import error_problem
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import SummaryLimitReached
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps
 
 ASYNC = {"Prefer": "respond-async"}
 

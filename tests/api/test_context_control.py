@@ -12,8 +12,8 @@ from fakes.conversations import Conversation
 from throughline.db.database import Database
 from throughline.domain.events import HistoryQuoted
 from throughline.domain.ids import SessionId
+from throughline.domain.keys import Scope
 from throughline.domain.message import ImageBlock, TextBlock
-from throughline.domain.principal import Scope
 from throughline.wire.sessions import SummaryList, SummaryVersionOut
 
 PREVIEW_JSON = {

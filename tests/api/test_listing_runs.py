@@ -7,7 +7,7 @@ import pytest
 
 from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
 from throughline.db.database import Database
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 from throughline.domain.run import RunError, RunStatus
 
 ASYNC = {"Prefer": "respond-async"}

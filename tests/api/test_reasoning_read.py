@@ -11,7 +11,7 @@ from fakes.event_log import MESSAGE_ID
 from fakes.scripted_turns import Script
 from throughline.db.database import Database
 from throughline.domain.events import MessageDelta, ReasoningDelta
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 from throughline.domain.reasoning import Reasoning
 
 THOUGHT = "They greet me.\u2028I greet back."

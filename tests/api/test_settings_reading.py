@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from throughline.domain.access_tokens import TOKEN_PREFIX
 from throughline.domain.errors import SettingInvalid
+from throughline.domain.keys import TOKEN_PREFIX
 from throughline.settings import read_settings
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from fakes.api_stage import KEYED, ApiStage, set_stage
 from throughline.db.database import Database
-from throughline.domain.model_call import CallPurpose, ModelCall
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
-from throughline.domain.usage_report import Payer
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 
 PRICED = ModelCall("openai:gpt-4o", CallPurpose.ANSWER, Usage(1000, 100, 400, cost_usd=Decimal("0.0030")))
 UNPRICED = ModelCall("local", CallPurpose.SUMMARY, Usage(10, 5))

@@ -20,8 +20,7 @@ from throughline.db.database import Database
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.ids import SessionId
 from throughline.domain.message import Source, ToolCall
-from throughline.domain.run import Outcome, Run, RunInput, RunStatus
-from throughline.domain.submission import Submission
+from throughline.domain.run import Outcome, Run, RunInput, RunStatus, Submission
 from throughline.domain.waiting import AwaitedCall, NewWait, WaitKind
 from throughline.turn.follow_run import Following, follow_while_worked_on
 

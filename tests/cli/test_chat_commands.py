@@ -14,7 +14,6 @@ from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
 from throughline.context.context_report import FiringGauge, NextAction
-from throughline.domain.compaction import CompactionOutcome, Spent
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -25,6 +24,7 @@ from throughline.domain.events import (
 )
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import RunError
+from throughline.domain.summary import CompactionOutcome, Spent
 from throughline.wire.sessions import SummarizeOut
 
 

@@ -10,9 +10,9 @@ from fakes.stage import open_stage
 from throughline.context.message_variants import MessageVariant, ShownMessage
 from throughline.context.preview import Action, SegmentToSummarise
 from throughline.db.database import Database
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.summary.reread import SummaryRequest
 from throughline.turn.context_requests import ContextRequests
 

@@ -7,8 +7,7 @@ import pytest
 from click.testing import Result
 
 from fakes.fake_dependencies import FakeWorld
-from throughline.domain.model_check import CheckedCall, CheckedModel, ModelCheck, ToolUse
-from throughline.domain.model_window import ModelWindow, WindowOrigin
+from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ModelWindow, ToolUse, WindowOrigin
 from throughline.domain.prompt import Usage
 
 Throughline = Callable[..., Result]

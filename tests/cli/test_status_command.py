@@ -17,8 +17,16 @@ from throughline.cli.dependencies import LocalOptions
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessKind, ProcessState
-from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
+from throughline.domain.service_status import (
+    HeldRuns,
+    Line,
+    Process,
+    ProcessKind,
+    ProcessReport,
+    ProcessState,
+    ServiceStatus,
+    WorkQueue,
+)
 
 Throughline = Callable[..., Result]
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)

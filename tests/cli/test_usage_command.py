@@ -7,9 +7,8 @@ import pytest
 
 from fakes.command_stage import CommandStage
 from throughline.cli.commands_usage import draw_usage, sum_line
-from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import Usage
-from throughline.domain.usage_report import Payer
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.wire.usage import UsageGroupOut
 
 

@@ -21,8 +21,7 @@ from throughline.cli.screen import Screen
 from throughline.db.database import Database
 from throughline.domain.message import Source, ToolCall
 from throughline.domain.prompt import ToolSpec
-from throughline.domain.run import RunInput
-from throughline.domain.submission import Submission
+from throughline.domain.run import RunInput, Submission
 from throughline.domain.waiting import Decision, Resolution
 
 DELETES = ToolCall("call_1", "delete", '{"file": "a\\u202etxt.exe"}')

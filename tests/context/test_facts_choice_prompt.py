@@ -5,8 +5,8 @@ from dataclasses import replace
 from throughline.context.delimiters import undelimited
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.context.summaries.kept_facts_text import render_facts
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 INSTRUCTION = FactKind.INSTRUCTION
 

@@ -20,9 +20,8 @@ from throughline.context.summaries.later_statements import MOST_STATEMENTS, late
 from throughline.context.summaries.parse_keep_lines import MOST_LINES, read_keep_lines, split_answer, taken_facts
 from throughline.context.summaries.summary_layout import SummaryLayout, marked
 from throughline.domain.ids import MessageId, SegmentId
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role
-from throughline.domain.summary import Segment
+from throughline.domain.summary import FactKind, KeptFact, Segment
 
 INSTRUCTION, DECISION, DEADLINE, VALUE = (
     FactKind.INSTRUCTION,

@@ -6,8 +6,8 @@ from context.strategies import Said, by_length, stored
 from throughline.context.summaries.find_facts import facts_of, found_facts
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.later_statements import adds, later_statements
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
+from throughline.domain.summary import FactKind, KeptFact
 
 
 def current(*said: tuple[str, str], role: Role = Role.USER) -> list[str]:

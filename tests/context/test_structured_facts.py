@@ -16,8 +16,8 @@ from throughline.context.summaries.structured_facts import (
     SUBJECT_CHARACTERS,
     structured_facts,
 )
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, TextBlock, ToolCall, text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 VALUE, IDENTIFIER = FactKind.VALUE, FactKind.IDENTIFIER
 COMMAND, ERROR = FactKind.COMMAND, FactKind.ERROR

@@ -19,7 +19,7 @@ from throughline.context.summaries.summary_prompt import (
     summary_request,
 )
 from throughline.domain.message import Role, text_of
-from throughline.domain.think_blocks import without_thinking
+from throughline.domain.reasoning import without_thinking
 from throughline.llm.offline import summarise
 
 ROWS = stored(

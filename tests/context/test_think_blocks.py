@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.growth import grows_linearly
-from throughline.domain.think_blocks import MOST_BLANKS, SplitText, ThinkBlockSplitter
+from throughline.domain.reasoning import MOST_BLANKS, SplitText, ThinkBlockSplitter
 
 WHOLE: list[tuple[str, SplitText]] = [
     ("Hello", SplitText(text="Hello")),

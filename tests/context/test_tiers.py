@@ -17,8 +17,7 @@ from throughline.context.summaries.merge_tiers import MergeTask, merge_due, segm
 from throughline.context.summaries.render_summary import CUT_MARK, narrative_text
 from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.domain.ids import MessageId, SegmentId
-from throughline.domain.kept_facts import FactKind, KeptFact
-from throughline.domain.summary import Segment
+from throughline.domain.summary import FactKind, KeptFact, Segment
 
 FACTS = tuple(KeptFact(FactKind.IDENTIFIER, f"/srv/data/file_{number}.csv", number) for number in range(1, 200))
 RULES = tuple(KeptFact(FactKind.INSTRUCTION, f"Always answer in style {number}.", number) for number in range(1, 60))

@@ -9,15 +9,12 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.access_tokens import NewToken
 from throughline.domain.erased_user import ErasedUser
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import UserId
-from throughline.domain.keys import NewKey
-from throughline.domain.model_call import CallPurpose, ModelCall
-from throughline.domain.principal import Scope
+from throughline.domain.keys import NewKey, NewToken, Scope
 from throughline.domain.prompt import Usage
-from throughline.domain.usage_report import Payer
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 
 NAME = "anna tangelo42"
 WORD = "tangelo42"  # stands in everything that has to go

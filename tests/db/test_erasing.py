@@ -12,7 +12,7 @@ from throughline.db.database import Database
 from throughline.db.sessions.repository import SessionChange
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
-from throughline.domain.submission import OnBusy
+from throughline.domain.run import OnBusy
 
 
 @pytest.fixture

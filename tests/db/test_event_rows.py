@@ -7,7 +7,6 @@ from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.runs.event_rows import event_from
-from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -25,6 +24,7 @@ from throughline.domain.events import (
 )
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
+from throughline.domain.summary import CompactionOutcome
 
 CALL = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 RESULT = NewMessage(

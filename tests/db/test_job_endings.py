@@ -12,7 +12,7 @@ from fakes.waiting import until
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.jobs.queue import Job, JobClaim, JobQueue, PutBack
-from throughline.domain.lease import RowLease
+from throughline.domain.run import RowLease
 from throughline.worker.jobs import NotDone
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")

@@ -8,8 +8,7 @@ from fakes.raw_sql import run_sql
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput
-from throughline.domain.keys import NewKey
-from throughline.domain.principal import Scope
+from throughline.domain.keys import NewKey, Scope
 
 READ_WRITE = frozenset({Scope.READ, Scope.WRITE})
 

@@ -12,8 +12,7 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.jobs.queue import Job, JobClaim
 from throughline.db.slack.outbox import DeliveryClaim
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.run import RunStatus
-from throughline.domain.submission import OnBusy
+from throughline.domain.run import OnBusy, RunStatus
 
 NOTICE = """
     insert into slack_deliveries (id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)

@@ -14,10 +14,18 @@ from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, LeaseLost
 from throughline.domain.ids import UserId
 from throughline.domain.message import ToolCall
-from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Outcome, RunStatus
-from throughline.domain.usage_report import DaySpending, Payer, Spending, UsageGroup, UsageKey, UsageQuery
+from throughline.domain.usage_report import (
+    CallPurpose,
+    DaySpending,
+    ModelCall,
+    Payer,
+    Spending,
+    UsageGroup,
+    UsageKey,
+    UsageQuery,
+)
 
 WHOLE = Usage(1000, 100, cached_tokens=400, cache_write_tokens=50, reasoning_tokens=30, cost_usd=Decimal("0.00345"))
 UNPRICED = Usage(10, 5)

@@ -9,8 +9,7 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import OwnerQueueFull
-from throughline.domain.run import RunStatus
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps, RunStatus
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fakes.slow_request import slow_request
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.processes import SILENT_SECONDS
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessKind, ProcessState
+from throughline.domain.service_status import Process, ProcessKind, ProcessState
 from throughline.worker.retention import SILENT_PROCESS_HOURS
 
 IDLE = ProcessState(concurrency=500, open_turns=0, jobs_in_hand=0, is_claiming=True, is_listening=True)

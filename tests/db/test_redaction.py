@@ -24,13 +24,12 @@ from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import NotFound, SessionBusy, SummaryConflict
 from throughline.domain.events import MessageDelta, NewEvent, ReasoningDelta
 from throughline.domain.ids import SessionId
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.recall import HistoryQuery
-from throughline.domain.run import Outcome, RunError, RunInput, RunStatus
+from throughline.domain.run import CopiedMessages, Opening, Outcome, RunError, RunInput, RunStatus, Submission
 from throughline.domain.session import NewSession
-from throughline.domain.submission import CopiedMessages, Opening, Submission
+from throughline.domain.summary import FactKind, KeptFact
 
 SECRET = "tangelo42"  # the word that has to go
 

@@ -16,11 +16,9 @@ from throughline.db.database import Database
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.jobs.queue import Job
 from throughline.db.retention.old_rows import RUNS_AT_ONCE, BatchResult, RetentionRepository
-from throughline.domain.access_tokens import NewToken
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId
-from throughline.domain.keys import NewKey
-from throughline.domain.principal import Scope
+from throughline.domain.keys import NewKey, NewToken, Scope
 from throughline.domain.run import RunStatus
 from throughline.turn.follow_run import Following, Idle
 from throughline.worker.retention import Retention, RetentionConfig

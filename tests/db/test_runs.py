@@ -34,8 +34,7 @@ from throughline.domain.errors import (
 from throughline.domain.events import AnswerReset, EventType, MessageCompleted, MessageDelta, NewEvent, RunEnded
 from throughline.domain.ids import RunId
 from throughline.domain.prompt import Usage
-from throughline.domain.run import Claimer, Outcome, RunError, RunStatus
-from throughline.domain.submission import Caps, OnBusy
+from throughline.domain.run import Caps, Claimer, OnBusy, Outcome, RunError, RunStatus
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
 

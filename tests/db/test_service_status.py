@@ -14,9 +14,8 @@ from throughline.db.processes import SILENT_SECONDS
 from throughline.db.service_status import read_service_status
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessKind, ProcessState
 from throughline.domain.run import Claimer
-from throughline.domain.service_status import Line, ServiceStatus
+from throughline.domain.service_status import Line, Process, ProcessKind, ProcessState, ServiceStatus
 
 WORKER = ProcessState(concurrency=500, open_turns=1, jobs_in_hand=2, is_claiming=True, is_listening=True)
 SERVER = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)

@@ -26,8 +26,7 @@ from throughline.db.runs.finish import Ending, finish
 from throughline.db.runs.skipped_messages import PORTION, PORTION_BYTES
 from throughline.domain.errors import QueueFull
 from throughline.domain.message import Message, NewMessage, text_of
-from throughline.domain.run import Outcome, RunError, RunStatus
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps, Outcome, RunError, RunStatus
 
 CAPS = Caps()
 

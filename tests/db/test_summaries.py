@@ -11,9 +11,8 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
 from throughline.domain.ids import SummaryId
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
-from throughline.domain.summary import SummaryState
+from throughline.domain.summary import FactKind, KeptFact, SummaryState
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Kept facts as their columns hold them, also those that another version of the service wrote."""
 
 from throughline.db.statements.summary_rows import _kept_facts_from
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
+from throughline.domain.summary import FactKind, KeptFact
 
 
 def test_what_an_older_or_a_newer_version_wrote_is_read_as_far_as_it_is_known() -> None:

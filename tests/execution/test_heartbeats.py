@@ -13,7 +13,7 @@ from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.lease import RowLease
+from throughline.domain.run import RowLease
 from throughline.execution.heartbeats import Heartbeat, Heartbeats, StopReason
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0

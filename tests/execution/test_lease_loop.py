@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.lease import RowLease
-from throughline.domain.run import LeaseRenewal
+from throughline.domain.run import LeaseRenewal, RowLease
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 

@@ -30,15 +30,14 @@ from throughline.context.message_variants import MessageVariant, ShownMessage
 from throughline.context.preview import Action, Preview, SegmentToSummarise
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.keys import NewKey
+from throughline.domain.keys import NewKey, Scope
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.overrides import NO_OVERRIDES
-from throughline.domain.principal import Scope
 from throughline.domain.run import RunInput
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.llm.registry import ModelRegistry
 from throughline.recall.history_search import HistorySearch
 from throughline.recall.memory_service import MemoryService

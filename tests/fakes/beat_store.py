@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 
-from throughline.domain.lease import RowLease
-from throughline.domain.run import LeaseRenewal
+from throughline.domain.run import LeaseRenewal, RowLease
 
 
 class BeatStore:

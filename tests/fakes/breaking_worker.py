@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import throughline.assembly.runtime
 import throughline.main
-from throughline.domain.lease import RowLease
-from throughline.domain.run import ClaimedRun
+from throughline.domain.run import ClaimedRun, RowLease
 from throughline.worker.worker import Worker
 
 

@@ -13,11 +13,11 @@ from throughline.context.measure import count_message
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import make_context_input
 from throughline.summary.compact import compact

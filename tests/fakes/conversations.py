@@ -7,12 +7,22 @@ from throughline.db.database import Database
 from throughline.domain.conversation import Conversation as LoadedConversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import MessageId, UserId
-from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
-from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunInput, RunStatus
+from throughline.domain.run import (
+    ClaimedRun,
+    Claimer,
+    Lease,
+    LeaseRenewal,
+    OnBusy,
+    Outcome,
+    Run,
+    RunInput,
+    RunStatus,
+    Submission,
+    Submitted,
+)
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import OnBusy, Submission, Submitted
-from throughline.domain.summary import Adoption, NewSegment, Segment, SummaryVersion
+from throughline.domain.summary import Adoption, KeptFact, NewSegment, Segment, SummaryVersion
 
 BEHIND_ALL = 1000
 """The number of the first event of an end: behind all that a test has stored."""

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from fakes.scripted_turns import REPORT
-from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -26,6 +25,7 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunError, RunInput, RunStatus
+from throughline.domain.summary import CompactionOutcome
 from throughline.domain.waiting import AwaitedCall, Wait, WaitKind
 from throughline.wire.context import ContextOut
 

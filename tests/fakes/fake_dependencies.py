@@ -22,7 +22,7 @@ from throughline.cli.dependencies import (
 from throughline.cli.lines import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.erased_user import ErasedUser
-from throughline.domain.model_check import ModelCheck
+from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import Line, ServiceStatus
 
 IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from fakes.stage import CLAIMER, Stage
-from throughline.domain.submission import Submission, Submitted
+from throughline.domain.run import Submission, Submitted
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.apply_overrides import RequestChecker
 from throughline.turn.take_turn import take_turn

@@ -12,8 +12,17 @@ from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted,
 from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.reasoning import Reasoning
-from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, user_message
-from throughline.domain.submission import Submission, Submitted
+from throughline.domain.run import (
+    ClaimedRun,
+    Claimer,
+    Outcome,
+    Run,
+    RunError,
+    RunStatus,
+    Submission,
+    Submitted,
+    user_message,
+)
 from throughline.wire.context import ContextOut
 
 CLAIMER = Claimer("scripted", 30.0)

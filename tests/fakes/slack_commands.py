@@ -13,9 +13,9 @@ from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.conversations import Asker, Conversation
 from throughline.db.slack.people import SlackId
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.ids import SessionId, UserId
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.services import SlackServices

@@ -16,9 +16,8 @@ from throughline.db.database import Database
 from throughline.domain.events import RunEvent
 from throughline.domain.ids import UserId
 from throughline.domain.message import Content, Message, Source
-from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput
+from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import Submission
 from throughline.execution.breaker import Breakers
 from throughline.execution.heartbeats import Heartbeats
 from throughline.llm.counters import make_counter

@@ -9,8 +9,7 @@ from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import ToolSpec
-from throughline.domain.run import Run, RunInput
-from throughline.domain.submission import Submission
+from throughline.domain.run import Run, RunInput, Submission
 from throughline.domain.waiting import Decision, Resolution, WaitKind
 from throughline.ports.tools import Tools
 from throughline.turn.take_turn import take_turn

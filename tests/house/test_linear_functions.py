@@ -23,9 +23,9 @@ from throughline.context.truncate_text import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.db.search.repository import snippet_of
 from throughline.domain.ids import MessageId, SessionId
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.domain.summary import FactKind, KeptFact
 from throughline.domain.text import clean_text
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import TiktokenCounter

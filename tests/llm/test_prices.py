@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.model_call import CallPurpose, ModelCall, total_usage
 from throughline.domain.prompt import Usage
+from throughline.domain.usage_report import CallPurpose, ModelCall, total_usage
 from throughline.llm.prices import ModelPrice, Prices, read_prices
 from throughline.llm.providers import parse_model_name
 

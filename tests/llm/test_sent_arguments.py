@@ -7,10 +7,10 @@ import pytest
 from fakes.model_calls import ANTHROPIC_SAYS_OK, OPENAI_SAYS_OK, hear
 from fakes.provider_double.json_types import Json
 from throughline.context.measure import count_call
-from throughline.domain.arguments import is_json_object, read_arguments, readable_arguments, send_again
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage
+from throughline.domain.tool import is_json_object, read_arguments, readable_arguments, send_again
 from throughline.llm.counters import make_counter
 
 NUMBERS = '{"rows":[' + ",".join(str(number % 100) for number in range(2000)) + "]}"

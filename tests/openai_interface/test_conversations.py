@@ -8,7 +8,7 @@ import pytest
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Say
 from throughline.db.database import Database
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId
 from throughline.domain.message import REDACTED_TEXT, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
-from throughline.domain.run import RunInput
+from throughline.domain.run import CopiedMessages, Opening, RunInput, Submission
 from throughline.domain.session import NewSession
-from throughline.domain.submission import CopiedMessages, Opening, Submission
 
 SECRET = "tangelo42"  # the word that has to go
 TEXT = f"I have the code\nof every oven: {SECRET}."

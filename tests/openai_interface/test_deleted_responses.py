@@ -13,8 +13,8 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, create
 from throughline.db.database import Database
+from throughline.domain.keys import Scope
 from throughline.domain.message import REDACTED_TEXT
-from throughline.domain.principal import Scope
 
 RAIN = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
 

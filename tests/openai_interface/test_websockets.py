@@ -23,7 +23,7 @@ from throughline.api.http.websocket_protocol import MAX_HEADERS, MAX_LINE_BYTES
 from throughline.api.openai.websocket import INBOX_BYTES, MESSAGE_BYTES
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
-from throughline.domain.principal import Scope
+from throughline.domain.keys import Scope
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from fakes.slack_inbox import take
 from throughline.db.database import Database
 from throughline.db.slack.people import SlackId
 from throughline.domain.ids import SessionId
-from throughline.domain.keys import NewKey
-from throughline.domain.principal import Scope
+from throughline.domain.keys import NewKey, Scope
 
 pytestmark = pytest.mark.slow
 ANNA = "U0ANNA001"

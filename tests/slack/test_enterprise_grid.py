@@ -13,8 +13,8 @@ from fakes.slack_double.workspace import BOT_ID
 from throughline.context.context_report import ContextReport
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import Edited, Left, SlackMessage
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.config import Identity

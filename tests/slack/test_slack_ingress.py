@@ -27,7 +27,7 @@ from fakes.slack_double.payloads import (
 from fakes.slack_stage import SlackStage, slack_stage
 from throughline.db.database import Database
 from throughline.db.slack.people import SlackId
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps
 
 CHANNEL = "C0GENERAL"
 

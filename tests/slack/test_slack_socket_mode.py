@@ -15,8 +15,8 @@ from fakes.slack_stage import IDENTITY, no_command, no_stop
 from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
 from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
-from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import SessionId, UserId
+from throughline.domain.summary import CompactionResult
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
 from throughline.slack.health import SlackHealth

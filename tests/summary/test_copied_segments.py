@@ -16,9 +16,9 @@ from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.summary_prompt import MERGE_TASK
 from throughline.db.database import Database
 from throughline.db.sessions.redaction import Redaction
-from throughline.domain.kept_facts import FactKind
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
+from throughline.domain.summary import FactKind
 
 COSTS = """
     select count(*), coalesce(sum(input_tokens + output_tokens), 0) from summaries where session_id = $1

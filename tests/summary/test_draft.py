@@ -15,10 +15,9 @@ from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.find_facts import facts_of
 from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.domain.ids import MessageId, SegmentId, SessionId, UserId
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
-from throughline.domain.summary import Segment
+from throughline.domain.summary import FactKind, KeptFact, Segment
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.new_segment import facts_from_answer, without_recall_results
 from throughline.summary.summariser import Summariser, Written

@@ -18,7 +18,7 @@ from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
 from throughline.db.database import Database
-from throughline.domain.compaction import CompactionResult
+from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.execution.compute_threads import LARGE_CHARACTERS
 from throughline.ports.hooks import Decision, Hook, PreCompact

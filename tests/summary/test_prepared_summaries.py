@@ -13,9 +13,8 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import Adopt, SummaryPolicy, SummaryShape
 from throughline.db.database import Database
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ModelUnavailable
-from throughline.domain.summary import SummaryState
+from throughline.domain.summary import CompactionOutcome, CompactionResult, SummaryState
 from throughline.ports.hooks import Decision
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import make_context_input

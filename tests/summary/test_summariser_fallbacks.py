@@ -14,7 +14,6 @@ from throughline.context.context_report import SummariserReport
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryKind
 from throughline.db.database import Database
-from throughline.domain.compaction import CompactionResult
 from throughline.domain.errors import (
     ContextOverflow,
     ModelInvalidRequest,
@@ -22,6 +21,7 @@ from throughline.domain.errors import (
     ModelRefused,
     ModelUnavailable,
 )
+from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
 from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest

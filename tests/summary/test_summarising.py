@@ -18,10 +18,9 @@ from throughline.context.summaries.facts_choice_prompt import ANSWER_TOKENS, NUM
 from throughline.context.summaries.summary_prompt import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt
-from throughline.domain.summary import Segment, SummaryState
+from throughline.domain.summary import FactKind, KeptFact, Segment, SummaryState
 from throughline.execution.breaker import Breakers
 from throughline.prompting.ready_agent import assemble_agent
 from throughline.summary.find_summarisers import find_summarisers

@@ -14,10 +14,9 @@ from throughline.context.policy import Adopt, SummaryPolicy
 from throughline.db.database import Database
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import ModelUnavailable, SummaryConflict
-from throughline.domain.kept_facts import FactKind
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
-from throughline.domain.summary import SummaryState
+from throughline.domain.summary import FactKind, SummaryState
 from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import summarize_now
 from throughline.summary.summary_draft import open_draft

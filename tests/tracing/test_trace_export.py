@@ -19,8 +19,8 @@ from throughline.db.database import Database
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.ids import ProcessId, SessionId
-from throughline.domain.process import Process, ProcessKind
 from throughline.domain.run import RunStatus
+from throughline.domain.service_status import Process, ProcessKind
 from throughline.ports.tracing import NO_TRACING, SummaryTrace
 from throughline.settings import Settings
 from throughline.tracing.open_tracing import CLOSE_SECONDS, EXPORT_SECONDS, Exporting, TracingConfig

@@ -10,9 +10,8 @@ from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import AGENT, with_context
 from throughline.domain.errors import ModelAuthenticationFailed, ModelInvalidRequest, ModelUnavailable
 from throughline.domain.message import ToolCall
-from throughline.domain.model_check import ModelCheck, ToolUse
 from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.model_window import ModelWindow, WindowOrigin
+from throughline.domain.model_window import ModelCheck, ModelWindow, ToolUse, WindowOrigin
 from throughline.domain.prompt import ModelEvent, ModelRequest, Usage
 from throughline.llm.counters import make_counter
 from throughline.prompting.check_model import TOOL, check_model

@@ -15,10 +15,9 @@ from throughline.agents.registry import AgentDefaults
 from throughline.db.database import Database
 from throughline.domain.errors import AgentInvalid, DailyBudgetReserved, DailyBudgetSpent
 from throughline.domain.message import ToolCall
-from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Outcome, RunStatus
-from throughline.domain.usage_report import Payer
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.domain.waiting import Resolution
 from throughline.summary.reread import SummaryRequest
 from throughline.turn.check_agents import check_names

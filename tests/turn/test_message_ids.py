@@ -26,9 +26,9 @@ from throughline.domain.errors import (
 from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, RunEnded, RunStarted
 from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, ToolCall
-from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Claimer, Lease, Run, RunStatus
+from throughline.domain.usage_report import ModelCall
 from throughline.turn.take_turn import take_turn
 from throughline.wire.events import event_json
 

@@ -14,9 +14,8 @@ from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import IdempotencyKeyReused, SessionBusy
 from throughline.domain.ids import SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source
-from throughline.domain.run import Run, RunInput, RunStatus
+from throughline.domain.run import Opening, Run, RunInput, RunStatus, Submission, Submitted
 from throughline.domain.session import NewSession
-from throughline.domain.submission import Opening, Submission, Submitted
 from throughline.turn.take_turn import take_turn
 from throughline.worker.erase_sessions import ErasureConfig, SessionErasure
 

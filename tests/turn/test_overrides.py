@@ -15,8 +15,7 @@ from throughline.domain.message import Message, Source, ToolCall
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.overrides import OverrideField, Overrides, ResponseFormat
 from throughline.domain.prompt import Usage
-from throughline.domain.run import Run, RunInput, RunStatus
-from throughline.domain.submission import Submission
+from throughline.domain.run import Run, RunInput, RunStatus, Submission
 from throughline.ports.models import FormatSupport
 from throughline.turn.call_model import TRIES_BEFORE_FALLBACK
 from throughline.turn.take_turn import take_turn

@@ -25,8 +25,7 @@ from throughline.domain.events import EventType
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, ToolCall, text_of
 from throughline.domain.recall import Found, HistoryQuery
-from throughline.domain.run import RunInput
-from throughline.domain.submission import Submission
+from throughline.domain.run import RunInput, Submission
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.take_turn import take_turn
 

@@ -17,8 +17,7 @@ from fakes.waiting import until_found
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import Usage
-from throughline.domain.run import Outcome, RunError, RunInput, RunStatus
-from throughline.domain.submission import Submission
+from throughline.domain.run import Outcome, RunError, RunInput, RunStatus, Submission
 from throughline.turn.take_turn import take_turn
 
 BY_TIME = ("pg_notify", "hurried cross join", "token_calibration")

@@ -27,8 +27,7 @@ from throughline.domain.errors import RunNotWaiting
 from throughline.domain.events import AnswerReset, EventType, RunEvent, RunWaiting
 from throughline.domain.message import Role, Source
 from throughline.domain.prompt import Usage
-from throughline.domain.run import ClaimedRun, Run, RunInput, RunStatus
-from throughline.domain.submission import OnBusy, Submission
+from throughline.domain.run import ClaimedRun, OnBusy, Run, RunInput, RunStatus, Submission
 from throughline.domain.waiting import Resolution, WaitKind
 from throughline.turn.follow_run import Following, Idle
 from throughline.turn.take_turn import take_turn

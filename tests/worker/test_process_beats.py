@@ -12,7 +12,7 @@ from throughline.assembly.process_heartbeats import ProcessHeartbeats
 from throughline.db.database import Database
 from throughline.db.processes import HEARTBEAT_SECONDS
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessKind, ProcessState
+from throughline.domain.service_status import Process, ProcessKind, ProcessState
 
 PROCESS = Process(ProcessId(UUID(int=1)), ProcessKind.WORKER, "host:1:00000001", "0.1.0")
 

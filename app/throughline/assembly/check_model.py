@@ -4,7 +4,7 @@ from throughline.assembly.database import read_quiet_settings
 from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import load_configured_agents, models_config
 from throughline.cli.dependencies import LocalOptions
-from throughline.domain.model_check import ModelCheck
+from throughline.domain.model_window import ModelCheck
 from throughline.llm.counters import make_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.prompting import check_model

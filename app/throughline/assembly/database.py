@@ -12,8 +12,7 @@ from throughline.db.memories.vector_table import prepare_vectors
 from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
 from throughline.db.service_status import read_service_status
 from throughline.domain.erased_user import ErasedUser
-from throughline.domain.process import ProcessKind
-from throughline.domain.service_status import ServiceStatus
+from throughline.domain.service_status import ProcessKind, ServiceStatus
 from throughline.logs import set_up_logging
 from throughline.settings import Settings
 

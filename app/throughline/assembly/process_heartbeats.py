@@ -9,7 +9,7 @@ import structlog
 from throughline.assembly.runtime import Runtime
 from throughline.db.processes import HEARTBEAT_SECONDS, ProcessRepository
 from throughline.domain.clock import Clock
-from throughline.domain.process import Process, ProcessState
+from throughline.domain.service_status import Process, ProcessState
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.running_concurrently import running_concurrently
 

@@ -31,8 +31,8 @@ from throughline.assembly.serving import ServeMode, check_unbroken, serve_on, se
 from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
 from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from throughline.domain.ids import UserId
-from throughline.domain.principal import Scope
-from throughline.domain.process import ProcessKind
+from throughline.domain.keys import Scope
+from throughline.domain.service_status import ProcessKind
 from throughline.llm.registry import OFFLINE
 from throughline.logs import say, set_up_logging
 from throughline.settings import Settings

@@ -12,7 +12,7 @@ from throughline.agents.folder_watch import FolderWatch
 from throughline.agents.registry import AgentDefaults, AgentRegistry
 from throughline.assembly.models import agent_defaults, load_configured_agents
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid, TemporaryError
-from throughline.domain.process import ProcessKind
+from throughline.domain.service_status import ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.running_concurrently import running_concurrently
 from throughline.llm.counters import warm_counter

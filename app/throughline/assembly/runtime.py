@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.process import Process
+from throughline.domain.service_status import Process
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.settings import Settings, read_variable
 
@@ -35,7 +35,7 @@ from throughline.db.jobs.queue import Schedule
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.clock import Clock
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import ProcessKind
+from throughline.domain.service_status import ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter

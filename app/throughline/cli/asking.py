@@ -7,10 +7,10 @@ from throughline.cli.dependencies import LineReader
 from throughline.cli.failures import RequestRefused, TurnWaits
 from throughline.cli.screen import Screen
 from throughline.cli.waiting_views import draw_call, how_to_resume, what_it_waits_for
-from throughline.domain.arguments import compact_object, read_arguments
 from throughline.domain.errors import InvalidInput
 from throughline.domain.json_types import JsonObject
 from throughline.domain.text import is_blank
+from throughline.domain.tool import compact_object, read_arguments
 from throughline.domain.waiting import Question, WaitKind, read_question
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.runs import RunOut, WaitingCall

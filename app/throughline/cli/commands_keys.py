@@ -14,8 +14,7 @@ from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NotFound
-from throughline.domain.keys import PREFIX_LENGTH, NewKey, StoredKey
-from throughline.domain.principal import Scope
+from throughline.domain.keys import PREFIX_LENGTH, NewKey, Scope, StoredKey
 
 MOST_OF_NAME = 36  # an id
 DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)

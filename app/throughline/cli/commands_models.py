@@ -14,8 +14,7 @@ from throughline.cli.dependencies import CliDependencies
 from throughline.cli.failures import ModelCheckFailed
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
-from throughline.domain.model_check import CheckedCall, CheckedModel, ModelCheck, ToolUse
-from throughline.domain.model_window import ModelWindow
+from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ModelWindow, ToolUse
 from throughline.prompting.agent_windows import guess_remark
 
 SHORT_SUMMARY_TOKENS = 250

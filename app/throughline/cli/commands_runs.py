@@ -14,8 +14,8 @@ from throughline.cli.connection import Target, asynchronous, open_client, target
 from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.cli.waiting_views import draw_call, how_to_resume, what_it_waits_for
-from throughline.domain.arguments import read_arguments
 from throughline.domain.errors import InvalidInput
+from throughline.domain.tool import read_arguments
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.runs import RunOut
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from throughline.domain.erased_user import ErasedUser
 from throughline.domain.keys import CreatedKey, NewKey, StoredKey
-from throughline.domain.model_check import ModelCheck
+from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 
 

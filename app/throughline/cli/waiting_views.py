@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from throughline.cli.printable import moment, one_line, printable
-from throughline.domain.arguments import readable_arguments
+from throughline.domain.tool import readable_arguments
 from throughline.domain.waiting import WaitKind, read_question
 from throughline.wire.runs import RunOut, WaitingCall
 

@@ -49,9 +49,8 @@ from throughline.domain.events import (
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, Source, ToolCall
 from throughline.domain.reasoning import Reasoning
-from throughline.domain.run import Run, RunStatus
+from throughline.domain.run import OnBusy, Run, RunStatus
 from throughline.domain.session import Session
-from throughline.domain.submission import OnBusy
 from throughline.domain.waiting import AwaitedCall, Decision, Resolution, Wait, WaitKind
 
 __all__ = [

@@ -16,9 +16,8 @@ from throughline.domain.ids import RunId, SessionId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides
 from throughline.domain.prompt import ToolSpec
-from throughline.domain.run import RunStatus
+from throughline.domain.run import OnBusy, RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
-from throughline.domain.submission import OnBusy
 from throughline.domain.text import clean_text, is_blank
 from throughline.execution.json_schema import SchemaInvalid, check_schema
 from throughline.wire.client_tools import ClientTools, read_client_tools

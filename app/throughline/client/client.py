@@ -35,9 +35,8 @@ from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source
-from throughline.domain.run import Run, RunInput, RunStatus
+from throughline.domain.run import OnBusy, Run, RunInput, RunStatus, Submission
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import OnBusy, Submission
 from throughline.domain.text import clean_text, is_blank
 from throughline.domain.waiting import Resolution
 from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event

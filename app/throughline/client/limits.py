@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, fields
 
 from throughline.domain.errors import InvalidInput
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps
 
 
 @dataclass(frozen=True, slots=True)

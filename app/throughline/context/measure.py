@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from throughline.domain.arguments import compact_object
 from throughline.domain.identity_cache import IdentityCache
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.reasoning import Reasoning, readable_and_opaque
+from throughline.domain.tool import compact_object
 
 Count: TypeAlias = Callable[[str], int]
 

@@ -41,7 +41,7 @@ from throughline.db.users.erasure import UserErasure
 from throughline.db.users.keys import KeyRepository
 from throughline.db.users.users import UserRepository
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps
 
 _SERVER = sql("""
     select current_setting('server_version_num')::integer as version, current_setting('server_encoding') as encoding,

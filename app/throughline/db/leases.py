@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from throughline.db.connection.statement import Statement
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
-from throughline.domain.lease import RowLease
-from throughline.domain.run import LeaseRenewal
+from throughline.domain.run import LeaseRenewal, RowLease
 
 CLAIMED = """fence = fence + 1, attempt = attempt + cast(claim_id is distinct from :claim_id as integer),
         claim_id = :claim_id, worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)"""

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessState
+from throughline.domain.service_status import Process, ProcessState
 
 HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 15.0

@@ -14,8 +14,16 @@ from throughline.db.processes import SILENT_SECONDS
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.ids import ProcessId
-from throughline.domain.process import Process, ProcessKind, ProcessState
-from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
+from throughline.domain.service_status import (
+    HeldRuns,
+    Line,
+    Process,
+    ProcessKind,
+    ProcessReport,
+    ProcessState,
+    ServiceStatus,
+    WorkQueue,
+)
 
 _ONLY_READ = sql("set transaction isolation level repeatable read, read only")
 _PROCESSES = sql("""

@@ -11,9 +11,8 @@ from throughline.db.statements.rows import USAGE_COLUMNS, usage_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId, UserId
-from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import Usage
-from throughline.domain.usage_report import DaySpending, Payer, Spending, UsageGroup, UsageKey, UsageQuery
+from throughline.domain.usage_report import DaySpending, ModelCall, Payer, Spending, UsageGroup, UsageKey, UsageQuery
 
 MOST_GROUPS = 10_000
 """Most groups of one report."""

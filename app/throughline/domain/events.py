@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
-from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.ids import MessageId, RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
+from throughline.domain.summary import CompactionOutcome
 
 REPLAYED_END_SEQ = 999_999_999
 """Sequence number of the last event when events are reconstructed from stored messages.

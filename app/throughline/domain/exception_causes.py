@@ -3,6 +3,21 @@
 Plugins raise groups where they use task groups, as clients of other services do: a 404 arrives inside of one or two.
 """
 
+import traceback
+
+MAX_FRAMES = 40
+"""Stack frames kept for the log: enough to reach the service's own lines above those of libraries."""
+
+
+def traceback_lines(error: BaseException) -> str:
+    """Return the function names and line numbers of the error's traceback, innermost first, for the log.
+
+    The error's text is left out, because it may contain a user's words.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+
+
 MOST_CAUSES = 3
 MOST_VISITED = 100
 """Most exceptions and groups looked at, so that a group of groups without end costs little."""

@@ -1,11 +1,84 @@
 """API keys as values: a key to create, a key just created, and a stored key."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import TypeAlias
 
-from throughline.domain.ids import KeyId, UserId
-from throughline.domain.principal import Scope
+from throughline.domain.ids import KeyId, SessionId, UserId
+
+
+class Scope(StrEnum):
+    """The permissions of an API key.
+
+    `ACT_AS` lets the key act for the user that `On-Behalf-Of` names. `OPERATE` shows what providers of models said
+    about failed calls, and what the calls of all users cost.
+    """
+
+    READ = "read"
+    WRITE = "write"
+    ACT_AS = "act_as"
+    OPERATE = "operate"
+
+
+TOKEN_SCOPES = (Scope.READ, Scope.WRITE)
+"""The scopes that an access token may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """What an access token may reach: the sessions with these ids; all sessions of its user if that is None."""
+
+    session_ids: frozenset[SessionId] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The user whose data a request may access.
+
+    `actor` names the API key that acts for the user, if there is one. `key_id` is the key that was sent, or that made
+    the access token; None without a key. `limits` are those of an access token, None if no token was sent.
+    """
+
+    user_id: UserId
+    user_name: str
+    scopes: frozenset[Scope]
+    actor: str | None = None
+    key_id: KeyId | None = None
+    limits: TokenLimits | None = None
+
+
+TOKEN_PREFIX = "tlt_"  # noqa: S105  # marks a token, is none
+"""Beginning of every access token, and of no API key."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token to create: its key, its user, what it may do, the sessions (None: all), and its lifetime in seconds."""
+
+    key_id: KeyId
+    user_id: UserId
+    scopes: frozenset[Scope]
+    session_ids: frozenset[SessionId] | None
+    lifetime_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    """A token that was just created. Its `secret` is available only here, since only a hash is stored."""
+
+    secret: str = field(repr=False)
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedToken:
+    """A stored token whose secret the caller presented. `seconds_left` is 0 or less once it has expired."""
+
+    principal: Principal
+    expires_at: datetime
+    seconds_left: float
+
 
 KEY_START = "tl_"
 """Beginning of every API key. A local service takes anything else for no key: OpenAI's clients must send one."""

@@ -56,7 +56,7 @@ class ToolCall:
 
     `arguments` is the JSON text exactly as the model wrote it. Providers that take text (OpenAI) get it again byte for
     byte, others (Anthropic) get the object it encodes. If it cannot be parsed, the tool node answers with an error, and
-    `domain/arguments.py` wraps the text in an object.
+    `domain/tool.py` wraps the text in an object.
     """
 
     id: str

@@ -1,12 +1,111 @@
 """Summaries: texts that replace messages 1..p in prompts, their segments, and the versions a session can return to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
 from throughline.domain.ids import MessageId, RunId, SegmentId, SessionId, SummaryId
-from throughline.domain.kept_facts import KeptFact
+from throughline.domain.message import Role
+from throughline.domain.session import Session
+
+
+class FactKind(StrEnum):
+    """The kinds of kept facts, in the order in which a prompt shows them; instructions get a section of their own."""
+
+    INSTRUCTION = "instruction"
+    DECISION = "decision"
+    DEADLINE = "deadline"
+    PERSON = "person"
+    PREFERENCE = "preference"
+    OPEN_QUESTION = "open question"
+    VALUE = "value"
+    IDENTIFIER = "identifier"
+    ERROR = "error"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFact:
+    """A fact quoted word for word on one line, with its message's position, the speaker's role and the author's name.
+
+    `subject` says what the fact is about, '' if unknown. Of two facts with one subject the later one is current;
+    without a subject it is unknown whether a fact still holds. `replaced_by` is the position of the statement that
+    replaced this fact, 0 while it is current.
+
+    `chosen` and `passed_over` count how often a model did and did not select the fact when it could. With `is_unjudged`
+    no model has been asked about the fact yet.
+    """
+
+    kind: FactKind
+    text: str
+    position: int
+    said_by: Role = Role.USER
+    subject: str = ""
+    author: str = ""
+    replaced_by: int = 0
+    chosen: int = 0
+    passed_over: int = 0
+    is_unjudged: bool = True
+
+    @property
+    def score(self) -> float:
+        """The probability that a model would choose the fact again: rule of succession, 0.5 before any choice."""
+        return (self.chosen + 1) / (self.chosen + self.passed_over + 2)
+
+
+class CompactionOutcome(StrEnum):
+    """Outcomes of a compaction, as they appear in events, metrics and logs.
+
+    `ADOPTED`: a summary came into use. `PREPARED`: a summary was written for later use. `PRUNED` and `FITTED`: the
+    prompt was made smaller without a summary. `SKIPPED`: no summary was due or worth it, or another writer was first.
+    `CANCELLED`: the agent's hook cancelled it.
+    """
+
+    ADOPTED = "adopted"
+    PREPARED = "prepared"
+    PRUNED = "pruned"
+    FITTED = "fitted"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The cost of calls of summary models: number of calls, tokens read and written, and total seconds."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """The outcome of a compaction, and the session to continue with.
+
+    `detail` says why no more was achieved, '' if there is nothing to explain. The token numbers are the prompt's size
+    before and after, as the model counts. With `is_stale` the stored session has changed meanwhile and must be loaded
+    again. Another attempt is useless before `delay_seconds` have passed.
+    """
+
+    outcome: CompactionOutcome
+    session: Session
+    detail: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    is_stale: bool = False
+    delay_seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def is_not_worth_it(self) -> bool:
+        """Whether no summary was due, or none would be smaller than the messages it replaces.
+
+        An attempt that another writer overtook (`is_stale`) does not count. The caller retries after more growth.
+        """
+        return self.outcome is CompactionOutcome.SKIPPED and not self.is_stale
 
 
 class SummaryState(StrEnum):

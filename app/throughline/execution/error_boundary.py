@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from throughline.domain.traceback_lines import traceback_lines
+from throughline.domain.exception_causes import traceback_lines
 
 UNEXPECTED = "unexpected error"
 """Log event of an exception that nobody expected; the field `task` says what was being done."""

@@ -11,8 +11,8 @@ from uuid import UUID
 import structlog
 
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.lease import RowLease
-from throughline.domain.traceback_lines import traceback_lines
+from throughline.domain.exception_causes import traceback_lines
+from throughline.domain.run import RowLease
 from throughline.execution.error_boundary import UNEXPECTED, ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.running_concurrently import running_concurrently

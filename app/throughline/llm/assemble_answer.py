@@ -11,7 +11,6 @@ from typing import TypeAlias
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata
 
-from throughline.domain.arguments import is_json_object
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import (
@@ -23,9 +22,9 @@ from throughline.domain.prompt import (
     ToolCallDelta,
     Usage,
 )
-from throughline.domain.reasoning import Reasoning
+from throughline.domain.reasoning import Reasoning, SplitText, ThinkBlockSplitter
 from throughline.domain.text import clean_text, is_blank
-from throughline.domain.think_blocks import SplitText, ThinkBlockSplitter
+from throughline.domain.tool import is_json_object
 from throughline.llm.read_reasoning import read_reasoning
 from throughline.llm.reasoning_parts import NO_PARTS, PartKind, PartsAssembly
 from throughline.llm.stream_text import StreamText

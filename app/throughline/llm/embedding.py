@@ -11,9 +11,9 @@ from typing import Any
 from langchain.embeddings import init_embeddings
 from langchain_core.embeddings import Embeddings
 
-from throughline.domain.embedding import MAX_DIMENSIONS, Vector
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
 from throughline.domain.prompt import Usage
+from throughline.domain.recall import MAX_DIMENSIONS, Vector
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify_error import Call, classify

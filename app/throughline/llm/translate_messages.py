@@ -7,11 +7,11 @@ from hashlib import sha256
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
-from throughline.domain.arguments import send_again
 from throughline.domain.identity_cache import ComputedCache, IdentityCache, has_short_arguments
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, text_of
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.domain.tool import send_again
 from throughline.llm.reasoning_parts import content_blocks
 
 EMPTY_RESULT = "(no output)"

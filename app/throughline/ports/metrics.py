@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from throughline.domain.model_call import ModelCall
+from throughline.domain.usage_report import ModelCall
 
 
 class Metrics(Protocol):

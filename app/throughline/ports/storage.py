@@ -10,12 +10,21 @@ from throughline.context.calibration import Calibration
 from throughline.domain.conversation import Conversation
 from throughline.domain.events import HistoryQuoted, NewEvent
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
-from throughline.domain.lease import RowLease
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.model_call import ModelCall
-from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
-from throughline.domain.submission import Submission, Submitted
+from throughline.domain.run import (
+    ClaimedRun,
+    Claimer,
+    Lease,
+    LeaseRenewal,
+    Outcome,
+    RowLease,
+    Run,
+    RunError,
+    Submission,
+    Submitted,
+)
 from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.domain.usage_report import ModelCall
 
 
 class RunStore(Protocol):

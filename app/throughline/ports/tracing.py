@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import SessionId
 from throughline.domain.message import ToolCall
-from throughline.domain.model_call import CallPurpose
 from throughline.domain.prompt import AnswerComplete, ModelRequest
 from throughline.domain.run import Outcome, Run, RunStatus
+from throughline.domain.summary import CompactionResult
 from throughline.domain.tool import ToolOutcome
+from throughline.domain.usage_report import CallPurpose
 
 T = TypeVar("T")
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.model_call import ModelCall
-from throughline.domain.usage_report import DaySpending, Payer
+from throughline.domain.usage_report import DaySpending, ModelCall, Payer
 
 
 class UsageStore(Protocol):

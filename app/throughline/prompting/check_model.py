@@ -11,7 +11,7 @@ from throughline.context.measure import count_prompt, count_tool_specs
 from throughline.domain.clock import Clock
 from throughline.domain.errors import ModelInvalidRequest, ThroughlineError
 from throughline.domain.message import Role
-from throughline.domain.model_check import CheckedCall, CheckedModel, ModelCheck, ToolUse
+from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ToolUse
 from throughline.domain.prompt import (
     AnswerComplete,
     ModelRequest,

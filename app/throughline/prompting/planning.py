@@ -14,9 +14,9 @@ from throughline.context.plan_context import ContextPlan, plan_context, with_eff
 from throughline.context.recall_hints import hints_for
 from throughline.context.view import View
 from throughline.context.view_state import view_state_from
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import Message, NewMessage
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import TokenCounter
 from throughline.prompting.ready_agent import ReadyAgent

@@ -12,7 +12,6 @@ import structlog
 from throughline.db.memories.vectors import MemoryVectorRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.domain.clock import Clock
-from throughline.domain.embedding import Vector, VectorKind
 from throughline.domain.errors import (
     ModelAuthenticationFailed,
     ModelQuotaExhausted,
@@ -21,6 +20,7 @@ from throughline.domain.errors import (
     ModelUnavailable,
     provider_words,
 )
+from throughline.domain.recall import Vector, VectorKind
 from throughline.recall.embedding_model import PROBE, EmbeddingModel
 
 BATCH = 16

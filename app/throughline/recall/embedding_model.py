@@ -9,10 +9,9 @@ import structlog
 from throughline.db.jobs.queue import Job, JobQueue
 from throughline.db.usage import UsageRepository
 from throughline.domain.clock import Clock
-from throughline.domain.embedding import Embedder, Vector
 from throughline.domain.errors import ModelRejected, ModelTimeout, ThroughlineError, provider_words
-from throughline.domain.model_call import CallPurpose, ModelCall
-from throughline.domain.usage_report import Payer
+from throughline.domain.recall import Embedder, Vector
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import present_owner
 from throughline.execution.error_boundary import ErrorBoundary

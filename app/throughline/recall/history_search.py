@@ -8,11 +8,10 @@ import structlog
 from throughline.db.search.message_vectors import MessageVectorRepository, Scope
 from throughline.db.search.query import ReadQuery
 from throughline.db.search.repository import SearchRepository
-from throughline.domain.embedding import VectorKind
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message
-from throughline.domain.recall import Found, HistoryQuery, Place
+from throughline.domain.recall import Found, HistoryQuery, Place, VectorKind
 from throughline.recall.embedding_model import EmbeddingModel
 from throughline.recall.fuse_rankings import fuse
 

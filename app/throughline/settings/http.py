@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from throughline.api.http.config import ANY_ORIGIN
-from throughline.domain.access_tokens import TOKEN_PREFIX
+from throughline.domain.keys import TOKEN_PREFIX
 from throughline.settings.section import SettingsSection
 
 SHORTEST_KEY = 24

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps
 from throughline.settings.section import HOUR, SettingsSection
 
 

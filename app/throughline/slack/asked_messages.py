@@ -13,10 +13,9 @@ import structlog
 from throughline.db.slack.asked_calls import AskedCall
 from throughline.db.slack.outbox import Delivery, PartStatus
 from throughline.db.slack.people import SlackId
-from throughline.domain.arguments import readable_arguments
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.tool import ASK_USER
+from throughline.domain.tool import ASK_USER, readable_arguments
 from throughline.domain.waiting import OUTSIDE, AwaitedCall, Decision, Resolution, Wait, WaitKind
 from throughline.slack.blocks import escaped
 from throughline.slack.call_blocks import CallEnd, CallMessage, ask_message, ended_message, key_of, when

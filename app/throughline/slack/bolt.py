@@ -15,7 +15,7 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from throughline.domain.errors import TemporaryError, ThroughlineError
-from throughline.domain.traceback_lines import traceback_lines
+from throughline.domain.exception_causes import traceback_lines
 from throughline.slack.config import Identity, SlackConfig
 
 EVENTS_OF_APP = ("app_uninstalled", "tokens_revoked")

@@ -11,7 +11,7 @@ import structlog
 
 from throughline.db.slack.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
-from throughline.domain.lease import RowLease
+from throughline.domain.run import RowLease
 from throughline.execution.backoff import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats

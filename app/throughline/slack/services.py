@@ -7,8 +7,8 @@ from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.database import SlackDatabase
 from throughline.domain.clock import Clock
-from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import SessionId, UserId
+from throughline.domain.summary import CompactionResult
 from throughline.summary.reread import SummaryRequest
 
 

@@ -7,9 +7,8 @@ from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.parse_keep_lines import taken_facts
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, request_hash
 from throughline.domain.ids import UserId
-from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
-from throughline.domain.summary import NewSegment, WantedSegment
+from throughline.domain.summary import KeptFact, NewSegment, WantedSegment
 from throughline.summary.summariser import Ask, Summariser, Written
 
 

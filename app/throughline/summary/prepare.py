@@ -13,9 +13,9 @@ from throughline.context.explain_context import NEXT_MESSAGE, next_plan
 from throughline.context.next_view import waiting_for_growth
 from throughline.context.plan_context import ContextPlan
 from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError, provider_words
 from throughline.domain.session import Session
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.prompting.conversation import at_rest, with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, compute_context, make_context_input, plan_call

@@ -31,10 +31,10 @@ from throughline.context.summaries.summary_prompt import (
 )
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
 from throughline.domain.message import Message, text_of
-from throughline.domain.model_call import CallPurpose
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
+from throughline.domain.reasoning import without_thinking
 from throughline.domain.text import clean_text
-from throughline.domain.think_blocks import without_thinking
+from throughline.domain.usage_report import CallPurpose
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced

@@ -13,10 +13,10 @@ from typing import TypeVar
 import structlog
 
 from throughline.domain.clock import Clock
-from throughline.domain.compaction import Spent
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, ThroughlineError, provider_words
 from throughline.domain.message import text_of
-from throughline.domain.model_call import CallPurpose, ModelCall
+from throughline.domain.summary import Spent
+from throughline.domain.usage_report import CallPurpose, ModelCall
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics, count_cost

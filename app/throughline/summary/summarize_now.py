@@ -8,10 +8,10 @@ import structlog
 
 from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import ContextPlan
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import InvalidInput, TemporaryError
 from throughline.domain.ids import SessionId
 from throughline.domain.session import Session
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.execution.heartbeats import Heartbeats
 from throughline.execution.running_concurrently import running_concurrently
 from throughline.ports.summaries import SummaryStore

@@ -12,10 +12,9 @@ from throughline.context.summaries.summary_layout import RenderedSummary, Summar
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, read_hash
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import MessageId
-from throughline.domain.kept_facts import KeptFact
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
-from throughline.domain.summary import Adoption, NewSegment, Segment, SummaryState, SummaryWithSegments
+from throughline.domain.summary import Adoption, KeptFact, NewSegment, Segment, SummaryState, SummaryWithSegments
 from throughline.ports.summaries import SummaryStore
 
 

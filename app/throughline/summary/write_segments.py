@@ -36,11 +36,10 @@ from throughline.context.summaries.summary_prompt import (
     summary_request,
 )
 from throughline.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, SummaryConflict, provider_words
-from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
 from throughline.domain.session import Session
-from throughline.domain.summary import Adoption, Segment, WantedSegment
+from throughline.domain.summary import Adoption, KeptFact, Segment, WantedSegment
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.call_errors import SUMMARISER_ERRORS

@@ -11,13 +11,12 @@ from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.plan_context import ContextPlan
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError, provider_words
-from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
+from throughline.domain.summary import CompactionOutcome, CompactionResult, KeptFact
 from throughline.domain.text import clean_text
 from throughline.domain.usage_report import Payer
 from throughline.execution.call_plugin import PluginCall

@@ -2,9 +2,8 @@
 
 import structlog
 
-from throughline.domain.exception_causes import class_names, only_cause_of
+from throughline.domain.exception_causes import class_names, only_cause_of, traceback_lines
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.domain.traceback_lines import traceback_lines
 from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached
 from throughline.tools.result import result_text
 from throughline.tools.tool import CallLimits, ToolFailed, failed

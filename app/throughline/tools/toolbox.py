@@ -8,14 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from throughline.domain.arguments import is_json_object
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.exception_causes import class_and_text, only_cause_of
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
-from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
 from throughline.execution.call_plugin import call_plugin
 from throughline.execution.import_plugin import import_plugin
 from throughline.execution.outcome import Raised, Returned, outcome_of

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from opentelemetry.trace import SpanKind
 
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import Content, ImageBlock, NewMessage, Role, TextBlock, ToolCall
 from throughline.domain.prompt import AnswerComplete, PromptMessage, Usage
 from throughline.domain.run import Run, RunStatus, user_message
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.domain.tool import ToolOutcome
 from throughline.ports.tracing import (
     CompactionPart,

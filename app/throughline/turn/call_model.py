@@ -23,7 +23,6 @@ from throughline.domain.errors import (
 )
 from throughline.domain.events import AnswerReset
 from throughline.domain.message import ToolCall
-from throughline.domain.model_call import CallPurpose, ModelCall
 from throughline.domain.prompt import (
     AnswerComplete,
     ModelEvent,
@@ -33,6 +32,7 @@ from throughline.domain.prompt import (
     ToolCallDelta,
     Usage,
 )
+from throughline.domain.usage_report import CallPurpose, ModelCall
 from throughline.execution.backoff import doubled_backoff
 from throughline.ports.metrics import count_cost
 from throughline.ports.models import ChatModel

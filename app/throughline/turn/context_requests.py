@@ -11,12 +11,12 @@ from typing import Protocol
 
 from throughline.context.context_report import ContextReport
 from throughline.context.preview import Preview
-from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of
 from throughline.domain.overrides import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.session import Session
+from throughline.domain.summary import CompactionResult
 from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
 from throughline.prompting.pins import pin_message, unpin_message

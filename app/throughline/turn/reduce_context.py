@@ -16,11 +16,11 @@ from throughline.context.next_view import kept_state
 from throughline.context.plan_context import ContextPlan
 from throughline.context.view import View
 from throughline.context.view_state import view_state_json
-from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
+from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.prompting.conversation import reload_conversation
 from throughline.prompting.planning import ModelCall, compute_context, plan_call, view_after
 from throughline.prompting.ready_agent import ReadyAgent

@@ -8,9 +8,9 @@ from throughline.context.decide_compaction import CompactionAllowance
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Source
-from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import MAX_ANSWER_BYTES
 from throughline.domain.run import ClaimedRun, Lease
+from throughline.domain.usage_report import ModelCall
 from throughline.domain.waiting import AwaitedCall
 from throughline.ports.history import History
 from throughline.ports.storage import EventStore, RunStore

@@ -13,7 +13,7 @@ from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable
 from throughline.domain.events import MessageCompleted, ToolCalled
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.model_call import ModelCall
+from throughline.domain.usage_report import ModelCall
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.state import Turn, TurnDependencies
 

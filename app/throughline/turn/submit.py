@@ -2,8 +2,7 @@
 
 from typing import Protocol
 
-from throughline.domain.run import ClaimedRun, Claimer
-from throughline.domain.submission import Submission, Submitted
+from throughline.domain.run import ClaimedRun, Claimer, Submission, Submitted
 from throughline.ports.storage import RunStore
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from throughline.domain.principal import TOKEN_SCOPES
+from throughline.domain.keys import TOKEN_SCOPES
 from throughline.wire.json_shape import Id, Shape, Time, one_of
 
 

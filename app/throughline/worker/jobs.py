@@ -12,7 +12,7 @@ import structlog
 from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, TakenJob, Waiting
 from throughline.domain.errors import ThroughlineError, provider_words
 from throughline.domain.ids import UserId
-from throughline.domain.lease import RowLease
+from throughline.domain.run import RowLease
 from throughline.execution.backoff import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats

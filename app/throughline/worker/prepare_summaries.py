@@ -9,9 +9,9 @@ from uuid import UUID
 
 import structlog
 
-from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId
+from throughline.domain.summary import CompactionOutcome
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.summary.prepare import is_next_due, prepare_next

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 import structlog
 
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
+from throughline.domain.exception_causes import traceback_lines
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.lease import RowLease
-from throughline.domain.run import ClaimedRun, Claimer
-from throughline.domain.traceback_lines import traceback_lines
+from throughline.domain.run import ClaimedRun, Claimer, RowLease
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import AFTER_OUTAGE_SECONDS, LeaseLoop, LoopConfig, WorkSignal
 from throughline.execution.owner_limits import LimitReached, OwnerLimits

@@ -22,8 +22,8 @@ from throughline.api.http.shared_sessions import SharedSessions
 from throughline.db.statements.rows import run_not_found, session_not_found
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
+from throughline.domain.keys import Principal, Scope, TokenLimits
 from throughline.domain.message import Source
-from throughline.domain.principal import Principal, Scope, TokenLimits
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import work_for
 from throughline.execution.owner_limits import OwnerLimits

@@ -19,8 +19,7 @@ from throughline.api.http.credentials import Credentials
 from throughline.api.http.request_errors import OriginRefused
 from throughline.api.http.services import Services
 from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
-from throughline.domain.keys import AuthenticatedKey
-from throughline.domain.principal import Principal, Scope
+from throughline.domain.keys import AuthenticatedKey, Principal, Scope
 from throughline.domain.text import is_blank
 
 LOCAL_USER = "local"

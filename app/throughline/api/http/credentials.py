@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
-from throughline.domain.access_tokens import TOKEN_PREFIX
 from throughline.domain.errors import InvalidInput, NotAuthenticated
-from throughline.domain.keys import KEY_START
+from throughline.domain.keys import KEY_START, TOKEN_PREFIX
 
 IN_ADDRESS = "access_token"
 WEBSOCKET = "WEBSOCKET"

@@ -10,12 +10,11 @@ from throughline.context.context_report import ContextReport
 from throughline.context.preview import Preview
 from throughline.db.database import Database
 from throughline.domain.clock import Clock
-from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.run import RunInput
-from throughline.domain.submission import Submission, Submitted
+from throughline.domain.run import RunInput, Submission, Submitted
+from throughline.domain.summary import CompactionResult
 from throughline.ports.history import History
 from throughline.recall.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest

@@ -23,8 +23,7 @@ from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import BehindWaitingTurn, OwnerQueueFull, QueueFull, SessionBusy
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, Role, text_of
-from throughline.domain.run import RunInput
-from throughline.domain.submission import OnBusy, Submission
+from throughline.domain.run import OnBusy, RunInput, Submission
 from throughline.wire.client_tools import read_client_tools
 from throughline.wire.messages import CitedMessageOut, MessageCopyOut, MessageOut, MessagePage, RedactedMessageOut
 

@@ -13,10 +13,9 @@ from throughline.api.http.shared_sessions import SharedSessions
 from throughline.api.native.documented import described
 from throughline.api.native.token_requests import CreateToken
 from throughline.db.statements.rows import session_not_found
-from throughline.domain.access_tokens import NewToken
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import SessionId
-from throughline.domain.principal import TOKEN_SCOPES, Scope
+from throughline.domain.keys import TOKEN_SCOPES, NewToken, Scope
 from throughline.wire.access_tokens import AccessTokenOut
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])

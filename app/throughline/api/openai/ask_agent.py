@@ -11,9 +11,8 @@ from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source
-from throughline.domain.run import RunInput
+from throughline.domain.run import CopiedMessages, OnBusy, Opening, RunInput, Submission, Submitted
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import CopiedMessages, OnBusy, Opening, Submission, Submitted
 from throughline.domain.text import is_blank
 
 UNSTORED_SECONDS = 900.0

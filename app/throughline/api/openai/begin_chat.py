@@ -23,9 +23,8 @@ from throughline.domain.errors import ConversationBranched, InvalidInput, NotFou
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Role, text_of
 from throughline.domain.overrides import Overrides
-from throughline.domain.run import Run, RunInput
+from throughline.domain.run import OnBusy, Run, RunInput
 from throughline.domain.session import Session
-from throughline.domain.submission import OnBusy
 from throughline.domain.text import clean_content
 from throughline.domain.waiting import Resolution, WaitKind
 

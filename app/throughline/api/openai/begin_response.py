@@ -18,8 +18,7 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.errors import InvalidInput, RunNotWaiting, SessionBusy, SessionWaiting
 from throughline.domain.ids import RunId
 from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Role, text_of
-from throughline.domain.run import Run, RunInput
-from throughline.domain.submission import OnBusy, Submitted
+from throughline.domain.run import OnBusy, Run, RunInput, Submitted
 from throughline.domain.text import clean_text
 from throughline.domain.waiting import Resolution
 

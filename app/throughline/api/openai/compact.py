@@ -29,8 +29,8 @@ from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Message, NewMessage, Role
+from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session
-from throughline.domain.submission import CopiedMessages
 from throughline.summary.reread import SummaryRequest
 
 router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])

@@ -17,8 +17,7 @@ from throughline.domain.ids import SessionId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.overrides import Overrides
-from throughline.domain.run import Run
-from throughline.domain.submission import CopiedMessages
+from throughline.domain.run import CopiedMessages, Run
 from throughline.domain.waiting import Decision, Resolution
 
 MOST_COPIED = 10_000

@@ -13,8 +13,8 @@ from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS
 from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS, KeepLine, read_keep_lines
 from throughline.context.summaries.strip_pasted import own_sentences
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 MOST_CITED = 60
 """Most facts taken from one summary."""

@@ -12,10 +12,10 @@ from itertools import accumulate
 from throughline.context.delimiters import delimited
 from throughline.context.measure import Count
 from throughline.context.summaries.kept_facts_text import fact_line, one_a_line
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt, PromptMessage
-from throughline.domain.think_blocks import without_thinking
+from throughline.domain.reasoning import without_thinking
+from throughline.domain.summary import FactKind, KeptFact
 
 NEW_SHARE, LEAST_NEW_TOKENS = 1 / 6, 150
 """A choice is due once facts not yet judged fill this share of the room, and at least this many tokens.

@@ -16,8 +16,8 @@ from throughline.context.summaries.sentences import one_line, sentences_of
 from throughline.context.summaries.strip_pasted import without_pasted_blocks, without_quotations
 from throughline.context.summaries.structured_facts import structured_facts
 from throughline.context.summaries.word_lists import one_of
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 # Recognition of a user's standing instructions: orders that hold from now on, not for one occasion.
 #

@@ -18,8 +18,8 @@ from throughline.context.summaries.later_statements import (
     has_chance_numbers_only,
     is_other_number,
 )
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
+from throughline.domain.summary import FactKind, KeptFact
 
 MAX_FACTS = 600
 """Most facts kept for a session, about 60 kB stored; more than any summary has room to show."""

@@ -10,8 +10,8 @@ from throughline.context.homoglyphs import as_label
 from throughline.context.measure import Count
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.later_statements import changes
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
+from throughline.domain.summary import FactKind, KeptFact
 
 INSTRUCTIONS_HEADING = "Standing instructions of the user (verbatim; where two disagree, the later one holds):"
 FACTS_HEADING = "Kept facts, word for word (where the text above says otherwise, these hold):"

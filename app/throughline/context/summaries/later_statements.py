@@ -14,8 +14,8 @@ from throughline.context.summaries.fact_subjects import MOST_KNOWN, subject_key,
 from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS
 from throughline.context.summaries.strip_pasted import own_sentences
 from throughline.context.summaries.word_lists import words_in
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 SCANNED_CHARACTERS = 4_000
 """Number of characters of a message that are read; longer ones are pastes."""

@@ -11,8 +11,8 @@ from itertools import islice
 
 from throughline.context.summaries.sentences import one_line
 from throughline.context.summaries.strip_pasted import own_sentences, without_quotations
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 KEEP_TOKENS = 1000
 """Most tokens of the lines below `KEEP:` in an answer, about 30 lines; for a small model's window it is less."""

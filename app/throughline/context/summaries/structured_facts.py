@@ -14,8 +14,8 @@ from itertools import islice
 from throughline.context.summaries.readable_text import readable, scanned
 from throughline.context.summaries.sentences import one_line, sentences_of
 from throughline.context.summaries.strip_pasted import without_pasted_blocks
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
+from throughline.domain.summary import FactKind, KeptFact
 
 # Patterns of facts that are certain by their form: errors, paths, identifiers, commands and settings.
 #

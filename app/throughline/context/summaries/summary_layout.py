@@ -12,8 +12,7 @@ from throughline.context.summaries.merge_tiers import LEAST_NODE_TOKENS
 from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
 from throughline.context.summaries.sentences import one_line
 from throughline.context.truncate_text import truncate_middle
-from throughline.domain.kept_facts import KeptFact
-from throughline.domain.summary import Segment
+from throughline.domain.summary import KeptFact, Segment
 
 NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
 """Shares of a summary's limit: least of the narrative, most of a rolling narrative, and most of the instructions."""

@@ -16,8 +16,7 @@ from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import UserId
-from throughline.domain.lease import RowLease
-from throughline.domain.run import LeaseRenewal
+from throughline.domain.run import LeaseRenewal, RowLease
 
 
 @dataclass(frozen=True, slots=True)

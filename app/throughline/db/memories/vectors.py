@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from throughline.db.connection.transactions import Transactions
 from throughline.db.memories.repository import MEMORY_COLUMNS, read_memory
 from throughline.db.statements.sql import sql
-from throughline.domain.embedding import Vector, VectorKind
 from throughline.domain.ids import MemoryId, UserId
 from throughline.domain.memory import Memory
+from throughline.domain.recall import Vector, VectorKind
 
 _PUT = sql("""
     insert into memory_embeddings (memory_id, model, dimensions, text_version, embedding)

@@ -7,8 +7,7 @@ from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import AnswerReset, NewEvent
-from throughline.domain.run import ClaimedRun, Claimer, Lease
-from throughline.domain.submission import Caps
+from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease
 
 # `waiting` finds owners with queued runs by one index probe each (a loose index scan), without reading all queued runs.
 # `fair` tries these owners in order and stops at the first one with a run to claim, so no further rows are locked.

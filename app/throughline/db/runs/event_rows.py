@@ -8,7 +8,6 @@ from uuid import UUID
 
 from throughline.db.connection.statement import Row
 from throughline.db.statements.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, prefixed, run_from, to_json
-from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -32,6 +31,7 @@ from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunStatus
+from throughline.domain.summary import CompactionOutcome
 from throughline.domain.waiting import NewWait, Wait, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type

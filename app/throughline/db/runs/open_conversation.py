@@ -19,9 +19,8 @@ from throughline.db.statements.sql import sql
 from throughline.domain.errors import SessionBusy
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.run import USER_STEP, Run, user_message
+from throughline.domain.run import USER_STEP, Opening, Run, Submission, Submitted, user_message
 from throughline.domain.session import NewSession, Session
-from throughline.domain.submission import Opening, Submission, Submitted
 
 _LOCK = sql("""
     select s.id, (select r.id from runs r where r.session_id = s.id and r.status in ('queued', 'running', 'waiting')

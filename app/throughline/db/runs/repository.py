@@ -24,22 +24,25 @@ from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, r
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, SessionId, UserId
-from throughline.domain.lease import RowLease
 from throughline.domain.message import REDACTED_TEXT
 from throughline.domain.page import Page
 from throughline.domain.run import (
+    Caps,
     ClaimedRun,
     Claimer,
     Lease,
     LeaseRenewal,
+    Opening,
     Outcome,
+    RowLease,
     Run,
     RunError,
     RunInput,
     RunStatus,
+    Submission,
+    Submitted,
     WaitingTurns,
 )
-from throughline.domain.submission import Caps, Opening, Submission, Submitted
 from throughline.domain.waiting import Resolution
 
 _WAITING = sql(

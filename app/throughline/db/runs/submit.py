@@ -25,8 +25,7 @@ from throughline.db.statements.rows import (
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy, SessionWaiting
 from throughline.domain.ids import RunId
-from throughline.domain.run import ClaimedRun, Claimer, Lease, RunStatus
-from throughline.domain.submission import Caps, OnBusy, Submission, Submitted
+from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
 
 _INTERRUPT = sql("""
     update runs r set cancel_requested = true from sessions s

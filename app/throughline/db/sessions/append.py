@@ -9,8 +9,8 @@ from throughline.db.statements.reasoning_rows import INSERT_REASONING, INSERT_RE
 from throughline.db.statements.rows import MESSAGE_COLUMNS, lease_lost, message_from, message_parameters
 from throughline.db.statements.sql import sql
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.model_call import ModelCall
 from throughline.domain.run import Lease
+from throughline.domain.usage_report import ModelCall
 
 INSERT_COLUMNS = """
     id, session_id, position, run_id, step, role, content, content_blocks, source, tool_calls, tool_call_id, name,

@@ -25,7 +25,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import MessageCopy, NewMessage, text_of
-from throughline.domain.submission import CopiedMessages
+from throughline.domain.run import CopiedMessages
 
 _KEEP_HISTORY = sql("select id from users where id = :owner_id for share")
 _COPY = sql(

@@ -15,8 +15,8 @@ from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Source
+from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session
-from throughline.domain.submission import CopiedMessages
 
 _EXISTS = sql("select 1 as found from sessions where id = :id")
 _OPEN = sql("""

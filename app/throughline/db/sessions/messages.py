@@ -20,11 +20,11 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.model_call import ModelCall
 from throughline.domain.page import Page
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease, Run
 from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.domain.usage_report import ModelCall
 
 _LOAD = sql("select message_id, model, parts from returned_reasoning where run_id = :run_id")
 

@@ -11,9 +11,8 @@ from throughline.db.slack.people import SlackId
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.lease import RowLease
 from throughline.domain.message import Message
-from throughline.domain.run import Run
+from throughline.domain.run import RowLease, Run
 
 _HELD = f"select id from slack_deliveries where {HELD} for share"  # noqa: S608  # our own condition
 _OF = sql("""

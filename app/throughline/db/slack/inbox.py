@@ -22,8 +22,7 @@ from throughline.domain.errors import QueueFull
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Source
-from throughline.domain.run import Run, RunInput
-from throughline.domain.submission import Caps, Submission
+from throughline.domain.run import Caps, Run, RunInput, Submission
 from throughline.domain.waiting import Resolution, WaitKind
 
 _ASKED = sql("""

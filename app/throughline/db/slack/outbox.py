@@ -14,9 +14,8 @@ from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import LeaseLost
 from throughline.domain.ids import RunId, SessionId
-from throughline.domain.lease import RowLease
 from throughline.domain.message import text_of
-from throughline.domain.run import LeaseRenewal
+from throughline.domain.run import LeaseRenewal, RowLease
 
 _CLAIM = sql(
     """

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import to_json, usage_parameters
-from throughline.domain.model_call import ModelCall
 from throughline.domain.prompt import Usage
+from throughline.domain.usage_report import ModelCall
 
 INSERT_CALLS = """
     insert into model_calls (owner_id, session_id, run_id, agent, id, model, purpose, input_tokens, output_tokens,

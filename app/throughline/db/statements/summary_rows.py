@@ -7,9 +7,8 @@ from typing import Any
 from throughline.db.connection.statement import Row
 from throughline.db.statements.rows import to_json
 from throughline.domain.ids import MessageId, SegmentId, SessionId, SummaryId
-from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
-from throughline.domain.summary import Segment, SummaryState, SummaryVersion
+from throughline.domain.summary import FactKind, KeptFact, Segment, SummaryState, SummaryVersion
 
 VERSION_COLUMNS = """
     v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,

@@ -4,7 +4,7 @@ from sqlalchemy import CheckConstraint
 from sqlalchemy.orm import Mapped
 
 from throughline.db.tables.columns import Base, Key, Now, String, Time, one_of, vacuumed
-from throughline.domain.process import ProcessKind
+from throughline.domain.service_status import ProcessKind
 
 
 class ProcessRow(Base):

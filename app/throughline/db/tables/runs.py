@@ -33,8 +33,8 @@ from throughline.db.tables.columns import (
 )
 from throughline.db.tables.sessions import SOURCES
 from throughline.domain.events import EventType
-from throughline.domain.model_call import CallPurpose
 from throughline.domain.run import RunStatus
+from throughline.domain.usage_report import CallPurpose
 
 UNFINISHED = "status in ('queued', 'running', 'waiting')"
 

@@ -35,8 +35,8 @@ from throughline.db.tables.columns import (
     one_of,
     vacuumed,
 )
+from throughline.domain.keys import TOKEN_SCOPES, Scope
 from throughline.domain.message import Role, Source
-from throughline.domain.principal import TOKEN_SCOPES, Scope
 
 SOURCES = tuple(source.value for source in Source)
 

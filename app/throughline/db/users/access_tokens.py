@@ -8,9 +8,8 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
 from throughline.db.users.keys import SECRET_BYTES, hash_secret
-from throughline.domain.access_tokens import TOKEN_PREFIX, CreatedToken, NewToken, PresentedToken
 from throughline.domain.ids import KeyId, SessionId, UserId
-from throughline.domain.principal import Principal, Scope, TokenLimits
+from throughline.domain.keys import TOKEN_PREFIX, CreatedToken, NewToken, PresentedToken, Principal, Scope, TokenLimits
 
 _CREATE = sql("""
     insert into access_tokens (id, key_id, user_id, secret_hash, scopes, session_ids, expires_at)

@@ -10,8 +10,7 @@ from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
 from throughline.db.users.users import UserRepository
 from throughline.domain.ids import KeyId, UserId
-from throughline.domain.keys import PREFIX_LENGTH, AuthenticatedKey, CreatedKey, NewKey, StoredKey
-from throughline.domain.principal import Scope
+from throughline.domain.keys import PREFIX_LENGTH, AuthenticatedKey, CreatedKey, NewKey, Scope, StoredKey
 
 SECRET_BYTES = 32
 _ALPHABET = string.ascii_lowercase + string.digits
