@@ -13,7 +13,7 @@ from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
 from throughline.db.database import Database
 from throughline.db.slack.people import SlackId
-from throughline.wire.citations import CitationOut
+from throughline.wire.messages import CitationOut
 
 ANSWER = '😀 You said "the harbour" [#1] and "the sea" [#1], see [#1-#2] and [#9].'
 

@@ -12,7 +12,7 @@ from throughline.api.native.events import render_event
 from throughline.cli.answer_stream import SseParser
 from throughline.db.database import Database
 from throughline.domain.events import Event, EventType, RunEvent
-from throughline.wire.event_schemas import UNION, schema_name
+from throughline.wire.events import UNION, schema_name
 
 Json: TypeAlias = dict[str, Any]
 

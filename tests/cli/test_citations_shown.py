@@ -18,7 +18,7 @@ from throughline.cli.client import ServiceClient
 from throughline.cli.history_views import draw_message
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
-from throughline.wire.citations import CitationOut
+from throughline.wire.messages import CitationOut
 
 INTEGERS = st.integers(-5, 40)
 

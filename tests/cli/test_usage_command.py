@@ -9,7 +9,7 @@ from fakes.command_stage import CommandStage
 from throughline.cli.commands_usage import draw_usage, sum_line
 from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
-from throughline.wire.usage import UsageGroupOut
+from throughline.wire.service import UsageGroupOut
 
 
 async def record(service: CommandStage, model: str, usage: Usage) -> None:

@@ -15,8 +15,8 @@ from throughline.wire.context import (
 from throughline.wire.json_shape import Shape
 from throughline.wire.messages import CitedMessageOut, MessageOut
 from throughline.wire.runs import RunOut
+from throughline.wire.service import UsageOut
 from throughline.wire.sessions import SessionOut, SummaryVersionOut
-from throughline.wire.usage import UsageOut
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 RUN_ID = "01900000-0000-7000-8000-0000000000aa"

@@ -7,8 +7,7 @@ from throughline.cli.citation_views import problems, reading_hint
 from throughline.cli.history_views import text_of
 from throughline.context.find_citations import find_citations
 from throughline.domain.errors import ThroughlineError
-from throughline.wire.citations import CitationOut
-from throughline.wire.messages import MessageOut
+from throughline.wire.messages import CitationOut, MessageOut
 
 
 def remark_on(state: ChatState, citations: Sequence[CitationOut]) -> None:

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from throughline.cli.printable import printable
 from throughline.domain.citation import CitationStatus
-from throughline.wire.citations import CitationOut
+from throughline.wire.messages import CitationOut
 
 UNCONFIRMED = " ?"
 """Mark behind a citation that is not valid."""

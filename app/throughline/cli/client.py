@@ -23,7 +23,7 @@ from throughline.wire.messages import (
     SearchOut,
 )
 from throughline.wire.runs import Accepted, RunForOperators, RunOut, RunPage
-from throughline.wire.service import AgentList, AgentOut, Problem
+from throughline.wire.service import AgentList, AgentOut, Problem, UsageReportOut
 from throughline.wire.sessions import (
     CopiesOut,
     DeletedSessionOut,
@@ -34,7 +34,6 @@ from throughline.wire.sessions import (
     SummaryList,
     SummaryVersionOut,
 )
-from throughline.wire.usage import UsageReportOut
 
 # Requests to a service over HTTP: pages, event streams, and the errors of refusals and broken connections.
 #

@@ -12,7 +12,7 @@ from throughline.cli.context_gauges import Gauge, draw_bar
 from throughline.cli.printable import one_line
 from throughline.cli.screen import Screen
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
-from throughline.wire.usage import UsageGroupOut
+from throughline.wire.service import UsageGroupOut
 
 BAR_CELLS = 20
 UNKNOWN = "–"

@@ -6,8 +6,7 @@ from rich.text import Text
 
 from throughline.cli.citation_views import draw_cited
 from throughline.cli.printable import CONTROL, one_line, printable
-from throughline.wire.citations import CitationOut
-from throughline.wire.messages import CitedMessageOut, HitOut, MessageOut
+from throughline.wire.messages import CitationOut, CitedMessageOut, HitOut, MessageOut
 
 SHOWN_TOOL_TEXT = 160
 HEAD_LINES, HEAD_CHARACTERS = 12, 1_500

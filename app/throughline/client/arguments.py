@@ -20,8 +20,7 @@ from throughline.domain.run import OnBusy, RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import clean_text, is_blank
 from throughline.execution.json_schema import SchemaInvalid, check_schema
-from throughline.wire.client_tools import ClientTools, read_client_tools
-from throughline.wire.overrides import OverridesIn
+from throughline.wire.overrides import ClientTools, OverridesIn, read_client_tools
 
 Word = TypeVar("Word", bound=StrEnum)
 MOST_SHOWN = 80

@@ -4,11 +4,43 @@ from typing import Annotated, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, JsonValue
 
+from throughline.domain.citation import CheckedCitation, CitationStatus
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.recall import Found, FoundBy, Hit
-from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
+
+CITATIONS = "the first 50 citations of the text, in their order"
+"""Description of a field with the citations of a text."""
+
+
+class CitationOut(Shape):
+    """A citation in a text, such as `[#12]` or `[#12-#40]`, checked when the text was read."""
+
+    start: int = Field(description="first character of `#12-#40` in the text, counted in Unicode code points from 0")
+    end: int = Field(description="the character after the last one")
+    from_position: int
+    to_position: int = Field(description="the same as `from_position` for one message")
+    session_id: Id = Field(description="the session of the messages: the text's own unless the citation names another")
+    status: Annotated[str, one_of(*CitationStatus)] = Field(
+        description="quotation_not_found: the messages exist, and do not contain the quotation beside the citation"
+    )
+
+
+def citation_json(citation: CheckedCitation) -> JsonDict:
+    """Return a citation as JSON in the shape of `CitationOut`.
+
+    This is about 10 µs faster than `CitationOut.render`; a page may have thousands of citations.
+    """
+    return {
+        "start": citation.start,
+        "end": citation.end,
+        "from_position": citation.from_position,
+        "to_position": citation.to_position,
+        "session_id": str(citation.session_id),
+        "status": citation.status.value,
+    }
+
 
 MOST_INCOMPLETE = 20
 """Most sessions that a search result names as not completely searched."""

@@ -10,7 +10,7 @@ from throughline.domain.waiting import WaitKind
 from throughline.wire.context import ContextOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 from throughline.wire.messages import MessageOut
-from throughline.wire.usage import UsageOut
+from throughline.wire.service import UsageOut
 
 
 class ErrorOut(Shape):

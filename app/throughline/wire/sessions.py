@@ -6,8 +6,8 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from throughline.domain.message import Source
 from throughline.domain.summary import SummaryState
-from throughline.wire.citations import CITATIONS, CitationOut
 from throughline.wire.json_shape import Id, Shape, Time, one_of
+from throughline.wire.messages import CITATIONS, CitationOut
 
 
 class SessionOut(Shape):

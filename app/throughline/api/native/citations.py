@@ -6,8 +6,8 @@ from typing import TypeVar
 from throughline.api.http.admitted_request import Call
 from throughline.db.sessions.citations import CitationReader
 from throughline.domain.ids import SessionId
-from throughline.wire.citations import citation_json
 from throughline.wire.json_shape import JsonDict, Shape
+from throughline.wire.messages import citation_json
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from throughline.api.http.headers import KEY_HEADER
 from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
-from throughline.wire.event_schemas import UNION
+from throughline.wire.events import UNION
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"

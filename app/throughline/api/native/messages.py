@@ -24,8 +24,8 @@ from throughline.domain.errors import BehindWaitingTurn, OwnerQueueFull, QueueFu
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import OnBusy, RunInput, Submission
-from throughline.wire.client_tools import read_client_tools
 from throughline.wire.messages import CitedMessageOut, MessageCopyOut, MessageOut, MessagePage, RedactedMessageOut
+from throughline.wire.overrides import read_client_tools
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 

@@ -26,8 +26,7 @@ from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.overrides import NO_OVERRIDES, Overrides
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import is_blank
-from throughline.wire.client_tools import ClientTools
-from throughline.wire.overrides import OverridesIn
+from throughline.wire.overrides import ClientTools, OverridesIn
 
 MAX_TITLE = 200
 MAX_BLOCKS = 100

@@ -16,7 +16,7 @@ from throughline.db.statements.rows import session_not_found
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import SessionId
 from throughline.domain.keys import TOKEN_SCOPES, NewToken, Scope
-from throughline.wire.access_tokens import AccessTokenOut
+from throughline.wire.service import AccessTokenOut
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 

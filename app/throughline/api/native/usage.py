@@ -13,7 +13,7 @@ from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import Moment
 from throughline.domain.errors import InvalidInput, NotAllowed
 from throughline.domain.usage_report import NO_KEYS, UsageKey, UsageQuery, keys_of
-from throughline.wire.usage import UsageReportOut, group_json
+from throughline.wire.service import UsageReportOut, group_json
 
 MOST_DAYS = 3_660
 EARLIEST = datetime.min.replace(tzinfo=UTC)

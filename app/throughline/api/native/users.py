@@ -11,7 +11,7 @@ from throughline.api.http.route_errors import codes
 from throughline.api.native.documented import described
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.text import clean_text
-from throughline.wire.users import ErasedUserOut
+from throughline.wire.service import ErasedUserOut
 
 router = APIRouter(prefix="/v1/users", tags=["users"])
 

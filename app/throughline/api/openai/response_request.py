@@ -13,7 +13,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides, ResponseFormat
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import is_blank
-from throughline.wire.client_tools import ClientToolIn, check_client_tools
+from throughline.wire.overrides import ClientToolIn, check_client_tools
 
 UNSUPPORTED: Mapping[str, Unsupported] = {
     "max_tool_calls": Unsupported("`max_tool_rounds` in the agent's file limits tool calls"),

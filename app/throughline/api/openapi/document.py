@@ -35,7 +35,7 @@ from throughline.api.openai.errors import OPENAI
 from throughline.api.openapi.examples import add_examples
 from throughline.api.openapi.openai_document import openai_document
 from throughline.domain.keys import Scope
-from throughline.wire.event_schemas import event_schemas
+from throughline.wire.events import event_schemas
 from throughline.wire.service import Problem
 
 SCHEMA = {"$ref": REF.format(model="Problem")}
