@@ -10,7 +10,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
 from throughline.llm.registry import ModelRegistry, ModelsConfig
-from throughline.ports.tools import Tools
+from throughline.ports.hooks import Tools
 
 CONFIG = ModelsConfig(idle_timeout_seconds=HANG_SECONDS, connect_timeout_seconds=HANG_SECONDS)
 

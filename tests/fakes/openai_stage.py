@@ -16,7 +16,7 @@ from throughline.agents.definition import AgentDefinition
 from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.overrides import OverrideField
-from throughline.ports.tools import Tools
+from throughline.ports.hooks import Tools
 
 OPEN_AGENT = replace(AGENT, overrides=frozenset(OverrideField) - {OverrideField.MODEL})
 

@@ -21,7 +21,7 @@ from throughline.domain.session import NewSession, Session
 from throughline.execution.breaker import Breakers
 from throughline.execution.heartbeats import Heartbeats
 from throughline.llm.counters import make_counter
-from throughline.ports.tools import Tools
+from throughline.ports.hooks import Tools
 from throughline.prompting.calibrate import CalibrationCache
 from throughline.prompting.ready_agent import calibration_key
 from throughline.turn.graph import build_graph

@@ -11,7 +11,7 @@ from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import Run, RunInput, Submission
 from throughline.domain.waiting import Decision, Resolution, WaitKind
-from throughline.ports.tools import Tools
+from throughline.ports.hooks import Tools
 from throughline.turn.take_turn import take_turn
 
 WEATHER = ToolSpec("weather", "Tell the weather.", {"type": "object", "properties": {"town": {"type": "string"}}})

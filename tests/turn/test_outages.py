@@ -21,7 +21,7 @@ from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Lease, Outcome, Run, RunStatus
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.ports.tools import Tools
+from throughline.ports.hooks import Tools
 from throughline.turn.event_writer import FLUSHING
 from throughline.turn.follow_run import Following, Idle
 from throughline.turn.llm_node import OUT_OF_ROUNDS

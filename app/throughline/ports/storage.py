@@ -3,14 +3,17 @@
 Each method is one transaction.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from throughline.context.calibration import Calibration
 from throughline.domain.conversation import Conversation
-from throughline.domain.events import HistoryQuoted, NewEvent
+from throughline.domain.events import HistoryQuoted, NewEvent, RunEnded, RunEvent, RunWaiting
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
+from throughline.domain.recall import Found, HistoryQuery
 from throughline.domain.run import (
     ClaimedRun,
     Claimer,
@@ -20,11 +23,135 @@ from throughline.domain.run import (
     RowLease,
     Run,
     RunError,
+    RunStatus,
     Submission,
     Submitted,
 )
 from throughline.domain.summary import MeasuredMessages, ReadLimits
-from throughline.domain.usage_report import ModelCall
+from throughline.domain.usage_report import DaySpending, ModelCall, Payer
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The last event number and the status that a waiting reader has seen of its run."""
+
+    run_id: RunId
+    seq: int
+    status: RunStatus
+
+
+class RunWaiter(Protocol):
+    """The subscription of one reader to one run."""
+
+    def after(self, seq: int) -> tuple[RunEvent, ...]:
+        """Take the events that this process delivered since the last call; empty unless they follow `seq` directly.
+
+        If empty, the reader reads the events from the database.
+        """
+        ...
+
+    async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
+        """Wait until the run has changed beyond what was `seen`; False if `timeout_seconds` passed first."""
+        ...
+
+
+class FollowedRuns(Protocol):
+    """Access to runs for their readers. No database connection is held between two calls."""
+
+    def follow(self, run_id: RunId, *, ends_only: bool = False) -> AbstractAsyncContextManager[RunWaiter]:
+        """Yield a waiter that is woken for new events, or with `ends_only` only if the run may have ended."""
+        ...
+
+    async def reload(self, run: Run) -> Run:
+        """Return the current state of the run, even if its owner has changed. Raises NotFound if it was erased."""
+        ...
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        """Return up to `limit` stored events after event number `after_seq`, in order."""
+        ...
+
+    async def replay(self, run: Run) -> tuple[RunEvent, ...]:
+        """Return an ended or waiting run's events, reconstructed from its messages: `reset`, messages, end or wait."""
+        ...
+
+    async def ending(self, run: Run) -> RunEnded | RunWaiting:
+        """Return the last event of an ended or waiting run, made from its stored rows."""
+        ...
+
+    async def find_waiting(self, run: Run) -> Run | None:
+        """Return the waiting run of the session behind which the queued `run` stands in line; None without one."""
+        ...
+
+    async def has_running_worker(self) -> bool:
+        """Whether any worker holds an unexpired lease on any run."""
+        ...
+
+
+class History(Protocol):
+    """The stored message history. A missing session and another user's session raise the same NotFound."""
+
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+        """Return the best matches in the session, or in all the owner's sessions if `session_id` is None.
+
+        Raises NotFound.
+        """
+
+    async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
+        """Return the messages at positions `first` to `last`, oldest first, at most one page of them.
+
+        Raises NotFound.
+        """
+
+
+CheckRoom: TypeAlias = Callable[[int], None]
+"""A check that gets the total tokens of the session's other pins, and raises if the new pins would not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinGroup:
+    """Messages that are pinned together: a model's message with tool calls and their results, ordered by position.
+
+    `missing_results` counts the group's calls without a stored result. `is_orphan`: the message is a tool result
+    without a call, or of a call that already has a result.
+    """
+
+    messages: tuple[Message, ...]
+    missing_results: int = 0
+    is_orphan: bool = False
+
+
+class PinStore(Protocol):
+    """Storage of pins. Messages and sessions of other owners raise NotFound."""
+
+    async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
+        """Return the messages that are pinned together with this one. Raises NotFound."""
+
+    async def pin(
+        self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...], check: CheckRoom
+    ) -> tuple[Message, ...]:
+        """Pin the messages and return them by position; already pinned messages stay pinned.
+
+        `check` runs under a lock, so no other pin can be added in the session between it and the write. If it raises,
+        nothing is pinned and its error is passed on. Raises NotFound.
+        """
+
+    async def unpin(
+        self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
+    ) -> tuple[Message, ...]:
+        """Unpin the messages and return them by position; messages without a pin are unchanged. Raises NotFound."""
+
+
+class UsageStore(Protocol):
+    """Storage of the model calls that are not stored together with a step or the end of a turn."""
+
+    async def store_calls(self, payer: Payer, calls: Sequence[ModelCall]) -> None:
+        """Store the calls in one statement; nothing happens without calls."""
+
+    async def spent_today(self, owner_id: UserId, agent: str, run_id: RunId | None = None) -> DaySpending:
+        """Return what the user's calls of the agent, summaries included, have used since midnight UTC.
+
+        The running turns are those that were claimed before the run `run_id`; all of them without it.
+        """
 
 
 class RunStore(Protocol):

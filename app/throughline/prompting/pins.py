@@ -8,7 +8,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import MessageId
 from throughline.domain.message import Message
 from throughline.domain.session import Session
-from throughline.ports.pins import PinGroup, PinStore
+from throughline.ports.storage import PinGroup, PinStore
 from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
 
 MAX_PINNED_SHARE = 0.20

@@ -10,11 +10,11 @@ from throughline.context.calibration import Calibration, factor, trusted_window
 from throughline.context.measure import count_tool_specs
 from throughline.domain.prompt import ToolSpec
 from throughline.execution.breaker import Breakers
+from throughline.ports.hooks import Tools
 from throughline.ports.metrics import Metrics
 from throughline.ports.models import ChatModel, FormatSupport, Models, TokenCounter
 from throughline.ports.storage import CalibrationStore, MessageStore
 from throughline.ports.summaries import SummaryStore
-from throughline.ports.tools import Tools
 from throughline.prompting.format_instructions import format_instruction
 
 DEFAULT_COUNTER = "tiktoken:cl100k_base"

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from throughline.domain.clock import Clock
 from throughline.execution.call_plugin import PluginCall
 from throughline.ports.hooks import Decision, Hooks
+from throughline.ports.storage import UsageStore
 from throughline.ports.tracing import NO_TRACING, Tracing
-from throughline.ports.usage import UsageStore
 from throughline.prompting.ready_agent import PromptDependencies
 from throughline.summary.model_paces import ModelPaces
 

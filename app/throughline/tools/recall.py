@@ -19,7 +19,7 @@ from throughline.domain.message import Message, searched_text
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
 from throughline.domain.text import is_blank
 from throughline.domain.tool import ResultRoom, ToolContext
-from throughline.ports.history import History
+from throughline.ports.storage import History
 from throughline.tools.tool import ToolFailed
 
 MAX_TOKENS = 3_000

@@ -13,8 +13,8 @@ from throughline.agents.registry import AgentRegistry
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.overrides import NO_OVERRIDES, OverrideField, Overrides
 from throughline.domain.run import RunInput
+from throughline.ports.hooks import Tools
 from throughline.ports.models import FormatSupport, Models
-from throughline.ports.tools import Tools
 from throughline.prompting.client_preference import client_preference
 from throughline.turn.response_format import check_response_format
 

@@ -17,7 +17,7 @@ from throughline.domain.overrides import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionResult
-from throughline.ports.pins import PinStore
+from throughline.ports.storage import PinStore
 from throughline.prompting.context_report import preview_context, report_context
 from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_all_new

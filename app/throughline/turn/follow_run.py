@@ -12,7 +12,7 @@ from typing import TypeAlias
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.events import REPLAYED_END_SEQ, AnswerReset, RunEvent
 from throughline.domain.run import Run, RunStatus
-from throughline.ports.followed_runs import FollowedRuns, RunWaiter, Seen
+from throughline.ports.storage import FollowedRuns, RunWaiter, Seen
 
 HEARTBEAT_SECONDS = 5.0
 

@@ -12,8 +12,7 @@ from throughline.domain.prompt import MAX_ANSWER_BYTES
 from throughline.domain.run import ClaimedRun, Lease
 from throughline.domain.usage_report import ModelCall
 from throughline.domain.waiting import AwaitedCall
-from throughline.ports.history import History
-from throughline.ports.storage import EventStore, RunStore
+from throughline.ports.storage import EventStore, History, RunStore
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.turn.event_writer import EventWriter

@@ -15,7 +15,7 @@ from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.run import RunInput, Submission, Submitted
 from throughline.domain.summary import CompactionResult
-from throughline.ports.history import History
+from throughline.ports.storage import History
 from throughline.recall.memory_service import MemoryService
 from throughline.summary.reread import SummaryCost, SummaryRequest
 

@@ -19,7 +19,7 @@ from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
 from throughline.db.connection.signals import RunSignal, Signal
 from throughline.domain.events import NewEvent, RunEvent
 from throughline.domain.ids import RunId
-from throughline.ports.followed_runs import Seen
+from throughline.ports.storage import Seen
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from throughline.domain.events import RunEvent
-from throughline.ports.followed_runs import Seen
+from throughline.ports.storage import Seen
 
 MOST_KEPT = 256
 """Most events kept for a slow reader; beyond this number all are dropped, and the reader reads the table."""

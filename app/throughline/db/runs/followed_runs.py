@@ -124,7 +124,7 @@ log = structlog.get_logger(__name__)
 
 
 class FollowedRuns:
-    """Access to runs for readers; implements the interface FollowedRuns (ports/followed_runs.py)."""
+    """Access to runs for readers; implements the interface FollowedRuns (ports/storage.py)."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier, events: EventRepository) -> None:
         """Read through `transactions` and `events`, for readers that subscribed to `notifier`."""

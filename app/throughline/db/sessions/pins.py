@@ -12,7 +12,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Message, Role
-from throughline.ports.pins import CheckRoom, PinGroup
+from throughline.ports.storage import CheckRoom, PinGroup
 
 REACH = 256
 """Positions searched on each side of a message for the rest of its group of calls and results.
@@ -61,7 +61,7 @@ _UNPIN = sql("""
 
 
 class PinRepository:
-    """Storage of pins; implements the interface PinStore (ports/pins.py)."""
+    """Storage of pins; implements the interface PinStore (ports/storage.py)."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
