@@ -22,9 +22,9 @@ from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.import_messages import DatedMessage, Imported
+from throughline.db.sessions.load_context import Wanted
 from throughline.db.sessions.load_newer import MOST_NEW, load_known_context
 from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.redaction import MARKER, Redaction
 from throughline.domain.conversation import Conversation as Loaded
 from throughline.domain.errors import NotFound

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from throughline.db.sessions.load_context import Wanted
 from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached, size_of
-from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.conversation import Conversation
 from throughline.domain.ids import MessageId, SessionId, UserId

@@ -10,7 +10,7 @@ from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.sessions.append_many import PORTION
+from throughline.db.sessions.append import PORTION
 from throughline.domain.message import ToolCall
 
 OF_ITSELF = {"session": "select s.id,", "run": "select r.id,", "messages": "select m.id,"}

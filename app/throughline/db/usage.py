@@ -6,8 +6,7 @@ from functools import cache
 
 from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Transactions
-from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
-from throughline.db.statements.rows import USAGE_COLUMNS, usage_from
+from throughline.db.statements.rows import INSERT_CALLS, USAGE_COLUMNS, call_parameters, usage_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId, UserId

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.headers import Idempotency
 from throughline.api.openai.brought_conversation import BroughtConversation
-from throughline.db.sessions.titles import title_of
+from throughline.db.sessions.append import title_of
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import SessionId

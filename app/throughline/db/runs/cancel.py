@@ -4,7 +4,7 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.runs.events import next_event, store_events
 from throughline.db.runs.finish import numbered
 from throughline.db.runs.skipped_messages import append_due, keep_skipped
-from throughline.db.sessions.titles import retitle
+from throughline.db.sessions.append import retitle
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, input_json, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import ending

@@ -9,25 +9,27 @@ from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending, stored_wait
 from throughline.db.runs.skipped_messages import append_due
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
-from throughline.db.statements.model_calls import INSERT_CALLS, call_parameters
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.reasoning_rows import INSERT_REASONING, reasoning_parameters
 from throughline.db.statements.rows import (
+    INSERT_CALLS,
+    INSERT_REASONING,
     MESSAGE_COLUMNS,
     MESSAGE_IDS,
     RUN_COLUMNS,
     USAGE_COLUMNS,
     USER_MESSAGE_ID,
+    call_parameters,
     lease_lost,
     message_from,
     message_parameters,
     prefixed,
+    reasoning_parameters,
     run_from,
     to_json,
     usage_parameters,
+    wait_data,
 )
 from throughline.db.statements.sql import sql
-from throughline.db.statements.wait_rows import wait_data
 from throughline.domain.events import Event, NewEvent, RunWaiting, ending
 from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, Source

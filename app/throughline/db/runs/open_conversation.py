@@ -11,7 +11,7 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.submit import NewRun, session_waiting
-from throughline.db.sessions.append_many import RunMessage, append_messages
+from throughline.db.sessions.append import RunMessage, append_messages
 from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_history, link_repeated
 from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.statements.rows import session_not_found

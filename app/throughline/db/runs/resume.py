@@ -17,9 +17,9 @@ from throughline.db.statements.rows import (
     run_from,
     run_not_found,
     to_json,
+    wait_data,
 )
 from throughline.db.statements.sql import sql
-from throughline.db.statements.wait_rows import wait_data
 from throughline.domain.errors import RunNotWaiting
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.run import Run, RunInput, RunStatus

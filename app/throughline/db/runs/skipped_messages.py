@@ -5,7 +5,7 @@ The session counts such messages, so that the end of a turn sees without extra c
 """
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.sessions.append_many import RunMessage, append_messages
+from throughline.db.sessions.append import RunMessage, append_messages
 from throughline.db.statements.rows import NO_MESSAGE_IDS, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId

@@ -11,7 +11,7 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.cancel import request_cancel
 from throughline.db.runs.skipped_messages import append_due
-from throughline.db.sessions.titles import title_of
+from throughline.db.sessions.append import title_of
 from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import (

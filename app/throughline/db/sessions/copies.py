@@ -17,8 +17,7 @@ from uuid import UUID
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
-from throughline.db.sessions.append import INSERT_COLUMNS
-from throughline.db.sessions.append_many import PORTION
+from throughline.db.sessions.append import INSERT_COLUMNS, PORTION
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_TEXT
 from throughline.db.statements.sql import sql

@@ -7,7 +7,7 @@ from datetime import datetime
 from throughline.db.connection.transactions import Statements
 from throughline.db.jobs.kinds import index_job, summary_job
 from throughline.db.jobs.queue import enqueue_job
-from throughline.db.sessions.append_many import RunMessage, append_messages
+from throughline.db.sessions.append import RunMessage, append_messages
 from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_history, link_copies
 from throughline.db.sessions.create import check_external_id
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, to_json

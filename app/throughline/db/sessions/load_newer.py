@@ -4,9 +4,16 @@ from collections.abc import Sequence
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
-from throughline.db.sessions.load_context import SUMMARY_PIECES, adopted_from, load_context, prepared_from
+from throughline.db.sessions.load_context import (
+    SUMMARY_PIECES,
+    Found,
+    Wanted,
+    adopted_from,
+    choose_rows,
+    load_context,
+    prepared_from,
+)
 from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached
-from throughline.db.sessions.newest_rows import Found, Wanted, choose_rows
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     SESSION_COLUMNS,

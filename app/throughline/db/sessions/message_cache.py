@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from throughline.db.sessions.newest_rows import Wanted, first_of_history
+from throughline.db.sessions.load_context import Wanted, first_of_history
 from throughline.domain.conversation import Conversation
 from throughline.domain.identity_cache import MEMORY_OF_ARGUMENTS, has_short_arguments
 from throughline.domain.ids import SessionId

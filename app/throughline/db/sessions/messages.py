@@ -7,9 +7,9 @@ from typing import Literal
 from throughline.db.connection.statement import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_message
+from throughline.db.sessions.load_context import Wanted
 from throughline.db.sessions.load_newer import load_known_context
 from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.sessions.newest_rows import Wanted
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redacted, Redaction, redact_message
 from throughline.db.sessions.related_calls import ReadPage, imported_tool_names, related_messages

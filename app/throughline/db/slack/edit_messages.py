@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs import cancel as run_cancel
-from throughline.db.sessions.titles import retitle
+from throughline.db.sessions.append import retitle
 from throughline.db.slack.people import Person, SlackId, ensure_person
 from throughline.db.slack.slack_events import Deleted, Edited, EditOutcome, SlackLocation, SlackMessage
 from throughline.db.statements.rows import content_from, to_json

@@ -15,9 +15,8 @@ from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name
 from throughline.db.slack.resume import take_bound
 from throughline.db.slack.slack_events import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import to_json
+from throughline.db.statements.rows import to_json, wait_from
 from throughline.db.statements.sql import sql
-from throughline.db.statements.wait_rows import wait_from
 from throughline.domain.errors import QueueFull
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonValue

@@ -1,12 +1,13 @@
 """Conversion between rows and domain values: the only module that knows the column layout of the main tables."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from throughline.db.connection.statement import Row
-from throughline.db.statements.wait_rows import client_tools_data, client_tools_from, wait_from
+from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject, JsonValue
@@ -22,9 +23,54 @@ from throughline.domain.message import (
     ToolCall,
 )
 from throughline.domain.overrides import NO_OVERRIDES, Overrides, ResponseFormat
-from throughline.domain.prompt import Usage
+from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus, user_message_id
 from throughline.domain.session import Session
+from throughline.domain.usage_report import ModelCall
+from throughline.domain.waiting import AwaitedCall, Decision, Resolution, Wait, WaitKind
+
+Stored = Mapping[str, Any]  # Any: as `wait_data` and `client_tools_data` write it
+
+
+def wait_data(wait: Wait) -> JsonObject:
+    """Return the stored form of a wait. Its end is stored in the column `waits_until`."""
+    return {
+        "fence": wait.fence,
+        "calls": [{**asdict(awaited.call), "kind": awaited.kind.value} for awaited in wait.calls],
+        "resolutions": [asdict(resolution) for resolution in wait.resolutions],
+    }
+
+
+def wait_from(stored: Stored | None, until: datetime | None) -> Wait | None:
+    """Return the wait from the columns `wait` and `waits_until`; None if the run has none."""
+    if stored is None or until is None:
+        return None
+    return Wait(
+        calls=tuple(_awaited_from(call) for call in stored["calls"]),
+        until=until,
+        fence=stored["fence"],
+        resolutions=tuple(_resolution_from(given) for given in stored["resolutions"]),
+    )
+
+
+def client_tools_data(tools: Sequence[ToolSpec]) -> dict[str, JsonValue]:
+    """Return the members that are stored with the input: none without client tools."""
+    return {"client_tools": [asdict(tool) for tool in tools]} if tools else {}
+
+
+def client_tools_from(stored: Stored) -> tuple[ToolSpec, ...]:
+    """Return the client tools in a stored input."""
+    return tuple(ToolSpec(**tool) for tool in stored.get("client_tools", ()))
+
+
+def _awaited_from(stored: Stored) -> AwaitedCall:
+    call = ToolCall(id=stored["id"], name=stored["name"], arguments=stored["arguments"])
+    return AwaitedCall(call, WaitKind(stored["kind"]))
+
+
+def _resolution_from(stored: Stored) -> Resolution:
+    decision = stored["decision"]
+    return Resolution(**{**stored, "decision": None if decision is None else Decision(decision)})
 
 
 def overrides_data(overrides: Overrides) -> dict[str, JsonValue]:
@@ -289,3 +335,60 @@ def run_not_found(run_id: RunId) -> NotFound:
 def lease_lost(lease: Lease) -> LeaseLost:
     """Return the error for a write to a run whose lease was lost."""
     return LeaseLost(f"The run {lease.run_id} is no longer held with fence {lease.fence}: nothing was stored.")
+
+
+INSERT_REASONING = """
+    insert into message_reasoning (message_id, text, is_shown)
+    select {message_id}, t.text, t.is_shown from {source} cross join json_to_recordset(cast(:reasoning as json)) as t (
+        text text, is_shown boolean)
+"""
+"""Insert the reasoning in the parameter `reasoning`, if any, for the message of each row of `source`."""
+
+INSERT_RETURNED = """
+    insert into returned_reasoning (run_id, message_id, model, parts)
+    select {run_id}, {message_id}, t.model, t.parts
+    from {source} cross join json_to_recordset(cast(:returned as json)) as t (model text, parts json)
+"""
+"""Insert the parts in the parameter `returned`, if any, for the run and the message of each row of `source`."""
+
+
+def reasoning_parameters(message: NewMessage) -> dict[str, str]:
+    """Return the parameters `reasoning` and `returned` for the message."""
+    reasoning = message.reasoning
+    if reasoning is None:
+        return {"reasoning": "[]", "returned": "[]"}
+    text: JsonObject = {"text": reasoning.text, "is_shown": reasoning.is_shown}
+    parts: JsonObject = {"model": reasoning.model, "parts": [dict(part) for part in reasoning.parts]}
+    return {
+        "reasoning": to_json([dict(text)] if reasoning.text else []),
+        "returned": to_json([dict(parts)] if reasoning.parts else []),
+    }
+
+
+INSERT_CALLS = """
+    insert into model_calls (owner_id, session_id, run_id, agent, id, model, purpose, input_tokens, output_tokens,
+        cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd)
+    select {payer}, c.* from {source} cross join json_to_recordset(cast(:model_calls as json)) as c (
+        id uuid, model text, purpose text, input_tokens integer, output_tokens integer, cached_tokens integer,
+        cache_write_tokens integer, reasoning_tokens integer, cost_usd numeric)
+"""
+"""Insert the calls of the parameter `model_calls` for each row of `source`.
+
+`payer` are the columns of that row with owner, session, run and agent.
+"""
+
+
+def call_parameters(calls: Sequence[ModelCall]) -> dict[str, str]:
+    """Return the parameter `model_calls` of INSERT_CALLS."""
+    return {
+        "model_calls": to_json([
+            {"id": str(new_id()), "model": call.model, "purpose": call.purpose.value, **_json(call.usage)}
+            for call in calls
+        ])
+    }
+
+
+def _json(usage: Usage) -> Mapping[str, str | int | None]:
+    """Return the usage as JSON. Money is text there, so that no digit is lost."""
+    cost = None if usage.cost_usd is None else str(usage.cost_usd)
+    return {**usage_parameters(usage), "cost_usd": cost}  # type: ignore[dict-item]  # counts besides

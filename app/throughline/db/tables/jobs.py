@@ -17,7 +17,7 @@ class JobRow(Base):
 
     __tablename__ = "jobs"
     functions = (
-        # Wakes those who take side jobs once a job was put in line, or put back (db/connection/notification.py).
+        # Wakes those who take side jobs once a job was put in line, or put back (db/connection/notifier.py).
         Trigger(
             "announce_job",
             "after insert or update of due_at on jobs for each row when (new.due_at <= now())",
