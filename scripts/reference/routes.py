@@ -10,7 +10,7 @@ from scripts.reference.schema_types import Schema
 from throughline.api.app import ROOMS
 from throughline.api.http import route_errors
 from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
-from throughline.api.http.request_errors import TooManyConnections
+from throughline.api.http.route_errors import TooManyConnections
 from throughline.api.native.documented import ON_BEHALF_OF
 from throughline.api.openapi.document import document, operation_id
 

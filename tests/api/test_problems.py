@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-import throughline.api.http.request_errors
+import throughline.api.http.route_errors
 from fakes.api_stage import KEYED, LOCAL, set_stage
 from throughline.api.app import create_app
 from throughline.api.http.problem_documents import error_problem
@@ -21,7 +21,7 @@ SECRET = "canary-9f3b of a user"
 
 def all_errors(root: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
     for kind in root.__subclasses__():
-        if kind.__module__ in {ThroughlineError.__module__, throughline.api.http.request_errors.__name__}:
+        if kind.__module__ in {ThroughlineError.__module__, throughline.api.http.route_errors.__name__}:
             yield kind
             yield from all_errors(kind)
 

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from fakes.openai_stage import OpenAIStage, open_openai_stage
-from throughline.api.openai.absent_routes import INSTEAD
+from throughline.api.openai.errors import INSTEAD
 from throughline.db.database import Database
 
 

@@ -13,7 +13,7 @@ from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, create
 from openai_interface.test_websockets import address_of
-from throughline.api.openai.client_words import CHAT_WORDS, RESPONSE_WORDS
+from throughline.api.openai.errors import CHAT_WORDS, RESPONSE_WORDS
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput
 

@@ -9,7 +9,7 @@ from fastapi.routing import iter_route_contexts
 from jsonschema import Draft202012Validator
 
 from fakes.api_stage import set_stage
-from throughline.api.openai.absent_routes import PRESENT
+from throughline.api.openai.errors import PRESENT
 from throughline.db.database import Database
 
 RECORDED = Path(__file__).with_name("client_requests.jsonl")

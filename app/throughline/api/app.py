@@ -15,15 +15,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from throughline.api.http import reference_page, start_page
-from throughline.api.http.admitted_request import ApiDependencies
+from throughline.api.http.admitted_request import ApiDependencies, SharedSessions
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.body_cap import BodyCap, Cap
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.preflight import RefusedPreflights
+from throughline.api.http.headers import RefusedPreflights
 from throughline.api.http.problem_documents import UnexpectedErrors, add_error_handlers
 from throughline.api.http.responses import json_bytes
 from throughline.api.http.services import Services
-from throughline.api.http.shared_sessions import SharedSessions
 from throughline.api.native import (
     agents,
     context,
@@ -43,7 +42,7 @@ from throughline.api.native import (
     users,
 )
 from throughline.api.openai import chat, compact, conversations, models, responses, websocket
-from throughline.api.openai.absent_routes import add_absent_routes
+from throughline.api.openai.errors import add_absent_routes
 from throughline.api.openapi.document import document, document_of_openai, operation_id
 from throughline.execution.owner_limits import OwnerLimits
 

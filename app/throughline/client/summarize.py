@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from throughline.api.native.import_openai import ImportSession, from_openai
+from throughline.api.native.imports import ImportSession, from_openai
 from throughline.api.native.openai_messages import MAX_MESSAGES
 from throughline.assembly.models import agent_defaults, models_config
 from throughline.context.budget import MAX_SUMMARY_SHARE

@@ -14,12 +14,12 @@ from uuid import UUID
 from fastapi import Depends, Path, Request, WebSocket
 from starlette.requests import HTTPConnection
 
-from throughline.api.http.auth import CREATE_KEY_HINT, Authenticator
+from throughline.api.http.auth import CREATE_KEY_HINT, Authenticator, method_of, read_credentials, route_of
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.credentials import method_of, read_credentials, route_of
 from throughline.api.http.services import Services
-from throughline.api.http.shared_sessions import SharedSessions
+from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.statements.rows import run_not_found, session_not_found
+from throughline.domain.clock import Clock
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.keys import Principal, Scope, TokenLimits
@@ -27,6 +27,36 @@ from throughline.domain.message import Source
 from throughline.domain.text import clean_text
 from throughline.execution.compute_threads import work_for
 from throughline.execution.owner_limits import OwnerLimits
+
+ASK_AGAIN_SECONDS = 5.0
+
+
+class SharedSessions:
+    """Look-up of session participants that costs no query if the service has no participants.
+
+    The existence of participants is remembered for good, their absence for ASK_AGAIN_SECONDS.
+    """
+
+    def __init__(self, participants: ParticipantRepository, clock: Clock) -> None:
+        self._participants = participants
+        self._clock = clock
+        self._is_any = False
+        self._ask_at = clock.monotonic()
+
+    async def owner_for(
+        self, user_id: UserId, *, session_id: SessionId | None = None, run_id: RunId | None = None
+    ) -> UserId | None:
+        """Return the owner of the session or run if the user is a participant, else None."""
+        if not await self._any_exists():
+            return None
+        return await self._participants.owner_for(user_id, session_id=session_id, run_id=run_id)
+
+    async def _any_exists(self) -> bool:
+        if not self._is_any and self._clock.monotonic() >= self._ask_at:
+            self._is_any = await self._participants.any_exists()
+            self._ask_at = self._clock.monotonic() + ASK_AGAIN_SECONDS
+        return self._is_any
+
 
 # What an access token may do: the only place that decides it.
 #

@@ -14,7 +14,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from throughline.api.http.problem_documents import field_errors
-from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody, UnsupportedMediaType
+from throughline.api.http.route_errors import FieldError, InvalidRequest, MalformedBody, UnsupportedMediaType
 from throughline.domain.json_types import JsonValue
 from throughline.domain.text import clean_text
 

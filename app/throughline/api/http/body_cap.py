@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from throughline.api.http.problem_documents import error_problem
-from throughline.api.http.request_errors import BodyMemoryExhausted, BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from throughline.api.http.route_errors import BodyMemoryExhausted, BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from throughline.domain.errors import PermanentError
 from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import present_owner

@@ -11,7 +11,7 @@ from fastapi import Request, Response
 
 from throughline.api.http.admitted_request import Call
 from throughline.api.http.problem_documents import error_problem
-from throughline.api.http.request_errors import ServiceStopping, StreamAborted
+from throughline.api.http.route_errors import ServiceStopping, StreamAborted
 from throughline.api.http.sse import RunStream, stream_run
 from throughline.domain.errors import TemporaryError
 from throughline.domain.run import Run

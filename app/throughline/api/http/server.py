@@ -15,9 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from throughline.api.http.problem_documents import error_problem
-from throughline.api.http.protocol import BEYOND_LIMIT, ConnectionLimits, LimitedProtocol
-from throughline.api.http.request_errors import TooManyConnections
-from throughline.api.http.websocket_protocol import LimitedWebSocket
+from throughline.api.http.protocol import BEYOND_LIMIT, ConnectionLimits, LimitedProtocol, LimitedWebSocket
+from throughline.api.http.route_errors import TooManyConnections
 from throughline.domain.errors import SettingInvalid
 
 STILL_SERVED = ("/health/live", "/health/ready", "/metrics")

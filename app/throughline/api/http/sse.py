@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from throughline.api.http.admitted_request import Call
-from throughline.api.http.request_errors import StreamAborted
+from throughline.api.http.route_errors import StreamAborted
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import RunEvent
 from throughline.domain.run import Run

@@ -11,19 +11,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.body import Body, is_json_lines, parse_json, read_body, read_bytes, validate
-from throughline.api.http.request_errors import InvalidRequest, MalformedBody
 from throughline.api.http.responses import JsonResponse
-from throughline.api.http.route_errors import codes
+from throughline.api.http.route_errors import InvalidRequest, MalformedBody, codes
 from throughline.api.native.documented import X_CLIENT, described, response_headers
 from throughline.api.native.export import MEDIA_TYPE
-from throughline.api.native.import_openai import ImportSession, from_openai
-from throughline.api.native.openai_messages import MAX_CALLS, MAX_MESSAGES
+from throughline.api.native.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMessage, read_messages
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import (
     IMAGE_URL,
     MAX_BLOCKS,
     MAX_POSITION,
     MAX_TITLE,
+    STRICT,
     ExternalId,
     Metadata,
     StorableTime,
@@ -41,6 +40,30 @@ from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.text import clean_text
 from throughline.wire.sessions import SessionOut
+
+
+class ImportSession(BaseModel):
+    """A conversation in OpenAI's message format, to be continued as a session."""
+
+    model_config = STRICT
+
+    agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+    external_id: ExternalId | None = None
+    messages: list[ImportedMessage] = Field(max_length=MAX_MESSAGES, json_schema_extra={"minItems": 1})
+
+
+def from_openai(body: ImportSession, source: Source) -> Conversation:
+    """Return the conversation, without system and developer messages.
+
+    Raises InvalidInput if a tool message has no `tool_call_id`. Tool results without a matching call are stored
+    unchanged and never sent to a model.
+    """
+    _, messages = read_messages(body.messages, source)
+    dated = tuple(DatedMessage(message) for message in messages)
+    return Conversation(body.agent, body.title, body.metadata, dated, body.external_id)
+
 
 # Import of the service's own export: JSON Lines, the session first and then its messages.
 #

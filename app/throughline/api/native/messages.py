@@ -3,8 +3,9 @@
 The answer to a sent message is JSON at its end, an event stream, or 202 at once.
 """
 
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -14,18 +15,45 @@ from throughline.api.http.headers import KEY_HEADER, REPLAYED, read_idempotency
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import FOLLOWING, TURN, codes
 from throughline.api.native.answer_turn import AskedTurn, answer_turn, turn_answers
-from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import ACCEPT, PREFER, X_CLIENT, described
 from throughline.api.native.query_parameters import ListMessages
 from throughline.api.native.requests import SendMessage
+from throughline.db.sessions.citations import CitationReader
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import BehindWaitingTurn, OwnerQueueFull, QueueFull, SessionBusy
+from throughline.domain.ids import SessionId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import OnBusy, RunInput, Submission
-from throughline.wire.messages import CitedMessageOut, MessageCopyOut, MessageOut, MessagePage, RedactedMessageOut
+from throughline.wire.json_shape import JsonDict, Shape
+from throughline.wire.messages import (
+    CitedMessageOut,
+    MessageCopyOut,
+    MessageOut,
+    MessagePage,
+    RedactedMessageOut,
+    citation_json,
+)
 from throughline.wire.overrides import read_client_tools
+
+T = TypeVar("T")
+
+
+async def render_cited(
+    call: Call, session_id: SessionId, values: Sequence[T], shape: type[Shape], text_of: Callable[[T], str]
+) -> list[JsonDict]:
+    """Return each value as JSON in `shape`, with the checked citations in the text that `text_of` returns for it.
+
+    The citations of all values are checked together. The caller must have read the session as the call's owner before.
+    """
+    reader = CitationReader(session_id, call.owner_id, None if call.is_limited else call.principal.user_id)
+    checked = await call.services.database.citations.check(reader, [text_of(value) for value in values])
+    return [
+        {**shape.render(value), "citations": [citation_json(citation) for citation in citations]}
+        for value, citations in zip(values, checked, strict=True)
+    ]
+
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from throughline.api.http.body import parse_json, validate
-from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody
+from throughline.api.http.route_errors import FieldError, InvalidRequest, MalformedBody
 from throughline.api.native.requests import MAX_POSITION, Metadata
 from throughline.domain.json_types import JsonObject
 from throughline.domain.run import RunStatus

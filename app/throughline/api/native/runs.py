@@ -5,13 +5,13 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import PathId, Reader, Writer, run_id_of
+from throughline.api.http.auth import IN_ADDRESS
 from throughline.api.http.body import read_body
-from throughline.api.http.credentials import IN_ADDRESS
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import FOLLOWING, TURN, codes
 from throughline.api.http.sse import RunStream, nothing_more
-from throughline.api.native.answer_turn import AskedTurn, answer_turn, turn_answers
+from throughline.api.native.answer_turn import AskedTurn, answer_turn, render_event, turn_answers
 from throughline.api.native.documented import (
     ACCEPT,
     LAST_EVENT_ID,
@@ -20,8 +20,7 @@ from throughline.api.native.documented import (
     event_stream,
     response_headers,
 )
-from throughline.api.native.events import render_event
-from throughline.api.native.resume_requests import ResumeRun
+from throughline.api.native.requests import ResumeRun
 from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.turn.follow_run import reset_event
 from throughline.wire.runs import RunForOperators, RunOut, run_json

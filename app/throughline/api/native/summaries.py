@@ -12,8 +12,8 @@ from throughline.api.http.admitted_request import PathId, Reader, Writer, sessio
 from throughline.api.http.body import read_optional_body
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import AGENT, codes
-from throughline.api.native.citations import render_cited
 from throughline.api.native.documented import described
+from throughline.api.native.messages import render_cited
 from throughline.api.native.query_parameters import ListSummaries
 from throughline.api.native.requests import Summarize
 from throughline.domain.errors import (

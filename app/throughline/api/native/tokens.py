@@ -2,21 +2,40 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
-from throughline.api.http.admitted_request import Call, KeyHolder, dependencies_of, session_id_of
+from throughline.api.http.admitted_request import Call, KeyHolder, SharedSessions, dependencies_of, session_id_of
 from throughline.api.http.body import read_body
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import codes
-from throughline.api.http.shared_sessions import SharedSessions
 from throughline.api.native.documented import described
-from throughline.api.native.token_requests import CreateToken
+from throughline.api.native.requests import STRICT
 from throughline.db.statements.rows import session_not_found
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.ids import SessionId
 from throughline.domain.keys import TOKEN_SCOPES, NewToken, Scope
 from throughline.wire.service import AccessTokenOut
+
+MOST_SESSIONS = 100
+LEAST_SECONDS, MOST_SECONDS, USUAL_SECONDS = 60, 86_400, 900
+
+
+class CreateToken(BaseModel):
+    """An access token for the key's user, or for the one that `On-Behalf-Of` names."""
+
+    model_config = STRICT
+
+    session_ids: Annotated[list[str], Field(min_length=1, max_length=MOST_SESSIONS)] | None = Field(
+        None, description="the only sessions that the token reaches; null or left out: all of the user"
+    )
+    scopes: Annotated[list[Literal["read", "write"]], Field(min_length=1)] | None = Field(
+        None, description="not more than the key has; default: `read` and `write`, as far as the key has them"
+    )
+    expires_in: int = Field(USUAL_SECONDS, ge=LEAST_SECONDS, le=MOST_SECONDS, description="lifetime in seconds")
+
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 

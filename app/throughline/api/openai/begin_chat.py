@@ -1,32 +1,256 @@
 """The turn behind a request for a chat completion: in the session that it names, or in a new one."""
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from uuid import UUID
 
 from fastapi import Request
 
 from throughline.api.http.admitted_request import Call, source_of
-from throughline.api.http.headers import fingerprint_of, read_idempotency
+from throughline.api.http.headers import Idempotency, fingerprint_of, read_idempotency
 from throughline.api.native.openai_messages import read_messages
-from throughline.api.openai.align_history import MOST_COMPARED, Alignment, SessionTexts, align
-from throughline.api.openai.ask_agent import AgentRequest
-from throughline.api.openai.begun_chat import BegunChat, ChatRequest, join_run
-from throughline.api.openai.brought_conversation import split_messages
-from throughline.api.openai.chat_names import SessionName, session_named
-from throughline.api.openai.chat_request import CreateCompletion
+from throughline.api.openai.ask_agent import AgentRequest, ask_agent, resume_turn, split_messages
+from throughline.api.openai.chat_request import SESSION_KEY, CreateCompletion
+from throughline.api.openai.follow_part import FollowedPart, newest_part
 from throughline.api.openai.models import find_agent
 from throughline.api.openai.not_applied import not_applied_echo
 from throughline.api.openai.response_object import new_echo
-from throughline.api.openai.resume_turn import resume_turn
 from throughline.db.sessions.continued_session import ContinuedSession, UserText
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
+from throughline.domain.ids import SessionId
 from throughline.domain.json_types import JsonObject
-from throughline.domain.message import NewMessage, Role, text_of
+from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.domain.overrides import Overrides
 from throughline.domain.run import OnBusy, Run, RunInput
-from throughline.domain.session import Session
-from throughline.domain.text import clean_content
+from throughline.domain.session import MAX_EXTERNAL_ID, Session
+from throughline.domain.text import clean_content, is_blank
 from throughline.domain.waiting import Resolution, WaitKind
+
+# How a request for a chat completion names its session, and calls of chat programs that belong to no session.
+#
+# Open WebUI and LibreChat also call the model for titles, tags and suggestions, with the headers of the chat.
+
+SESSION_HEADER = "X-Session-Id"
+WHOLE_CHAT_HEADERS = ("X-Chat-Id", "X-OpenWebUI-Chat-Id")
+"""Headers of programs that send the whole chat with each request. Open WebUI sends the second one by itself."""
+
+TASK_HEADER = "X-OpenWebUI-Task"
+"""Header that names a task of Open WebUI, if its connection is set up so. It is empty for messages of a chat."""
+
+NOT_STORED = ("local:",)
+"""Beginnings of the ids of temporary chats of Open WebUI, of which nothing is kept."""
+
+NO_CHAT = frozenset({"", "new"})
+"""Ids that LibreChat sends for a chat that has none yet."""
+
+TASKS = (
+    ("### Task:", "<chat_history>"),
+    ("Your task is to reflect the speaker's likely facial expression through a fitting emoji.", ""),
+    ("You have been provided with a set of responses from various models to the latest user query:", ""),
+    ("Provide a concise, 5-word-or-less title for the conversation", ""),
+    ("Analyze this conversation and provide", "detected language"),
+)
+"""Beginnings of the task prompts that both programs come with, each with a text that follows further on.
+
+The first three are Open WebUI's, the other two LibreChat's.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionName:
+    """A session as a request names it.
+
+    `id` is that of a session, or None. `external_id` is the caller's own id, or None. Both are set for a header that
+    may be either. With `has_whole_chat` the client sends the whole chat, also if that is one message.
+    """
+
+    id: SessionId | None = None
+    external_id: str | None = None
+    has_whole_chat: bool = False
+
+
+def session_named(request: Request, body: CreateCompletion, messages: Sequence[NewMessage]) -> SessionName | None:
+    """Return how the request names its session; None if it names none, or if it is a task of a chat program.
+
+    Raises InvalidInput for an id that is too long, or for a placeholder that the chat program has not filled in.
+    """
+    if body.session_name is not None:
+        name = _checked(body.session_name, f"metadata.{SESSION_KEY}")
+        found = _uuid(name)
+        return SessionName(external_id=name) if found is None else SessionName(id=found)
+    if _is_task(request, messages):
+        return None
+    header = next((name for name in (SESSION_HEADER, *WHOLE_CHAT_HEADERS) if _sent(request, name)), None)
+    if header is None:
+        return None
+    name = _checked(_sent(request, header), header)
+    if name.startswith(NOT_STORED):
+        return None
+    if header == SESSION_HEADER:
+        return SessionName(id=_uuid(name), external_id=name)
+    return SessionName(external_id=name, has_whole_chat=True)
+
+
+def _sent(request: Request, header: str) -> str:
+    value = request.headers.get(header, "").strip()
+    return "" if value in NO_CHAT else value
+
+
+def _checked(name: str, field: str) -> str:
+    if is_blank(name) or len(name) > MAX_EXTERNAL_ID:
+        raise InvalidInput(f"{field} has 1 to {MAX_EXTERNAL_ID} characters, not {len(name)}.", field=field)
+    return _filled_in(name, field)
+
+
+def _filled_in(value: str, field: str) -> str:
+    if "{{" in value:
+        raise InvalidInput(
+            f"{field} is {value!r}, a placeholder that the chat program has not filled in. Check its name.", field=field
+        )
+    return value
+
+
+def _uuid(text: str) -> SessionId | None:
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return SessionId(found) if str(found) == text.lower() else None
+
+
+def _is_task(request: Request, messages: Sequence[NewMessage]) -> bool:
+    """Return whether the request asks for a title or something else about a chat, and is no message of it."""
+    if _filled_in(request.headers.get(TASK_HEADER, "").strip(), TASK_HEADER):
+        return True
+    if len(messages) != 1 or messages[0].role is not Role.USER:
+        return False
+    text = text_of(messages[0].content).lstrip()
+    return any(text.startswith(beginning) and further in text for beginning, further in TASKS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a request asks of which agent, and where it came from.
+
+    `name` is the session as the request names it, None if it names none. `texts` are those of the user, oldest first.
+    `echo` is what is kept of the request without being used. `is_retry`: the client says that it tries again.
+    `fingerprint` is a hash of the request if it names a session without an idempotency key, '' otherwise.
+    """
+
+    call: Call
+    source: Source
+    name: SessionName | None
+    agent_request: AgentRequest
+    texts: tuple[str, ...]
+    echo: JsonObject
+    idempotency: Idempotency
+    is_retry: bool
+    fingerprint: str = ""
+
+    @property
+    def now(self) -> int:
+        """The current Unix time, in seconds."""
+        return int(self.call.services.clock.now().timestamp())
+
+    async def ask_once(self, agent_request: AgentRequest, seen: str) -> "BegunChat":
+        """Submit a new turn, or find the one that an equal request has begun at the same moment.
+
+        `seen` says in which state both found the session. Raises the errors of `ask_agent`.
+        """
+        if not self.fingerprint:
+            return await self.ask(agent_request)
+        key = hashlib.sha256(f"{seen} {self.fingerprint}".encode()).hexdigest()
+        return await replace(self, idempotency=Idempotency(f"chat-{key}", self.fingerprint)).ask(agent_request)
+
+    async def ask(self, agent_request: AgentRequest) -> "BegunChat":
+        """Submit a new turn, or find the one that the idempotency key has begun. Raises the errors of `ask_agent`."""
+        submitted = await ask_agent(self.call, agent_request, self.source, self.idempotency)
+        if submitted.replayed:
+            return replace(join_run(submitted.run), is_stored=agent_request.is_stored)
+        is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
+        ends_with_client = not agent_request.is_stored and self.idempotency.key is None
+        return BegunChat(0, FollowedPart(submitted.run, is_fresh=is_fresh), agent_request.is_stored, ends_with_client)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunChat:
+    """A chat completion that was begun: the run's part that it is, and where the part's events are found.
+
+    `is_stored`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
+    """
+
+    part: int
+    followed: FollowedPart
+    is_stored: bool = True
+    ends_with_client: bool = False
+
+
+def join_run(run: Run) -> BegunChat:
+    """Return the newest part of a run that another request has begun."""
+    part = newest_part(run)
+    return BegunChat(part, FollowedPart(run, skipped_waits=part))
+
+
+# Comparison of the chat that a request brings with the session that it continues, by the texts of the user.
+#
+# Answers are not compared: chat programs change them, and a person may stop one before its end.
+
+MOST_COMPARED = 20
+"""Newest texts of a session that are compared."""
+
+
+class Alignment(StrEnum):
+    """How a request's newest message follows the session.
+
+    - EMPTY: the session has no message of the user yet.
+    - CONTINUES: the message is new.
+    - REPEATS: it is the session's newest message once more.
+    - MAY_REPEAT: it has the text of the session's newest message, and came without any message before it.
+    - BRANCHES: the texts are not those of the session.
+    """
+
+    EMPTY = "empty"
+    CONTINUES = "continues"
+    REPEATS = "repeats"
+    MAY_REPEAT = "may_repeat"
+    BRANCHES = "branches"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTexts:
+    """The user's newest texts of a session, oldest first. None stands for a redacted text, which fits any.
+
+    `is_all` says that the session has no earlier one.
+    """
+
+    texts: tuple[str | None, ...]
+    is_all: bool
+
+
+def align(request_texts: Sequence[str], session_texts: SessionTexts, *, has_whole_chat: bool) -> Alignment:
+    """Return how the last of `request_texts` follows the session.
+
+    Both are texts of the user, oldest first. The request's earlier texts have to be the session's newest, as far back
+    as both reach. A request with a single text continues any session, unless its client sends whole chats. If the
+    newest text can be new or repeated, it is repeated only if the request and the session have equally many texts.
+    """
+    if not session_texts.texts:
+        return Alignment.EMPTY
+    repeats = _ends_alike(request_texts, session_texts.texts)
+    if len(request_texts) == 1 and not has_whole_chat:
+        return Alignment.MAY_REPEAT if repeats else Alignment.CONTINUES
+    continues = len(request_texts) > 1 and _ends_alike(request_texts[:-1], session_texts.texts)
+    if repeats and (not continues or (session_texts.is_all and len(request_texts) == len(session_texts.texts))):
+        return Alignment.REPEATS
+    return Alignment.CONTINUES if continues else Alignment.BRANCHES
+
+
+def _ends_alike(request_texts: Sequence[str], session_texts: Sequence[str | None]) -> bool:
+    pairs = zip(reversed(request_texts), reversed(session_texts), strict=False)
+    return all(stored is None or one == stored for one, stored in pairs)
+
 
 PARAM = "messages"
 

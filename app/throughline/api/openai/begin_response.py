@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from throughline.api.http.admitted_request import Call
-from throughline.api.openai.ask_agent import AgentRequest, ask_agent
-from throughline.api.openai.brought_conversation import split_messages
+from throughline.api.openai.ask_agent import AgentRequest, ask_agent, resume_turn, split_messages
 from throughline.api.openai.find_target import RequestOrigin, ResponseRequest, Target, copy_through, find_target
 from throughline.api.openai.follow_part import FollowedPart
 from throughline.api.openai.input_items import read_items
 from throughline.api.openai.models import find_agent
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
-from throughline.api.openai.resume_turn import resume_turn
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.errors import InvalidInput, RunNotWaiting, SessionBusy, SessionWaiting
 from throughline.domain.ids import RunId

@@ -16,19 +16,15 @@ from throughline.api.http.admitted_request import Call, Writer
 from throughline.api.http.responses import JsonResponse, json_line
 from throughline.api.http.sse import STREAM_HEADERS, EventStream
 from throughline.api.native.documented import described
-from throughline.api.openai.begin_chat import begin_chat
-from throughline.api.openai.begun_chat import BegunChat
-from throughline.api.openai.chat_chunks import ChatChunks
-from throughline.api.openai.chat_names import SESSION_HEADER
-from throughline.api.openai.chat_object import ChatAnswer, answer_of, completion_json, is_structured
+from throughline.api.openai.begin_chat import SESSION_HEADER, BegunChat, begin_chat
+from throughline.api.openai.chat_chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured
 from throughline.api.openai.chat_request import UNSUPPORTED, CreateCompletion
 from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, error_json, failure_of
 from throughline.api.openai.follow_part import follow_part, wait_for_end
 from throughline.api.openai.not_applied import not_applied_headers
 from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import read_request
-from throughline.api.openai.read_response import begun_response, ended_response
-from throughline.api.openai.response_object import echo_of
+from throughline.api.openai.response_object import begun_response, echo_of, ended_response
 from throughline.api.openai.stream_response import END
 from throughline.domain.errors import ApprovalRequired, ThroughlineError
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta

@@ -21,8 +21,7 @@ from throughline.api.openai.models import find_agent
 from throughline.api.openai.not_applied import ResponseSampling, name_not_applied
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
 from throughline.api.openai.read_request import read_request
-from throughline.api.openai.read_response import all_messages, read_response
-from throughline.api.openai.response_object import awaited_kinds, usage_json
+from throughline.api.openai.response_object import all_messages, awaited_kinds, read_response, usage_json
 from throughline.api.openai.response_request import UNSUPPORTED, ConversationName, NamedTool, TextOptions, Tools
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.db.sessions.import_messages import DatedMessage, Imported

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from throughline.api.http.body import parse_json, validate
-from throughline.api.http.request_errors import InvalidRequest, MalformedBody
+from throughline.api.http.route_errors import InvalidRequest, MalformedBody
 from throughline.api.native.openai_messages import FOREIGN
 from throughline.db.statements.new_ids import new_id
 

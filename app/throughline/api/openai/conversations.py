@@ -16,9 +16,8 @@ from throughline.api.native.requests import STRICT
 from throughline.api.openai.errors import OPENAI, OpenAIRoute
 from throughline.api.openai.ids import conversation_id, read_conversation_id, read_item_id
 from throughline.api.openai.input_items import Items, read_items
-from throughline.api.openai.item_list import ListItems, list_json
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
-from throughline.api.openai.read_items import ItemSource, find_item, read_page
+from throughline.api.openai.read_items import ItemSource, ListItems, find_item, list_json, read_page
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.response_request import Metadata
 from throughline.db.sessions.import_messages import DatedMessage, Imported

@@ -8,8 +8,7 @@ from throughline.api.http.headers import NO_KEY, Idempotency
 from throughline.api.openai.ids import read_conversation_id, read_response_id
 from throughline.api.openai.input_items import ApprovalItem
 from throughline.api.openai.not_applied import not_applied_echo
-from throughline.api.openai.read_response import find_resumed_by, get_continued
-from throughline.api.openai.response_object import RunResponse
+from throughline.api.openai.response_object import RunResponse, find_resumed_by, get_continued
 from throughline.api.openai.response_request import CreateResponse
 from throughline.db.runs.list_runs import RunQuery
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy

@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from throughline.api.http.body import read_json, validate
-from throughline.api.http.request_errors import FieldError, InvalidRequest
+from throughline.api.http.route_errors import FieldError, InvalidRequest
 from throughline.domain.json_types import JsonValue
 
 Body = TypeVar("Body", bound=BaseModel)

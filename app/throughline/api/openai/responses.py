@@ -21,22 +21,23 @@ from throughline.api.native.documented import described
 from throughline.api.openai.begin_response import BegunResponse, begin_response
 from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.api.openai.find_target import RequestOrigin
-from throughline.api.openai.follow_part import FollowedPart, wait_for_end
+from throughline.api.openai.follow_part import FollowedPart, messages_of, newest_part, wait_for_end
 from throughline.api.openai.ids import ResponseRef, read_response_id, response_not_found
-from throughline.api.openai.item_list import Include, ListItems
 from throughline.api.openai.not_applied import not_applied_headers
-from throughline.api.openai.read_items import ItemSource, read_page
+from throughline.api.openai.read_items import Include, ItemSource, ListItems, read_page
 from throughline.api.openai.read_request import read_request
-from throughline.api.openai.read_response import (
+from throughline.api.openai.response_object import (
+    DELETED,
+    STATUSES,
+    RunResponse,
     begun_response,
     ended_response,
     part_of,
     read_response,
+    response_json,
     response_of,
 )
-from throughline.api.openai.response_object import DELETED, STATUSES, RunResponse, response_json
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
-from throughline.api.openai.run_parts import messages_of, newest_part
 from throughline.api.openai.stream_response import find_events, stream_response
 from throughline.db.runs.remove_messages import Removal, Removed
 from throughline.db.sessions.messages import LAST_POSITION

@@ -8,10 +8,10 @@ import structlog
 from fastapi import Response
 
 from throughline.api.http.admitted_request import Call
-from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.responses import json_line
+from throughline.api.http.route_errors import StreamAborted
 from throughline.api.http.sse import STREAM_HEADERS, EventStream
-from throughline.api.openai.follow_part import FollowedPart, follow_batches
+from throughline.api.openai.follow_part import FollowedPart, RunPart, follow_batches
 from throughline.api.openai.ids import call_item_id, message_item_id
 from throughline.api.openai.output_items import (
     JsonDict,
@@ -21,9 +21,7 @@ from throughline.api.openai.output_items import (
     message_item,
     text_part,
 )
-from throughline.api.openai.read_response import ended_response
-from throughline.api.openai.response_object import RunResponse, response_json
-from throughline.api.openai.run_parts import RunPart
+from throughline.api.openai.response_object import RunResponse, ended_response, response_json
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,

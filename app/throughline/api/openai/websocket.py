@@ -14,15 +14,14 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from throughline.api.http.admitted_request import Call, admit_websocket, dependencies_of, source_of
 from throughline.api.http.body import parse_json
-from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
 from throughline.api.http.responses import json_bytes
+from throughline.api.http.route_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
 from throughline.api.openai.begin_response import begin_response
-from throughline.api.openai.client_words import RESPONSE_WORDS
-from throughline.api.openai.errors import error_json, error_response, explained_json, status_of
+from throughline.api.openai.errors import RESPONSE_WORDS, error_json, error_response, explained_json, status_of
 from throughline.api.openai.find_target import RequestOrigin
 from throughline.api.openai.output_items import JsonDict
 from throughline.api.openai.read_request import Unsupported, validate_request
-from throughline.api.openai.read_response import begun_response
+from throughline.api.openai.response_object import begun_response
 from throughline.api.openai.response_request import UNSUPPORTED, CreateResponse
 from throughline.api.openai.stream_response import find_events, numbered_events
 from throughline.domain.errors import NotAuthenticated, ThroughlineError

@@ -26,11 +26,17 @@ from throughline.api.native.documented import (
     request_header,
     response_headers,
 )
-from throughline.api.native.import_openai import ImportSession
-from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
-from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
-from throughline.api.native.resume_requests import ResumeRun
-from throughline.api.native.token_requests import CreateToken
+from throughline.api.native.imports import ImportSession
+from throughline.api.native.memories import ChangeMemory, CreateMemory, SearchMemories
+from throughline.api.native.requests import (
+    ChangeSession,
+    CreateSession,
+    PreviewContext,
+    ResumeRun,
+    SendMessage,
+    Summarize,
+)
+from throughline.api.native.tokens import CreateToken
 from throughline.api.openai.errors import OPENAI
 from throughline.api.openapi.examples import add_examples
 from throughline.api.openapi.openai_document import openai_document
