@@ -15,7 +15,7 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, text_of
 from throughline.domain.recall import Found, HistoryQuery, Hit
 from throughline.domain.tool import ToolContext
-from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import CharsCounter
 from throughline.tools.recall import make_recall_tools
 
 POISONS = poisoned_messages()

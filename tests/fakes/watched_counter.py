@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
-from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import CharsCounter
 
 
 @dataclass

@@ -27,8 +27,7 @@ from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.summary import FactKind, KeptFact
 from throughline.domain.text import clean_text
-from throughline.llm.chars_counter import CharsCounter
-from throughline.llm.counters import TiktokenCounter
+from throughline.llm.counters import CharsCounter, TiktokenCounter
 from throughline.llm.offline import summarise
 from throughline.llm.offline_answers import reply_to
 from throughline.slack.markdown.convert import settled, to_slack

@@ -18,8 +18,7 @@ from fakes.model_servers import (
     serve_model_server,
 )
 from fakes.waiting import HANG_SECONDS
-from throughline.llm.ask_window import MAX_BODY_BYTES, ModelServer, ask_window
-from throughline.llm.server_windows import ServerWindow
+from throughline.llm.ask_window import MAX_BODY_BYTES, ModelServer, ServerWindow, ask_window
 
 Routes = dict[str, Any]
 

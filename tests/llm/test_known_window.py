@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from fakes.manual_clock import ManualClock
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.llm.known_window import ANSWERED_SECONDS, UNANSWERED_SECONDS, KnownWindow
-from throughline.llm.server_windows import ServerWindow
+from throughline.llm.ask_window import ServerWindow
+from throughline.llm.context_windows import ANSWERED_SECONDS, UNANSWERED_SECONDS, KnownWindow
 
 BY_NAME = ModelWindow(8192, WindowOrigin.UNKNOWN)
 VLLM = ServerWindow(40_960, "vLLM")

@@ -6,7 +6,7 @@ import pytest
 from langchain.chat_models import base as langchain_models
 
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.package_errors import as_setting
+from throughline.llm.provider_error import as_setting
 from throughline.llm.providers import PROVIDERS, parse_model_name
 from throughline.llm.registry import ModelRegistry, ModelsConfig, inherited_base_url
 

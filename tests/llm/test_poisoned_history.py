@@ -22,7 +22,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import Recall
 from throughline.db.database import Database
 from throughline.domain.run import RunStatus
-from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import CharsCounter
 from throughline.llm.registry import ModelRegistry
 from throughline.tools.recall import make_recall_tools
 

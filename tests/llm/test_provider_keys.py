@@ -8,8 +8,7 @@ from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
 from throughline.assembly.models import models_config
 from throughline.assembly.runtime import choose_embedder
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.provider_keys import choose_key
-from throughline.llm.providers import PLACEHOLDER_KEY, PROVIDERS
+from throughline.llm.providers import PLACEHOLDER_KEY, PROVIDERS, choose_key
 from throughline.llm.registry import ModelRegistry
 from throughline.settings import Settings, read_settings
 

@@ -14,8 +14,8 @@ from throughline.domain.errors import AnswerTooLong
 from throughline.domain.message import Role
 from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ToolSpec
-from throughline.llm.openai_reasoning import wants_content
 from throughline.llm.openai_wire import make_openai
+from throughline.llm.read_reasoning import wants_content
 from throughline.llm.translate_messages import to_langchain
 
 Json = dict[str, Any]  # parsed JSON

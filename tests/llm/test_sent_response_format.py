@@ -7,7 +7,7 @@ from throughline.domain.json_types import JsonObject
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.overrides import ResponseFormat
 from throughline.llm.registry import ModelRegistry
-from throughline.llm.response_format import moved_to_text
+from throughline.llm.translate_messages import moved_to_text
 from throughline.ports.models import FormatSupport
 
 SCHEMA: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}}

@@ -15,10 +15,10 @@ from throughline.domain.message import Role
 from throughline.domain.prompt import PromptMessage
 from throughline.execution.call_plugin import call_plugin
 from throughline.execution.outcome import Outcome
-from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import (
     PIECE_CHARACTERS,
     SHIPPED,
+    CharsCounter,
     TiktokenCounter,
     count_piece,
     count_tokens,

@@ -20,7 +20,7 @@ from throughline.domain.ids import SessionId
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Run, RunStatus
-from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import CharsCounter
 from throughline.tools.recall import make_recall_tools
 from throughline.turn.take_turn import take_turn
 

@@ -13,7 +13,7 @@ from throughline.db.database import Database
 from throughline.domain.ids import RunId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import CharsCounter
 from throughline.tools.recall import FRAME_TOKENS, MAX_TOKENS, make_recall_tools
 from throughline.tools.toolbox import ToolBox
 

@@ -9,7 +9,7 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database
 from throughline.domain.message import text_of
 from throughline.domain.run import Claimer, RunStatus
-from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import CharsCounter
 from throughline.turn.take_turn import take_turn
 
 

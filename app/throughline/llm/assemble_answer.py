@@ -25,10 +25,42 @@ from throughline.domain.prompt import (
 from throughline.domain.reasoning import Reasoning, SplitText, ThinkBlockSplitter
 from throughline.domain.text import clean_text, is_blank
 from throughline.domain.tool import is_json_object
-from throughline.llm.read_reasoning import read_reasoning
-from throughline.llm.reasoning_parts import NO_PARTS, PartKind, PartsAssembly
-from throughline.llm.stream_text import StreamText
+from throughline.llm.read_reasoning import NO_PARTS, PartKind, PartsAssembly, read_reasoning
 from throughline.llm.translate_messages import CALL_ID
+
+
+@dataclass(slots=True)
+class StreamText:
+    """Joins the pieces of a streamed text and replaces characters that cannot be stored.
+
+    The first half of a surrogate pair at a piece's end is kept for the next piece.
+    """
+
+    _held: str = ""
+    _pieces: list[str] = field(default_factory=list)
+
+    def feed(self, piece: str) -> str:
+        """Add a piece and return the text that is complete now."""
+        text = self._held + piece
+        self._held = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        return self._keep(text[: len(text) - len(self._held)])
+
+    def flush(self) -> str:
+        """Return the text held back so far; call it after the last piece."""
+        held, self._held = self._held, ""
+        return self._keep(held)
+
+    @property
+    def whole(self) -> str:
+        """All text so far."""
+        return "".join(self._pieces)
+
+    def _keep(self, text: str) -> str:
+        cleaned = clean_text(text)
+        if cleaned:
+            self._pieces.append(cleaned)
+        return cleaned
+
 
 MOST_CALLS = 1_000
 """Most tool calls of one answer; only the first TurnConfig.max_calls_per_step of them are run."""

@@ -33,14 +33,12 @@ from throughline.domain.overrides import ANY_TOOL
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, PromptMessage, Usage
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
-from throughline.llm.cache_markers import with_cache_markers
 from throughline.llm.classify_error import Call, classify
 from throughline.llm.clean_message import Sent, secrets_of
-from throughline.llm.known_window import KnownWindow
-from throughline.llm.package_errors import raised_as
-from throughline.llm.reasoning_parts import NO_PARTS, PartKind
-from throughline.llm.response_format import wire_format
-from throughline.llm.translate_messages import to_langchain, to_tools
+from throughline.llm.context_windows import KnownWindow
+from throughline.llm.provider_error import raised_as
+from throughline.llm.read_reasoning import NO_PARTS, PartKind
+from throughline.llm.translate_messages import to_langchain, to_tools, wire_format, with_cache_markers
 from throughline.llm.usage_check import checked_usage
 from throughline.ports.models import FormatSupport
 

@@ -19,10 +19,9 @@ from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify_error import Call, classify
 from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.counters import make_counter
-from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.prices import NO_OWN_PRICES, Prices
-from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
-from throughline.llm.providers import ModelName, parse_model_name
+from throughline.llm.provider_error import as_setting, raised_as
+from throughline.llm.providers import Access, ModelName, ReadVariable, choose_key, no_variable, parse_model_name
 
 COUNTER = "tiktoken"
 OPENAI_WIRE = ("openai", "azure_openai")

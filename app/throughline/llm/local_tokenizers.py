@@ -11,7 +11,7 @@ from huggingface_hub.errors import HFValidationError
 from tokenizers import Tokenizer
 
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.package_errors import raised_as
+from throughline.llm.provider_error import raised_as
 
 FILE_NAME = "tokenizer.json"
 

@@ -16,11 +16,18 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from throughline.domain.identity_cache import IdentityCache
-from throughline.llm.openai_reasoning import DETAILS, details_in, extras_in, reasoning_in, wants_content
-from throughline.llm.read_reasoning import MEMBER
-from throughline.llm.reasoning_parts import PartKind, call_extras, wire_members
-from throughline.llm.response_format import moved_to_text
-from throughline.llm.translate_messages import argument_texts, returned_parts
+from throughline.llm.read_reasoning import (
+    DETAILS,
+    MEMBER,
+    PartKind,
+    call_extras,
+    details_in,
+    extras_in,
+    reasoning_in,
+    wants_content,
+    wire_members,
+)
+from throughline.llm.translate_messages import argument_texts, moved_to_text, returned_parts
 from throughline.llm.usage_check import token_counts
 
 _written: IdentityCache[BaseMessage, dict[str, Any]] = IdentityCache()  # Any: parsed JSON

@@ -4,9 +4,64 @@ Chunks of our own OpenAI wire have it in `additional_kwargs`, where the packages
 it too. Anthropic, Google and Bedrock have blocks in the content, and so does OpenAI's Responses API.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
 
 from langchain_core.messages import AIMessageChunk
+
+from throughline.domain.errors import AnswerTooLong
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.text import clean_text
+
+NAMES = ("reasoning_content", "reasoning", "thinking")
+"""Members with a piece of reasoning as text.
+
+`reasoning_content` is sent by DeepSeek, SGLang, llama.cpp, LiteLLM and Qwen, `reasoning` by vLLM, OpenRouter, Ollama
+and LM Studio. A server that sends two of them says the same in both.
+"""
+
+DETAILS = "reasoning_details"
+"""OpenRouter's list of parts, with what a provider wants back. Their texts are in `reasoning` too, or only here."""
+
+
+REQUIRING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
+"""Hosts of servers that refuse a step with tool calls without its `reasoning_content`."""
+
+
+def wants_content(address: str) -> bool:
+    """Return whether the server at the address requires `reasoning_content` back."""
+    host = (urlsplit(address).hostname or "").lower()
+    return any(host == known or host.endswith(f".{known}") for known in REQUIRING_HOSTS)
+
+
+def extras_in(delta: Mapping[str, Any]) -> dict[str, Any]:  # Any: parsed JSON
+    """Return `extra_content` of the delta's tool calls, by the id of the call: Gemini's signatures."""
+    calls = [call for call in delta.get("tool_calls") or () if isinstance(call, dict)]
+    return {call["id"]: extra for call in calls if call.get("id") and (extra := call.get("extra_content"))}
+
+
+def reasoning_in(delta: Mapping[str, Any]) -> str:  # Any: parsed JSON
+    """Return the piece of reasoning in a delta of an answer, '' if there is none."""
+    for name in NAMES:
+        if isinstance(said := delta.get(name), str) and said:
+            return said
+    return "".join(_text_of(part) for part in details_in(delta))
+
+
+def details_in(delta: Mapping[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
+    """Return the parts of reasoning in a delta of an answer."""
+    details = delta.get(DETAILS)
+    return [part for part in details if isinstance(part, dict)] if isinstance(details, list) else []
+
+
+def _text_of(part: Mapping[str, Any]) -> str:  # Any: parsed JSON
+    said = part.get("text") or part.get("summary")
+    return said if isinstance(said, str) else ""
+
 
 MEMBER = "reasoning_content"
 """The member of `additional_kwargs` with a piece of reasoning."""
@@ -62,3 +117,189 @@ def _of_parts(reasoning: Mapping[str, object]) -> str:
             case _:
                 pass
     return "".join(texts)
+
+
+# Parts of reasoning that a provider wants back with a step, while the run that made it goes on.
+#
+# They are collected from LangChain's chunks, kept with the step, and put into the step's message in the next call of the
+# same model. Each provider wants other parts; most want none.
+
+GEMINI_SIGNATURES = "__gemini_function_call_thought_signatures__"
+"""The member of `additional_kwargs` in which LangChain keeps Gemini's signatures, by the id of the call."""
+
+
+class PartKind(StrEnum):
+    """The kinds of parts, each with the reason to send it back.
+
+    - THINKING: Anthropic's signed blocks, without which a step with tool calls is answered without thinking.
+    - SIGNATURE: Gemini's signature of a tool call, without which Gemini 3 refuses the call.
+    - EXTRA: the same on the OpenAI wire format, as `extra_content` of a tool call.
+    - DETAILS: OpenRouter's `reasoning_details`, which hold what the provider behind it wants.
+    - CONTENT: `reasoning_content`, which DeepSeek and Moonshot require with every step that calls tools.
+    """
+
+    THINKING = "thinking"
+    SIGNATURE = "function_call_signature"
+    EXTRA = "extra_content"
+    DETAILS = "reasoning_details"
+    CONTENT = "reasoning_content"
+
+
+NO_PARTS: frozenset[PartKind] = frozenset()
+_OF_CALLS = {PartKind.SIGNATURE: GEMINI_SIGNATURES, PartKind.EXTRA: PartKind.EXTRA.value}
+
+DEEPEST = 4
+"""Levels of lists and members that are kept of a part."""
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A part while its pieces arrive: `pieces` are joined, `whole` are the other members.
+
+    `characters` of the answer's text came between the part before and this one.
+    """
+
+    characters: int = 0
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+    whole: dict[str, JsonValue] = field(default_factory=dict)
+
+    def joined(self) -> dict[str, JsonValue]:
+        return {**self.whole, **{name: clean_text("".join(pieces)) for name, pieces in self.pieces.items()}}
+
+
+@dataclass(slots=True)
+class PartsAssembly:
+    """The parts of one answer while its chunks arrive. Only `kinds` are kept, of at most `max_characters`."""
+
+    kinds: frozenset[PartKind]
+    max_characters: int
+    _blocks: dict[object, _Growing] = field(default_factory=dict)
+    _details: dict[tuple[object, object], _Growing] = field(default_factory=dict)
+    _of_calls: dict[tuple[PartKind, str], JsonValue] = field(default_factory=dict)
+    _characters: int = 0
+    _answered: int = 0
+
+    def add(self, chunk: AIMessageChunk, answered: int) -> None:
+        """Add a chunk. `answered` is the number of characters of the answer's text before it. Raises AnswerTooLong."""
+        if PartKind.THINKING in self.kinds:
+            for block in reasoning_blocks(chunk):
+                self._take_block(block, answered)
+        if PartKind.DETAILS in self.kinds:
+            for detail in chunk.additional_kwargs.get(PartKind.DETAILS.value) or ():
+                self._take_detail(detail)
+        for kind in _OF_CALLS.keys() & self.kinds:
+            for call_id, value in (chunk.additional_kwargs.get(_OF_CALLS[kind]) or {}).items():
+                self._of_calls[kind, call_id] = self._counted(_cleaned(value))
+
+    def finish(self, call_ids: Sequence[str], content: str) -> tuple[JsonObject, ...]:
+        """Return the parts. `call_ids` are the ids of the answer's calls as they arrived, `content` its reasoning."""
+        found: list[JsonObject] = []
+        for block in self._blocks.values():
+            if block.characters:
+                found.append({"type": "text", "characters": block.characters})
+            found.append(block.joined())
+        found += [{"type": PartKind.DETAILS.value, "detail": detail.joined()} for detail in self._details.values()]
+        if PartKind.CONTENT in self.kinds and content:
+            found.append({"type": PartKind.CONTENT.value, "text": content})
+        found += [
+            {"type": kind.value, "index": index, "value": self._of_calls[kind, call_id]}
+            for index, call_id in enumerate(call_ids)
+            for kind in _OF_CALLS
+            if (kind, call_id) in self._of_calls
+        ]
+        return tuple(found)
+
+    def _take_block(self, block: Mapping[str, object], answered: int) -> None:
+        kind, index = block.get("type"), block.get("index")
+        if kind not in {"thinking", "redacted_thinking"}:
+            return
+        known = self._blocks.get(index)
+        if known is None:
+            known = self._blocks[index] = _Growing(answered - self._answered, whole={"type": str(kind)})
+            self._answered = answered
+        self._grow(known, {name: block.get(name) for name in ("thinking", "signature", "data")})
+
+    def _take_detail(self, detail: Mapping[str, object]) -> None:
+        index, kind = detail.get("index"), detail.get("type")
+        key = (index if isinstance(index, int) else None, kind if isinstance(kind, str) else None)
+        known = self._details.setdefault(key, _Growing())
+        for name, value in detail.items():
+            if name in {"text", "summary"}:
+                self._grow(known, {name: value})
+            elif value is not None:
+                known.whole[name] = self._counted(_cleaned(value))
+
+    def _grow(self, known: _Growing, members: Mapping[str, object]) -> None:
+        for name, piece in members.items():
+            if isinstance(piece, str):
+                known.pieces.setdefault(name, []).append(piece)
+                self._counted(piece if name in {"signature", "data"} else "")
+
+    def _counted(self, value: JsonValue) -> JsonValue:
+        """Return the value after its characters were added up; readable text is limited elsewhere."""
+        self._characters += len(str(value))
+        if self._characters > self.max_characters:
+            limit = f"{self.max_characters:,} characters"
+            raise AnswerTooLong(f"The answer was stopped: what belongs to its reasoning exceeded {limit}.")
+        return value
+
+
+def _cleaned(value: object, levels: int = DEEPEST) -> JsonValue:
+    """Return the value with clean texts, and without what lies deeper than so many levels."""
+    match value:
+        case str():
+            return clean_text(value)
+        case list() if levels:
+            return [_cleaned(item, levels - 1) for item in value]
+        case dict() if levels:
+            return {str(name): _cleaned(item, levels - 1) for name, item in value.items()}
+        case bool() | int() | float() if math.isfinite(value):
+            return value
+        case _:
+            return None
+
+
+def content_blocks(parts: Sequence[JsonObject], text: str) -> list[str | dict[str, object]]:
+    """Return a step's content as blocks with the parts of Anthropic or Gemini in it; empty if it has none of them."""
+    blocks: list[str | dict[str, object]] = []
+    position, is_needed = 0, False
+    for part in parts:
+        match part:
+            case {"type": "text", "characters": int(characters)}:
+                _append_text(blocks, text[position : position + characters])
+                position += characters
+            case {"type": "thinking" | "redacted_thinking"}:
+                is_needed = True
+                blocks.append(dict(part))
+            case _:
+                pass
+    _append_text(blocks, text[position:])
+    signatures: list[str | dict[str, object]] = [
+        {"type": PartKind.SIGNATURE.value, "index": part["index"], "signature": part["value"]}
+        for part in parts
+        if part["type"] == PartKind.SIGNATURE
+    ]
+    return [*blocks, *signatures] if is_needed or signatures else []
+
+
+def wire_members(parts: Sequence[JsonObject]) -> dict[str, JsonValue]:
+    """Return the members that a step's message on the OpenAI wire format gets."""
+    members: dict[str, JsonValue] = {}
+    details = [part["detail"] for part in parts if part["type"] == PartKind.DETAILS]
+    if details:
+        members[PartKind.DETAILS.value] = details
+    for part in parts:
+        if part["type"] == PartKind.CONTENT:
+            members[PartKind.CONTENT.value] = part["text"]
+    return members
+
+
+def call_extras(parts: Sequence[JsonObject]) -> Mapping[int, JsonValue]:
+    """Return `extra_content` of tool calls on the OpenAI wire format, by the number of the call."""
+    extras = [part for part in parts if part["type"] == PartKind.EXTRA]
+    return {int(str(part["index"])): part["value"] for part in extras}
+
+
+def _append_text(blocks: list[str | dict[str, object]], text: str) -> None:
+    if text.strip():
+        blocks.append({"type": "text", "text": text})

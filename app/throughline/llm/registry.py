@@ -8,19 +8,23 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.ask_window import ModelServer, ask_window
+from throughline.llm.ask_window import ModelServer, ask_window, find_server
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
-from throughline.llm.context_windows import find_window
-from throughline.llm.known_window import KnownWindow
-from throughline.llm.model_server import find_server
+from throughline.llm.context_windows import KnownWindow, find_window
 from throughline.llm.offline import OfflineModel
-from throughline.llm.openai_reasoning import wants_content
-from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.prices import NO_OWN_PRICES, Prices
-from throughline.llm.provider_keys import Access, ReadVariable, choose_key, display_address, no_variable
-from throughline.llm.providers import ModelName, parse_model_name
-from throughline.llm.reasoning_parts import PartKind
+from throughline.llm.provider_error import as_setting, raised_as
+from throughline.llm.providers import (
+    Access,
+    ModelName,
+    ReadVariable,
+    choose_key,
+    display_address,
+    no_variable,
+    parse_model_name,
+)
+from throughline.llm.read_reasoning import PartKind, wants_content
 from throughline.llm.streamed_arguments import parse_in_linear_time
 from throughline.ports.models import ChatModel
 

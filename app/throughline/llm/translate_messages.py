@@ -1,18 +1,99 @@
 """Conversion of our prompts to LangChain's messages, including messages that another provider's model wrote."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
 from throughline.domain.identity_cache import ComputedCache, IdentityCache, has_short_arguments
-from throughline.domain.json_types import JsonObject
+from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, text_of
+from throughline.domain.overrides import ResponseFormat
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.tool import send_again
-from throughline.llm.reasoning_parts import content_blocks
+from throughline.llm.read_reasoning import content_blocks
+
+# The response format of a request in the wire formats of OpenAI.
+#
+# It is sent as a further member of the body: LangChain's own argument for it makes the SDK parse the answer, and fail
+# where it does not fit.
+
+MEMBER = "response_format"
+
+
+def wire_format(wanted: ResponseFormat) -> dict[str, JsonValue]:
+    """Return the member of the body for chat completions."""
+    described: dict[str, JsonValue] = {"name": wanted.name, "schema": dict(wanted.schema)}
+    if wanted.description:
+        described["description"] = wanted.description
+    if wanted.strict is not None:
+        described["strict"] = wanted.strict
+    return {MEMBER: {"type": "json_schema", "json_schema": described}}
+
+
+def moved_to_text(payload: Mapping[str, Any]) -> dict[str, Any]:  # Any: parsed JSON
+    """Return a request of OpenAI's newer wire format, in which the member is called `text.format`."""
+    body = dict(payload.get("extra_body") or {})
+    wanted = body.pop(MEMBER, None)
+    if wanted is None or "json_schema" not in wanted:
+        return dict(payload)
+    text = {**(payload.get("text") or {}), "format": {"type": "json_schema", **wanted["json_schema"]}}
+    return {**payload, "extra_body": body, "text": text}
+
+
+# Markers for Anthropic's prompt cache: after the system prompt, and at the ends of this and earlier prompts.
+#
+# The prompt of one call begins with the whole prompt of the call before, unless a stage has changed the view in between.
+# The ends of earlier prompts are marked, too: the cache looks back only about 20 blocks from a marker, and one step of a
+# tool loop may add more.
+
+MOST_MARKERS = 4
+"""Most markers of one request; Anthropic refuses more."""
+
+_MARKER = {"type": "ephemeral"}
+
+
+def with_cache_markers(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages with at most `MOST_MARKERS` markers.
+
+    All contents except the model's own become lists of blocks, marked or not: a message must be the same in every call,
+    and only blocks can be marked.
+    """
+    system = [index for index, message in enumerate(messages) if isinstance(message, SystemMessage)]
+    ends = [index for index in range(len(messages)) if index not in system and _ends_a_prompt(messages, index)]
+    marked = {*system, *ends[len(system) - MOST_MARKERS :]}
+    return [_in_blocks(message, is_marked=index in marked) for index, message in enumerate(messages)]
+
+
+def _ends_a_prompt(messages: Sequence[BaseMessage], index: int) -> bool:
+    """Return whether the model answered directly after this message, or is to answer it now."""
+    is_before_answer = index + 1 == len(messages) or isinstance(messages[index + 1], AIMessage)
+    return is_before_answer and not isinstance(messages[index], AIMessage)
+
+
+def _in_blocks(message: BaseMessage, *, is_marked: bool) -> BaseMessage:
+    if isinstance(message, AIMessage):
+        return message
+    content = message.content
+    blocks: list[str | dict[str, object]] = [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        blocks = list(content)
+    if is_marked and blocks:
+        blocks[-1] = _marked(blocks[-1])
+    return message.model_copy(update={"content": blocks})
+
+
+def _marked(block: str | dict[str, object]) -> dict[str, object]:
+    if isinstance(block, str):
+        return {"type": "text", "text": block, "cache_control": _MARKER}
+    image = block.get("image_url")
+    if isinstance(image, dict):  # LangChain would drop the marker of a block in OpenAI's form
+        return {"type": "image", "url": image["url"], "cache_control": _MARKER}
+    return {**block, "cache_control": _MARKER}
+
 
 EMPTY_RESULT = "(no output)"
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
