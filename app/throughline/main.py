@@ -96,7 +96,7 @@ def _open_local_service(options: LocalOptions) -> AbstractAsyncContextManager[Pa
 
 
 def _standard_input_lines() -> LineReader:
-    from throughline.cli.lines import standard_input_lines
+    from throughline.cli.screen import standard_input_lines
 
     return standard_input_lines()
 

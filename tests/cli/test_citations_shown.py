@@ -13,9 +13,8 @@ from fakes.wire_shapes import SESSION_ID, cited_message_out, message_out, sessio
 from throughline.cli.chat_citations import remark_on_answer
 from throughline.cli.chat_context import draw_version
 from throughline.cli.chat_state import ChatState
-from throughline.cli.citation_views import draw_cited, marked, problems, reading_hint
 from throughline.cli.client import ServiceClient
-from throughline.cli.history_views import draw_message
+from throughline.cli.history_views import draw_cited, draw_message, marked, problems, reading_hint
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
 from throughline.wire.messages import CitationOut

@@ -15,11 +15,10 @@ from fakes.stage import AGENT
 from fakes.wire_shapes import session_out
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
-from throughline.cli.client import ServiceClient
+from throughline.cli.client import ServiceClient, read_json
 from throughline.cli.commands_sessions import draw_sessions
 from throughline.cli.connection import Target, open_client
 from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptions
-from throughline.cli.replies import read_json
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin

@@ -12,8 +12,7 @@ from fakes.command_stage import CommandStage
 from fakes.typed_lines import TypedLines
 from throughline.cli.chat_state import ChatState
 from throughline.cli.commands_chat import chat
-from throughline.cli.lines import TerminalLines
-from throughline.cli.screen import Screen
+from throughline.cli.screen import Screen, TerminalLines
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from fakes.command_stage import CommandStage
-from throughline.cli.commands_usage import draw_usage, sum_line
+from throughline.cli.commands_status import draw_usage, sum_line
 from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.wire.service import UsageGroupOut

@@ -19,7 +19,7 @@ from throughline.cli.dependencies import (
     SlackUnlink,
     WorkerOptions,
 )
-from throughline.cli.lines import standard_input_lines
+from throughline.cli.screen import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.erased_user import ErasedUser
 from throughline.domain.model_window import ModelCheck

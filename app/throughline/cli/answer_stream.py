@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 import httpx
 
-from throughline.cli.client import ServiceClient
+from throughline.cli.client import ServiceClient, read_json
 from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
-from throughline.cli.replies import read_json
 from throughline.wire.events import EVENTS, EventData, RunEnded, RunStarted, RunWaiting
 from throughline.wire.runs import RunOut
 

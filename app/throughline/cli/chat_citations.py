@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from throughline.cli.chat_state import ChatState, session_of
-from throughline.cli.citation_views import problems, reading_hint
-from throughline.cli.history_views import text_of
+from throughline.cli.history_views import problems, reading_hint, text_of
 from throughline.context.find_citations import find_citations
 from throughline.domain.errors import ThroughlineError
 from throughline.wire.messages import CitationOut, MessageOut

@@ -21,7 +21,7 @@ from throughline.cli.chat_state import ChatState, in_history, session_of
 from throughline.cli.client import SessionFilter
 from throughline.cli.history_views import draw_hit, draw_message
 from throughline.cli.printable import moment, one_line
-from throughline.cli.session_ids import SHORTEST_PREFIX, read_id, whole_id
+from throughline.cli.session_files import SHORTEST_PREFIX, read_id, whole_id
 from throughline.domain.errors import InvalidInput
 from throughline.wire.messages import CitedMessageOut
 from throughline.wire.sessions import SessionOut

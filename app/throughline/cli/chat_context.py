@@ -8,10 +8,10 @@ from uuid import UUID
 from rich.text import Text
 
 from throughline.cli.chat_state import ChatState, session_of
-from throughline.cli.citation_views import INVALID_STYLE, marked, problems
 from throughline.cli.client import ServiceClient
 from throughline.cli.context_gauges import draw_context
 from throughline.cli.context_views import draw_preview, span
+from throughline.cli.history_views import INVALID_STYLE, marked, problems
 from throughline.cli.printable import joined, moment, one_line, printable, wrapped
 from throughline.domain.errors import InvalidInput
 from throughline.domain.json_types import JsonObject

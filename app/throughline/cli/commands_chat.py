@@ -17,7 +17,7 @@ from throughline.cli.connection import Target, asynchronous, open_client, target
 from throughline.cli.dependencies import LineReader
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
-from throughline.cli.session_ids import check_id, whole_id
+from throughline.cli.session_files import check_id, whole_id
 from throughline.domain.errors import InvalidInput, ThroughlineError
 from throughline.domain.model_window import WindowOrigin
 from throughline.domain.text import clean_text, is_blank

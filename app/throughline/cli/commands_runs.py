@@ -7,13 +7,12 @@ import click
 
 from throughline.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerStream
 from throughline.cli.answering import print_answer
-from throughline.cli.asking import ask_and_resume
+from throughline.cli.asking import ask_and_resume, draw_call, how_to_resume, what_it_waits_for
 from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.connection import Target, asynchronous, open_client, target_options
 from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
-from throughline.cli.waiting_views import draw_call, how_to_resume, what_it_waits_for
 from throughline.domain.errors import InvalidInput
 from throughline.domain.tool import read_arguments
 from throughline.wire.json_shape import JsonDict

@@ -18,8 +18,7 @@ from throughline.cli.context_views import draw_preview
 from throughline.cli.history_views import draw_hit
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
-from throughline.cli.session_files import Renamed, export_session, import_session
-from throughline.cli.session_ids import check_id, is_whole, whole_id
+from throughline.cli.session_files import Renamed, check_id, export_session, import_session, is_whole, whole_id
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
 

@@ -5,15 +5,12 @@ from typing import IO
 import click
 
 from throughline.cli.commands_chat import agents_command, chat_command
-from throughline.cli.commands_keys import keys
-from throughline.cli.commands_memories import memories
+from throughline.cli.commands_keys import keys, memories, users
 from throughline.cli.commands_models import models
 from throughline.cli.commands_runs import runs
 from throughline.cli.commands_service import db, serve, slack, worker
 from throughline.cli.commands_sessions import sessions
-from throughline.cli.commands_status import status
-from throughline.cli.commands_usage import usage
-from throughline.cli.commands_users import users
+from throughline.cli.commands_status import status, usage
 from throughline.cli.failures import TurnWaits
 from throughline.cli.screen import Screen, tolerate_any_character
 from throughline.domain.errors import ThroughlineError
