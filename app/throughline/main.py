@@ -66,7 +66,7 @@ def _slack(options: SlackOptions) -> None:
 
 
 def _slack_manifest(name: str, url: str) -> str:
-    from throughline.slack.manifest import manifest
+    from throughline.slack.setup_check import manifest
 
     return manifest(name, url)
 

@@ -18,7 +18,7 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
-from throughline.slack.services import SlackServices
+from throughline.slack.config import SlackServices
 from throughline.summary.reread import SummaryRequest
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"

@@ -23,8 +23,7 @@ from throughline.domain.message import Message
 from throughline.slack.bolt import CommandReply, Listeners, make_bolt
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.http import PATH, EventsEndpoint
-from throughline.slack.read_event import StopSign
-from throughline.slack.store_event import EventStorage
+from throughline.slack.read_event import EventStorage, StopSign
 
 IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM, "https://double.slack.com/")
 

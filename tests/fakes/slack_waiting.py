@@ -17,8 +17,8 @@ from fakes.tool_box import make_tool_box
 from fakes.waiting import until_found
 from throughline.db.database import Database
 from throughline.domain.message import ToolCall
+from throughline.slack.config import SlackServices
 from throughline.slack.decisions import ClickHandler
-from throughline.slack.services import SlackServices
 
 DELETES = ToolCall("call_1", "delete", '{"file": "<!here> ```a.txt"}')
 ASKS = ToolCall("call_2", "ask_user", '{"question": "Which *colour*, <@U0BERT001>?", "options": ["red", "dark blue"]}')

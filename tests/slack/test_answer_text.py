@@ -4,7 +4,7 @@ from fakes.event_log import MESSAGE_ID
 from throughline.domain.events import Event, MessageDelta, ReasoningDelta, RunEvent, ToolCallDelta
 from throughline.domain.ids import RunId
 from throughline.domain.run import RunError
-from throughline.slack.answer_text import GrowingAnswer, sentence
+from throughline.slack.answer_sender import GrowingAnswer, sentence
 
 
 def test_a_failed_turn_is_told_in_our_words_and_not_in_the_providers() -> None:

@@ -6,8 +6,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from fakes.manual_clock import ManualClock
 from fakes.raw_http_server import JSON, Answer, serve_raw
 from throughline.slack.open_slack import bounded_session
-from throughline.slack.slack_errors import SlackUnsure
-from throughline.slack.web_api import SlackWebApi
+from throughline.slack.web_api import SlackUnsure, SlackWebApi
 
 
 @pytest.mark.parametrize("status", [200, 500])

@@ -17,10 +17,9 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
-from throughline.slack.config import Identity
+from throughline.slack.config import Identity, SlackServices
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
-from throughline.slack.services import SlackServices
 from throughline.summary.reread import SummaryRequest
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"

@@ -24,11 +24,10 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnusable
 from throughline.slack.bolt import Listeners, make_bolt
-from throughline.slack.config import SlackConfig
+from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.decisions import NOT_STORED, ClickHandler
-from throughline.slack.health import SlackHealth
 from throughline.slack.http import PATH, EventsEndpoint
-from throughline.slack.manifest import manifest
+from throughline.slack.setup_check import manifest
 from throughline.slack.socket_mode import SocketMode
 
 

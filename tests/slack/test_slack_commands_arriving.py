@@ -17,11 +17,10 @@ from throughline.api.app import add_interface
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 from throughline.slack.bolt import Listeners, make_bolt
-from throughline.slack.config import SlackConfig
-from throughline.slack.health import SlackHealth
+from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.http import PATH, EventsEndpoint
+from throughline.slack.read_event import EventStorage
 from throughline.slack.socket_mode import SocketMode
-from throughline.slack.store_event import EventStorage
 
 RESPONSE_URL = "https://hooks.example/1"
 

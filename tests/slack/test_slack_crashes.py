@@ -6,8 +6,7 @@ from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure
 from throughline.domain.errors import LeaseLost
 from throughline.domain.events import AnswerReset
-from throughline.slack.slack_errors import SlackUnsure
-from throughline.slack.web_api import Thread
+from throughline.slack.web_api import SlackUnsure, Thread
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 LOST = Failure(drops=True, acts=True)

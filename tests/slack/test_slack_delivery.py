@@ -12,7 +12,7 @@ from throughline.db.slack.outbox import DeliveryClaim
 from throughline.domain.events import AnswerReset, ToolCalled
 from throughline.domain.message import ToolCall
 from throughline.domain.run import RunStatus
-from throughline.slack.slack_errors import SlackRefused
+from throughline.slack.web_api import SlackRefused
 
 WORDS = "The quick brown fox jumps over the lazy dog. " * 10
 LINE = WORDS.strip() + "\n"

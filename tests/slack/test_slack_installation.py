@@ -15,10 +15,9 @@ from fakes.slack_double.payloads import app_rate_limited, app_uninstalled, token
 from fakes.slack_stage import IDENTITY, SlackStage, no_command, served_asgi
 from fakes.waiting import until
 from throughline.slack.bolt import Listeners, make_bolt, make_client, silent_logger
-from throughline.slack.config import SlackConfig
-from throughline.slack.health import SlackHealth
+from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.http import EventsEndpoint
-from throughline.slack.installation import Installation
+from throughline.slack.setup_check import Installation
 
 
 @dataclass

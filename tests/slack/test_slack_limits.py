@@ -7,8 +7,7 @@ import pytest
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, Limit
 from fakes.waiting import until
-from throughline.slack.slack_errors import SlackLimited
-from throughline.slack.web_api import SlackWebApi, Thread
+from throughline.slack.web_api import SlackLimited, SlackWebApi, Thread
 
 MANY = 100
 

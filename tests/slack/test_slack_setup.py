@@ -11,12 +11,9 @@ from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY
 from throughline.domain.errors import SettingInvalid
 from throughline.slack.bolt import make_client, silent_logger
-from throughline.slack.config import SlackConfig
-from throughline.slack.health import SlackHealth
-from throughline.slack.identification import Identification
-from throughline.slack.manifest import manifest
+from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.read_event import read_event
-from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES
+from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, manifest
 
 
 def asking(config: SlackConfig, health: SlackHealth | None = None) -> Identification:

@@ -18,12 +18,10 @@ from throughline.db.database import Database
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.summary import CompactionResult
 from throughline.slack.bolt import Listeners, make_bolt
-from throughline.slack.config import SlackConfig
-from throughline.slack.health import SlackHealth
+from throughline.slack.config import SlackConfig, SlackHealth, SlackServices
 from throughline.slack.open_slack import open_slack
-from throughline.slack.services import SlackServices
+from throughline.slack.read_event import EventStorage
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
-from throughline.slack.store_event import EventStorage
 from throughline.summary.reread import SummaryRequest
 
 

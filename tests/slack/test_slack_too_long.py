@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.slack_delivery import DeliveryStage
-from throughline.slack.slack_errors import SlackRefused
+from throughline.slack.web_api import SlackRefused
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 

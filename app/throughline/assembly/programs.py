@@ -36,7 +36,7 @@ from throughline.domain.service_status import ProcessKind
 from throughline.llm.registry import OFFLINE
 from throughline.logs import say, set_up_logging
 from throughline.settings import Settings
-from throughline.slack.health import SlackHealth
+from throughline.slack.config import SlackHealth
 from throughline.stopping import Stopping, first_of
 from throughline.system_clock import SystemClock
 

@@ -6,7 +6,7 @@ from throughline.api.http.services import Readiness, Services
 from throughline.assembly.runtime import Runtime
 from throughline.db.connection.migrations import head_revision
 from throughline.prompting.agent_windows import agent_window
-from throughline.slack.health import SlackHealth
+from throughline.slack.config import SlackHealth
 from throughline.turn.submit import submit_message
 
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from throughline.assembly.runtime import Runtime
 from throughline.domain.errors import NotFound, SettingInvalid
 from throughline.settings import Settings
-from throughline.slack.config import SlackConfig
-from throughline.slack.health import SlackHealth
+from throughline.slack.config import SlackConfig, SlackHealth, SlackServices
 from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.open_slack import open_slack
-from throughline.slack.services import SlackServices
 
 
 @dataclass(frozen=True, slots=True)

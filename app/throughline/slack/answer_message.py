@@ -14,8 +14,16 @@ import structlog
 from throughline.db.slack.outbox import Delivery, Part, PartStatus
 from throughline.slack.markdown.cut_text import closing, cut_before, part_of
 from throughline.slack.sent_messages import TRIES, DeliveryServices, SentMessages, metadata_of
-from throughline.slack.slack_errors import TOKEN_ERRORS, TOO_LONG, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
-from throughline.slack.web_api import MAX_WAIT_SECONDS, Thread
+from throughline.slack.web_api import (
+    MAX_WAIT_SECONDS,
+    TOKEN_ERRORS,
+    TOO_LONG,
+    UNEDITABLE,
+    SlackLimited,
+    SlackRefused,
+    SlackUnsure,
+    Thread,
+)
 
 # Plan of the next step for a growing answer, in pure functions. `answer_message.py` carries it out.
 #

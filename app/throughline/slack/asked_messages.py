@@ -20,8 +20,7 @@ from throughline.domain.waiting import OUTSIDE, AwaitedCall, Decision, Resolutio
 from throughline.slack.blocks import escaped
 from throughline.slack.call_blocks import CallEnd, CallMessage, ask_message, ended_message, key_of, when
 from throughline.slack.sent_messages import DeliveryServices, SentMessages, metadata_of
-from throughline.slack.slack_errors import TOKEN_ERRORS, SlackRefused, SlackUnsure
-from throughline.slack.web_api import Thread
+from throughline.slack.web_api import TOKEN_ERRORS, SlackRefused, SlackUnsure, Thread
 
 EXPIRED = "expired"
 

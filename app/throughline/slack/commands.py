@@ -16,9 +16,8 @@ from throughline.domain.summary import CompactionResult
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.blocks import HELP, named, plain, show_context
 from throughline.slack.bolt import CommandReply
-from throughline.slack.config import Identity
+from throughline.slack.config import Identity, SlackServices
 from throughline.slack.read_event import StopSign
-from throughline.slack.services import SlackServices
 from throughline.summary.reread import SummaryRequest
 
 AT_ONCE_SECONDS = 1.5

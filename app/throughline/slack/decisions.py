@@ -20,8 +20,7 @@ from throughline.domain.run import Run
 from throughline.domain.waiting import AwaitedCall, Decision, Resolution, WaitKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.call_blocks import option_at
-from throughline.slack.config import Identity
-from throughline.slack.services import SlackServices
+from throughline.slack.config import Identity, SlackServices
 from throughline.slack.web_api import SlackWebApi
 
 _VALUE = re.compile(r"([0-9a-f-]{36}):(-[0-9]{1,6}):(approve|reject|[0-9]{1,2})", re.ASCII)

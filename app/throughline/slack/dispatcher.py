@@ -18,7 +18,7 @@ from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 from throughline.execution.outcome import Raised, Returned, outcome_of_awaiting
 from throughline.slack.answer_sender import AnswerSender
-from throughline.slack.slack_errors import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
+from throughline.slack.web_api import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
 POLL_SECONDS = 1.0
 READY_PLACES = 10

@@ -15,8 +15,7 @@ from throughline.domain.text import clean_text
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.running_concurrently import running_concurrently
 from throughline.slack.config import Identity
-from throughline.slack.slack_errors import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure
-from throughline.slack.web_api import SlackWebApi
+from throughline.slack.web_api import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure, SlackWebApi
 
 LOOK_SECONDS = 2.0
 PEOPLE_AT_ONCE = 3

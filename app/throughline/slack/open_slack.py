@@ -16,18 +16,15 @@ from throughline.execution.running_concurrently import running_concurrently
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.bolt import CommandReply, Listeners, make_bolt, silent_logger
 from throughline.slack.commands import Commands
-from throughline.slack.config import Identity, SlackConfig
+from throughline.slack.config import NOT_YET, Identity, SlackConfig, SlackHealth, SlackServices
 from throughline.slack.decisions import ClickHandler
 from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
-from throughline.slack.health import NOT_YET, SlackHealth
 from throughline.slack.http import EventsEndpoint
-from throughline.slack.identification import Identification
-from throughline.slack.installation import Installation
 from throughline.slack.maintenance import Maintenance
+from throughline.slack.read_event import EventStorage
 from throughline.slack.sent_messages import DeliveryServices
-from throughline.slack.services import SlackServices
+from throughline.slack.setup_check import Identification, Installation
 from throughline.slack.socket_mode import SocketMode
-from throughline.slack.store_event import EventStorage
 from throughline.slack.web_api import SlackWebApi
 
 # HTTP session for all calls to Slack: one connection pool, a time limit, and a size limit for each response.

@@ -10,8 +10,7 @@ from throughline.db.slack.outbox import Delivery, SlackOutbox
 from throughline.domain.clock import Clock
 from throughline.domain.json_types import JsonObject
 from throughline.slack.config import Identity
-from throughline.slack.slack_errors import GONE, TOKEN_ERRORS, SlackRefused, SlackUnsure
-from throughline.slack.web_api import MAX_WAIT_SECONDS, SlackWebApi
+from throughline.slack.web_api import GONE, MAX_WAIT_SECONDS, TOKEN_ERRORS, SlackRefused, SlackUnsure, SlackWebApi
 
 EVENT_TYPE = "throughline_answer"
 LOOK_SECONDS = 1.0

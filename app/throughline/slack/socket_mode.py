@@ -21,9 +21,8 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.running_concurrently import running_concurrently
 from throughline.slack.bolt import make_client, silent_logger
 from throughline.slack.check_payload import MalformedPayload, check_body
-from throughline.slack.config import SlackConfig
-from throughline.slack.health import SlackHealth
-from throughline.slack.slack_errors import retry_after, will_pass, word_of
+from throughline.slack.config import SlackConfig, SlackHealth
+from throughline.slack.web_api import retry_after, will_pass, word_of
 
 # One Socket Mode connection, which is opened once and never reconnects. `socket_mode.py` opens the next one.
 #
