@@ -11,7 +11,7 @@ from throughline.api.app import create_app
 from throughline.api.http.problem_documents import error_problem
 from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.api.http.services import Readiness
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.ids import SessionId, UserId

@@ -13,7 +13,7 @@ from throughline.cli.chat_commands import run_command
 from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
-from throughline.context.context_report import FiringGauge, NextAction
+from throughline.context.explain_context import FiringGauge, NextAction
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,

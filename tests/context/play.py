@@ -32,12 +32,11 @@ from throughline.context.explain_context import NEXT_MESSAGE, next_plan
 from throughline.context.fit_prompt import FittedPrompt, fit_view
 from throughline.context.groups import split_at_cuts
 from throughline.context.measure import tokens_of
-from throughline.context.next_view import kept_state, next_view, waiting_for_growth
+from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
 from throughline.context.plan_context import ContextPlan, backlog, plan_context, with_effective_state
 from throughline.context.policy import Strategy
-from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
-from throughline.context.view import View
+from throughline.context.view import View, kept_state, next_view, waiting_for_growth
 from throughline.context.view_state import ViewState, view_state_from, view_state_json
 from throughline.domain.ids import SummaryId
 from throughline.domain.json_types import JsonObject

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, conversation_input, stored
 from throughline.context.assemble import build_prompt_messages
 from throughline.context.budget import check_fits, make_budget, summary_limit
-from throughline.context.context_report import FiringGauge, NextAction, SummaryFacts
-from throughline.context.explain_context import explain_context, next_plan, report_turn_end
+from throughline.context.explain_context import (
+    FiringGauge,
+    NextAction,
+    SummaryFacts,
+    explain_context,
+    next_plan,
+    report_turn_end,
+)
 from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.context.contains_quotation import contains_quotation, fold_text
-from throughline.context.find_citations import MOST_CITATIONS, find_citations
+from throughline.context.find_citations import MOST_CITATIONS, contains_quotation, find_citations, fold_text
 from throughline.domain.citation import Citation
 
 SESSION = UUID("0198c7a2-1111-7abc-8def-0123456789ab")

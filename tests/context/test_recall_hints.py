@@ -2,9 +2,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from throughline.context.assemble import build_system
-from throughline.context.placeholder_texts import fold_note, trim_note
+from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
 from throughline.context.placeholder_texts import stub as stub_of
-from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
 from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Message, Role, Source
 

@@ -8,7 +8,7 @@ import pytest
 from context.instruction_sentences import SAID_ONCE, STANDING
 from fakes.growth import FACTOR, grows_linearly
 from throughline.context.summaries.find_facts import PATTERNS, SENTENCE_CHARACTERS, is_standing_instruction
-from throughline.context.summaries.word_lists import entries_of, one_of
+from throughline.context.summaries.readable_text import entries_of, one_of
 
 LEAST_RECALL = 0.9
 MOST_FALSE = 0.15

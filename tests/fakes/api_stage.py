@@ -25,7 +25,7 @@ from throughline.api.app import create_app
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.services import Readiness, Services
 from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.context.message_variants import MessageVariant, ShownMessage
 from throughline.context.preview import Action, Preview, SegmentToSummarise
 from throughline.db.database import Database

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from fakes.event_log import MESSAGE_ID
 from fakes.waiting import until
-from throughline.context.context_report import ContextReport, NextAction, SummariserReport
+from throughline.context.explain_context import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
 from throughline.domain.ids import RunId

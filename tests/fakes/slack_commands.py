@@ -9,7 +9,7 @@ from fakes.scripted_turns import REPORT
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM
 from fakes.slack_stage import IDENTITY
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.conversations import Asker, Conversation
 from throughline.db.slack.people import SlackId

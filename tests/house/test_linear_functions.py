@@ -11,15 +11,14 @@ from house.hostile_texts import ENDS, SHAPES, Shape
 from throughline.agents.read_file import show
 from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
-from throughline.context.contains_quotation import contains_quotation, fold_text
 from throughline.context.delimiters import escaped, undelimited
-from throughline.context.find_citations import find_citations
+from throughline.context.find_citations import contains_quotation, find_citations, fold_text
+from throughline.context.shrink_message import cut_to_bytes, truncate_middle
 from throughline.context.stages.keep_important import distinct_words
 from throughline.context.summaries.check_summary import Sources, check_summary
 from throughline.context.summaries.find_facts import facts_of
 from throughline.context.summaries.parse_keep_lines import taken_facts
 from throughline.context.summaries.summary_prompt import render_transcript
-from throughline.context.truncate_text import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.db.search.repository import snippet_of
 from throughline.domain.ids import MessageId, SessionId

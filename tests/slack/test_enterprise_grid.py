@@ -10,7 +10,7 @@ from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import BOT_USER, Person, say
 from fakes.slack_double.payloads import app_mention, edited, left, message
 from fakes.slack_double.workspace import BOT_ID
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import Edited, Left, SlackMessage
 from throughline.domain.ids import SessionId, UserId

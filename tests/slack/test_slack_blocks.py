@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fakes.scripted_turns import REPORT
-from throughline.context.context_report import FiringGauge, NextAction
+from throughline.context.explain_context import FiringGauge, NextAction
 from throughline.slack.blocks import CELLS, Gauge, draw, named, show_context
 
 

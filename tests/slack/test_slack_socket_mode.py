@@ -13,7 +13,7 @@ from fakes.slack_double import APP_TOKEN, BOT_TOKEN, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command, no_stop
 from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.summary import CompactionResult

@@ -10,7 +10,7 @@ from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
 from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_report import SummariserReport
+from throughline.context.explain_context import SummariserReport
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryKind
 from throughline.db.database import Database

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fakes.wire_shapes import session_out
 from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_report import NextAction
+from throughline.context.explain_context import NextAction
 from throughline.context.message_variants import MessageVariant
 from throughline.context.preview import Action
 from throughline.db.statements.rows import content_data, content_from

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from throughline.context.budget import Budget
 from throughline.context.measure import Count
+from throughline.context.placeholder_texts import NO_HINTS, RecallHints
 from throughline.context.policy import ContextPolicy
-from throughline.context.recall_hints import NO_HINTS, RecallHints
 from throughline.context.view_state import NEW_VIEW, ViewState
 from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.summary import Prepared

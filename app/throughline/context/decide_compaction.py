@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from throughline.context.calibration import scale
-from throughline.context.choose_cut import Cut
 from throughline.context.compaction_cut import (
     WORTHWHILE_SHARE,
+    Cut,
     background_cut,
     frame_tokens,
     replaces_enough,

@@ -4,16 +4,79 @@ Summaries and answers use this form, and so do the heads of messages that recall
 text that explains citations cites nothing.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
-from throughline.context.citation_form import BRACKET, NEXT, PLACE
 from throughline.context.markdown.code_spans import spans
 from throughline.context.markdown.fences import Kind, read
 from throughline.domain.citation import Citation
 from throughline.domain.ids import SessionId
+
+_ELLIPSIS = re.compile(r"[\[(]?(?:…|\.{3,200}+)[\])]?")
+_UNCOMPARED = str.maketrans(dict.fromkeys("\"'`*«»‹›‚‘’‛„“”‟＂＇", ""))
+_END = " .,;:!?"
+
+
+def contains_quotation(folded: str, quotation: str) -> bool:
+    """Return whether a text, as `fold_text` returns it, contains the quotation.
+
+    Case, white space, quotation marks, and Markdown's marks of emphasis and code are not compared, nor is punctuation
+    at the end of the quotation. The parts around an ellipsis must be contained in their order.
+    """
+    at = 0
+    parts = [fold_text(part) for part in _ELLIPSIS.split(quotation)]
+    parts[-1] = parts[-1].rstrip(_END)
+    for part in parts:
+        found = folded.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def fold_text(text: str) -> str:
+    """Return the text as quotations are compared: lower case, single spaces, no quotation marks or Markdown marks."""
+    return " ".join(text.translate(_UNCOMPARED).casefold().split())
+
+
+# The form of citations such as `[#12]` and `[#12-#40]`, as regular expressions.
+#
+# Readers of citations take the exact form. The check of summaries also takes what models write instead of it, such as
+# `[#12; 15 - 20]`.
+
+POSITION_DIGITS = 9
+"""Most digits of a position in any session."""
+
+_NUMBER = rf"[0-9]{{1,{POSITION_DIGITS}}}(?![0-9])"
+_DASH = "[–—-]"
+_BEGINS = r"(?<![\w`-]\[#)(?=[0-9])"
+_ENDS = r"\](?![(`\w])"
+"""What may not stand around the brackets: links, code and parts of words are no citations."""
+
+BRACKET = re.compile(rf"\[#{_BEGINS}[^\[\]`\n]{{1,200}}+{_ENDS}")
+"""A pair of square brackets that begins with a position, such as `[#12]` or `[#12, user]`."""
+
+PLACE = re.compile(
+    rf"#(?P<first>{_NUMBER})(?:[ ]?{_DASH}[ ]?#?(?P<last>{_NUMBER}))?"
+    r"(?: in session (?P<session>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?![\w-]))?"
+)
+"""One position or span of positions in brackets, with its session if that is another one."""
+
+NEXT = re.compile(r"[ ]?[,;][ ]?(?=#)|[ ](?=#)")
+"""Separator of two positions in the same brackets: a comma, a semicolon or a space before `#`."""
+
+LOOSE_BRACKET = re.compile(rf"(?P<before>[^\S\n]?+)\[(?P<places>#{_BEGINS}[\s,;#–—0-9-]++){_ENDS}")
+"""Brackets that begin with `[#` and a digit and hold only digits and separators, with the white space before them."""
+
+LOOSE_PLACE = re.compile(rf"#?([0-9]++)(?:\s*+{_DASH}\s*+#?([0-9]++))?+")
+"""One number or span of numbers in brackets that LOOSE_BRACKET finds, however many digits the numbers have."""
+
+MARKED_NUMBER = re.compile(rf"#({_NUMBER})")
+"""A number after `#`, anywhere in a text."""
+
 
 MOST_CHARACTERS = 2_000
 """Longest quotation that is found."""

@@ -11,13 +11,13 @@ from throughline.context.groups import group_messages
 from throughline.context.measure import count_message, tokens_of
 from throughline.context.placeholder_texts import (
     STUB_WORTH_TOKENS,
+    RecallHints,
     fold_note,
     left_out_note,
     stub,
     trim_note,
     widest_stub,
 )
-from throughline.context.recall_hints import RecallHints
 from throughline.context.shrink_message import cap_output, shrink_message
 from throughline.context.view_state import PENDING, ViewState, range_at
 from throughline.domain.identity_cache import ComputedCache, IdentityCache

@@ -11,12 +11,11 @@ from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import NOTHING_DUE, CompactionAction
 from throughline.context.fit_prompt import FittedPrompt, fit_view
 from throughline.context.message_variants import ShownMessage, list_variants
-from throughline.context.next_view import next_view
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
 from throughline.context.quoted_history import Quotation, with_quotations
 from throughline.context.stages.keep_important import score_messages
-from throughline.context.view import View
+from throughline.context.view import View, next_view
 
 
 class Action(StrEnum):

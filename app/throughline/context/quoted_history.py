@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from throughline.context.calibration import scale, unscale
 from throughline.context.compaction_triggers import critical_tokens
-from throughline.context.delimiters import delimited
+from throughline.context.delimiters import LINE_ENDS, delimited
 from throughline.context.fit_prompt import FittedPrompt
-from throughline.context.homoglyphs import LINE_ENDS
 from throughline.context.measure import count_message
-from throughline.context.recall_hints import TAG
+from throughline.context.placeholder_texts import TAG
 from throughline.domain.ids import SessionId
 from throughline.domain.message import REDACTED_TEXT, Message, Role, searched_text
 from throughline.domain.prompt import PromptMessage

@@ -9,7 +9,7 @@ from itertools import islice
 
 from throughline.context.delimiters import undelimited
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
-from throughline.context.recall_hints import TAG as RECALL_TAG
+from throughline.context.placeholder_texts import TAG as RECALL_TAG
 from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from throughline.context.summaries.sentences import sentences_of as sentence_ranges
+from throughline.context.summaries.readable_text import sentences_of as sentence_ranges
 from throughline.domain.message import Role
 
 INTRODUCTION = "I am Throughline's offline model"

@@ -7,8 +7,14 @@ from functools import partial
 
 import structlog
 
-from throughline.context.context_report import ContextReport, SummariserReport, SummaryFacts, SummaryFailure
-from throughline.context.explain_context import explain_context, report_turn_end
+from throughline.context.explain_context import (
+    ContextReport,
+    SummariserReport,
+    SummaryFacts,
+    SummaryFailure,
+    explain_context,
+    report_turn_end,
+)
 from throughline.context.preview import Preview, preview_call
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation

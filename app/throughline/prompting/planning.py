@@ -9,10 +9,9 @@ from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import ALL_ALLOWED, CompactionAllowance
 from throughline.context.measure import count_message
-from throughline.context.next_view import next_view, waiting_for_growth
+from throughline.context.placeholder_texts import hints_for
 from throughline.context.plan_context import ContextPlan, plan_context, with_effective_state
-from throughline.context.recall_hints import hints_for
-from throughline.context.view import View
+from throughline.context.view import View, next_view, waiting_for_growth
 from throughline.context.view_state import view_state_from
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import Message, NewMessage

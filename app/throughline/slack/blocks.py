@@ -6,7 +6,7 @@ See https://docs.slack.dev/reference/block-kit/blocks/section-block/ .
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.context.context_report import ContextReport, FiringGauge, NextAction
+from throughline.context.explain_context import ContextReport, FiringGauge, NextAction
 from throughline.domain.text import clean_text
 from throughline.slack.bolt import CommandReply
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.database import SlackDatabase
 from throughline.db.slack.people import SlackId

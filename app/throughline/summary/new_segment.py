@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from throughline.context.recall_hints import RECALL_TOOLS
+from throughline.context.placeholder_texts import RECALL_TOOLS
 from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.parse_keep_lines import taken_facts
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, request_hash

@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime
 from uuid import UUID
 
 from throughline.context.delimiters import delimited
+from throughline.context.placeholder_texts import TAG
 from throughline.context.quoted_history import RECORD_NOTE, head_of, indented
-from throughline.context.recall_hints import TAG
-from throughline.context.truncate_text import truncate_middle
+from throughline.context.shrink_message import truncate_middle
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, searched_text

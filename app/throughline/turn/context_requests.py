@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.context.preview import Preview
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of

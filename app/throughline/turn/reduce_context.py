@@ -12,9 +12,8 @@ from throughline.context.calibration import scale
 from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import FittedPrompt, fit_view
-from throughline.context.next_view import kept_state
 from throughline.context.plan_context import ContextPlan
-from throughline.context.view import View
+from throughline.context.view import View, kept_state
 from throughline.context.view_state import view_state_json
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ThroughlineError

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
-from throughline.context.context_report import FiringGauge
+from throughline.context.explain_context import FiringGauge
 from throughline.domain.message import Role
 from throughline.wire.json_shape import Id, Shape, Time, one_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
-from throughline.context.context_report import ContextReport
+from throughline.context.explain_context import ContextReport
 from throughline.context.preview import Preview
 from throughline.db.database import Database
 from throughline.domain.clock import Clock

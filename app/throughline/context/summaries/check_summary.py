@@ -7,11 +7,11 @@ from enum import StrEnum
 from functools import partial
 from itertools import islice
 
-from throughline.context.citation_form import LOOSE_BRACKET, LOOSE_PLACE, MARKED_NUMBER, POSITION_DIGITS
+from throughline.context.find_citations import LOOSE_BRACKET, LOOSE_PLACE, MARKED_NUMBER, POSITION_DIGITS
 from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
+from throughline.context.summaries.readable_text import one_of
 from throughline.context.summaries.render_summary import CUT_MARK, cut_at_boundary, cut_middle_at_boundaries
-from throughline.context.summaries.word_lists import one_of
 from throughline.domain.reasoning import without_thinking
 from throughline.domain.text import is_blank
 

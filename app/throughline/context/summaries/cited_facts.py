@@ -12,7 +12,7 @@ from functools import cached_property
 from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS
 from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS, KeepLine, read_keep_lines
-from throughline.context.summaries.strip_pasted import own_sentences
+from throughline.context.summaries.readable_text import own_sentences
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 

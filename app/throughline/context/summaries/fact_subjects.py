@@ -4,7 +4,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from throughline.context.summaries.word_lists import words_in
+from throughline.context.summaries.readable_text import words_in
 
 LEAST_LETTERS = 3
 """Shorter words of letters alone are mostly articles and prepositions, in any language written with spaces."""

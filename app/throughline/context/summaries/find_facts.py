@@ -11,11 +11,15 @@ from itertools import islice
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS, later_statements
 from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS
-from throughline.context.summaries.readable_text import scanned
-from throughline.context.summaries.sentences import one_line, sentences_of
-from throughline.context.summaries.strip_pasted import without_pasted_blocks, without_quotations
+from throughline.context.summaries.readable_text import (
+    one_line,
+    one_of,
+    scanned,
+    sentences_of,
+    without_pasted_blocks,
+    without_quotations,
+)
 from throughline.context.summaries.structured_facts import structured_facts
-from throughline.context.summaries.word_lists import one_of
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from throughline.context.homoglyphs import as_label
+from throughline.context.delimiters import as_label
 from throughline.context.measure import Count
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.later_statements import changes

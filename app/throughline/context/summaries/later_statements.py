@@ -12,8 +12,7 @@ from itertools import islice, pairwise, takewhile
 
 from throughline.context.summaries.fact_subjects import MOST_KNOWN, subject_key, words_of
 from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS
-from throughline.context.summaries.strip_pasted import own_sentences
-from throughline.context.summaries.word_lists import words_in
+from throughline.context.summaries.readable_text import own_sentences, words_in
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from throughline.context.summaries.sentences import one_line
-from throughline.context.summaries.strip_pasted import own_sentences, without_quotations
+from throughline.context.summaries.readable_text import one_line, own_sentences, without_quotations
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_interface
 from itertools import islice
 
-from throughline.context.summaries.readable_text import readable, scanned
-from throughline.context.summaries.sentences import one_line, sentences_of
-from throughline.context.summaries.strip_pasted import without_pasted_blocks
+from throughline.context.summaries.readable_text import one_line, readable, scanned, sentences_of, without_pasted_blocks
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import structlog
 
-from throughline.context.recall_hints import RECALL_TOOLS
+from throughline.context.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Transactions
 from throughline.db.jobs.kinds import index_job

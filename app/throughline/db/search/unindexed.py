@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from throughline.context.recall_hints import RECALL_TOOLS
+from throughline.context.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.search.analyzer import MAX_TEXT_CHARACTERS

@@ -6,8 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
-from throughline.context.contains_quotation import contains_quotation, fold_text
-from throughline.context.find_citations import MARK, find_citations
+from throughline.context.find_citations import MARK, contains_quotation, find_citations, fold_text
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from

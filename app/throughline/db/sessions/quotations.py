@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from throughline.context.recall_hints import RECALL_TOOLS
+from throughline.context.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
