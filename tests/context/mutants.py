@@ -116,7 +116,7 @@ GUARDS = (
     ),
     Mutant(
         "open calls may be summarised",
-        "choose_cut.py",
+        "compaction_cut.py",
         "    settled = own_start + settled_length(task.rows[own_start:])\n",
         "    settled = len(task.rows)\n",
         first=40,
@@ -136,7 +136,7 @@ GUARDS = (
         "<= 10**9",
         first=40_220,
     ),
-    Mutant("too few recent messages", "choose_cut.py", " - task.min_recent)", ")"),
+    Mutant("too few recent messages", "compaction_cut.py", " - task.min_recent)", ")"),
     Mutant(
         "no growth between compactions",
         "compaction_cut.py",
@@ -144,7 +144,11 @@ GUARDS = (
         "    if True:\n",
     ),
     Mutant(
-        "the new summary counts nothing", "choose_cut.py", "after = rest + (task", "after = rest + 0 * (task", first=155
+        "the new summary counts nothing",
+        "compaction_cut.py",
+        "after = rest + (task",
+        "after = rest + 0 * (task",
+        first=155,
     ),
     Mutant(
         "a restore is undone", "compaction_triggers.py", "return restored > 0 and is", "return False and is", first=130
@@ -213,7 +217,7 @@ GUARDS = (
     ),
     Mutant(
         "what was truncated before binds all that comes",
-        "stages/message_cuts.py",
+        "stages/last_stages.py",
         "max(stored), level)",
         "max(stored), min(level, *(tokens for _, tokens in view.state.truncations), level))",
     ),
@@ -225,7 +229,7 @@ GUARDS = (
     ),
     Mutant(
         "the newest messages stay whatever room they leave",
-        "stages/truncate_history.py",
+        "stages/strategy.py",
         "wanted if wanted >= enough",
         "wanted if wanted",
     ),
@@ -248,7 +252,7 @@ GUARDS = (
     Mutant("stages for next to nothing", "stages/trim_groups.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
     Mutant(
         "folds come undone",
-        "stages/message_cuts.py",
+        "stages/last_stages.py",
         "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",
         "        return (*ranges[:-1], new)\n",
     ),

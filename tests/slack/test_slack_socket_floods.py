@@ -12,7 +12,7 @@ from fakes.slack_double import APP_TOKEN, BOT_TOKEN, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command
 from fakes.waiting import HANG_SECONDS, until
-from throughline.slack import socket_client
+from throughline.slack import socket_mode
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
 from throughline.slack.socket_mode import MAX_IN_HAND, SocketConnection
@@ -60,7 +60,7 @@ async def ignore(_body: object) -> None:
 async def test_a_peer_that_goes_on_sending_cannot_keep_a_connection_open(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_client, "CLOSING_SECONDS", 0.1)  # so long a goodbye is waited for, which never comes
+    monkeypatch.setattr(socket_mode, "CLOSING_SECONDS", 0.1)  # so long a goodbye is waited for, which never comes
 
     async def send(socket: web.WebSocketResponse) -> None:
         while True:

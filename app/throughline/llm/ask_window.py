@@ -1,7 +1,7 @@
 """Request to a model's server for the model's context window, with the address and key of the model's calls.
 
-The registry of chat models names the server; providers' own servers are not asked. The answers are read by
-`server_windows.py`.
+The registry of chat models names the server; providers' own servers are not asked. Each server's answer has a reader
+here.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ class Provider:
     """One provider. `install` is the argument of `pip install`, `key_variable` the environment variable of its key.
 
     `own_host` is the provider's own server; `address_variables` name environment variables with an address in its
-    place. The key in `key_variable` is only for these addresses (`provider_keys.py`). `key_field` names the LangChain
+    place. The key in `key_variable` is only for these addresses (`choose_key`). `key_field` names the LangChain
     model's field with the key, if its class accepts an empty one. `parameters` are those that an agent may set, each
     with its name in LangChain's class. `further_variables` name other environment variables that its package reads.
     `ModelTraits` explains the other fields.

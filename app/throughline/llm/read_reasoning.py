@@ -121,8 +121,8 @@ def _of_parts(reasoning: Mapping[str, object]) -> str:
 
 # Parts of reasoning that a provider wants back with a step, while the run that made it goes on.
 #
-# They are collected from LangChain's chunks, kept with the step, and put into the step's message in the next call of the
-# same model. Each provider wants other parts; most want none.
+# They are collected from LangChain's chunks, kept with the step, and put into the step's message in the next call of
+# the same model. Each provider wants other parts; most want none.
 
 GEMINI_SIGNATURES = "__gemini_function_call_thought_signatures__"
 """The member of `additional_kwargs` in which LangChain keeps Gemini's signatures, by the id of the call."""

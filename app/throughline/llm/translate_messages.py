@@ -46,9 +46,9 @@ def moved_to_text(payload: Mapping[str, Any]) -> dict[str, Any]:  # Any: parsed 
 
 # Markers for Anthropic's prompt cache: after the system prompt, and at the ends of this and earlier prompts.
 #
-# The prompt of one call begins with the whole prompt of the call before, unless a stage has changed the view in between.
-# The ends of earlier prompts are marked, too: the cache looks back only about 20 blocks from a marker, and one step of a
-# tool loop may add more.
+# The prompt of one call begins with the whole prompt of the call before, unless a stage has changed the view in
+# between. The ends of earlier prompts are marked, too: the cache looks back only about 20 blocks from a marker, and one
+# step of a tool loop may add more.
 
 MOST_MARKERS = 4
 """Most markers of one request; Anthropic refuses more."""

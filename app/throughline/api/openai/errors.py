@@ -29,8 +29,8 @@ from throughline.domain.run import Run, RunError, RunStatus
 
 # Errors in the words of OpenAI's clients: the request's own fields, and conversations by their ids.
 #
-# Most errors come from parts of the service that know only its own overrides and sessions. Runs keep their own ids, which
-# `GET /v1/runs/{id}` takes: an error does not know which part of a run, and so which response, it is about.
+# Most errors come from parts of the service that know only its own overrides and sessions. Runs keep their own ids,
+# which `GET /v1/runs/{id}` takes: an error does not know which part of a run, and so which response, it is about.
 
 OVERRIDES, RESUMED_CALLS = "overrides.", "calls."
 """Beginnings of fields of the service's own requests: for messages, and for what a waiting turn is given."""

@@ -31,8 +31,8 @@ from throughline.domain.summary import FactKind, KeptFact
 
 # The words by which standing instructions are recognised among other sentences.
 #
-# `word_lists.py` defines their syntax. Each list covers nine languages in turn; a further language adds its lines. Each
-# entry decides about one of the sentences in `tests/context/instruction_sentences.py`, or a test fails.
+# `readable_text.py` defines their syntax. Each list covers nine languages in turn; a further language adds its lines.
+# Each entry decides about one of the sentences in `tests/context/instruction_sentences.py`, or a test fails.
 
 PATTERNS = {
     # Words that may stand before any order.
