@@ -1,4 +1,4 @@
-"""LangChain's ChatOpenAI in front of the chat completions."""
+"""LangChain's ChatOpenAI in front of the chat completions and the responses."""
 
 from collections.abc import AsyncIterator
 from typing import Literal
@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
 from throughline.db.database import Database
-from throughline.domain.message import ToolCall
+from throughline.domain.message import ToolCall, text_of
 from throughline.domain.prompt import Usage
 
 
@@ -69,6 +69,25 @@ async def test_bound_tools_are_called_and_answered(stage: OpenAIStage) -> None:
     assert (call["name"], call["args"]) == ("weather", {"town": "Graz"})
     assert answered.content == "It rains."
     assert stage.model.requests[1].prompt.messages[-1].content == "rain in Graz"
+
+
+@pytest.mark.parametrize("version", ["v0", "responses/v1", "v1"])
+async def test_streamed_texts_and_calls_of_a_response_are_sent_back_with_results(
+    stage: OpenAIStage, version: str
+) -> None:
+    called = ToolCall("call_1", "weather", '{"town": "Graz"}')
+    stage.model.script(Call((called,), text="I look.", is_streamed=True), Say("It rains."))
+    model = client(stage).model_copy(update={"use_responses_api": True, "output_version": version})
+    bound = model.bind_tools([weather])
+    pieces = [piece async for piece in bound.astream("Rain?")]
+    asked = sum(pieces[1:], pieces[0])
+
+    answered = await bound.ainvoke([HumanMessage("Rain?"), asked, ToolMessage("rain", tool_call_id="call_1")])
+
+    assert answered.text == "It rains."
+    question, step, result = stage.model.requests[1].prompt.messages
+    assert (question.content, text_of(step.content).strip(), result.content) == ("Rain?", "I look.", "rain")
+    assert [call.id for call in step.tool_calls] == ["call_1"]
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])

@@ -180,9 +180,9 @@ UNREADABLE = "A `compaction` item that this service has not made cannot be read.
 def read_items(items: str | Sequence[Item], source: Source) -> tuple[str, tuple[NewMessage, ...]]:
     """Return the instructions in the items, and their messages.
 
-    Calls without a result between them become one message. Reasoning and approvals are left out. A text stands for one
-    message of the user. Raises InvalidInput for a compaction item that this service has not made, and for a message
-    with more than MAX_CALLS calls.
+    Calls without a result between them become one message. Reasoning, approvals, and an answer's empty message behind
+    another of its messages are left out. A text stands for one message of the user. Raises InvalidInput for a
+    compaction item that this service has not made, and for a message with more than MAX_CALLS calls.
     """
     if isinstance(items, str):
         return "", (NewMessage(role=Role.USER, content=items, source=source),)
@@ -215,8 +215,7 @@ class _Reader:
             case MessageItem(role=role) if role in INSTRUCTING:
                 self.instructions.append(text_of(content_of(item.content)))
             case MessageItem(role=role):
-                said = content_of(item.content)
-                self._messages.append(NewMessage(role=Role(role), content=said, source=self._source))
+                self._add_message(Role(role), content_of(item.content))
             case CallItem():
                 self._add_call(item)
             case CallResultItem():
@@ -225,6 +224,15 @@ class _Reader:
                 self._add_compacted(item)
             case _:
                 pass
+
+    def _add_message(self, role: Role, said: Content) -> None:
+        # Clients that assemble a stream make an empty message of the end of a text that calls have followed.
+        is_end_of_text = not text_of(said) and self._follows_answer()
+        if role is not Role.ASSISTANT or not is_end_of_text:
+            self._messages.append(NewMessage(role=role, content=said, source=self._source))
+
+    def _follows_answer(self) -> bool:
+        return bool(self._messages) and self._messages[-1].role is Role.ASSISTANT
 
     def _add_compacted(self, item: CompactionItem) -> None:
         content = read_compaction_item(item)
@@ -243,7 +251,7 @@ class _Reader:
     def _add_call(self, item: CallItem) -> None:
         call = ToolCall(item.tool_call_id, item.name, item.arguments)
         self._names[call.id] = call.name
-        if not self._messages or self._messages[-1].role is not Role.ASSISTANT:
+        if not self._follows_answer():
             self._messages.append(NewMessage(role=Role.ASSISTANT, content="", source=self._source))
         calls = self._calls[len(self._messages) - 1]
         if len(calls) == MAX_CALLS:
