@@ -7,6 +7,7 @@ import pytest
 
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
+from throughline.api.openai.referenced_items import MAX_REFERENCES
 from throughline.db.database import Database
 from throughline.domain.message import ToolCall
 
@@ -21,7 +22,7 @@ async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
         yield stage
 
 
-async def respond(stage: OpenAIStage, given: list[Any], **named: str) -> dict[str, Any]:
+async def respond(stage: OpenAIStage, given: list[Any], **named: object) -> dict[str, Any]:
     answer = await stage.http.post("/v1/responses", json={"model": "assistant", "input": given, **named})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -98,3 +99,42 @@ async def test_own_items_may_be_sent_twice_in_one_request(stage: OpenAIStage) ->
     assert answered["output"][0]["content"][0]["text"] == "Still rain."
     sent = [message.content for message in stage.model.requests[-1].prompt.messages if message.role == "user"]
     assert sent == ["Rain?", "Rain?", "And now?"]
+
+
+def reference(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "item_reference", "id": item["id"]}
+
+
+async def test_items_are_named_by_their_ids(stage: OpenAIStage) -> None:
+    called = ToolCall("call_1", "weather", "{}")
+    stage.model.script(Call((called,), text="I look."), Say("It rains."), Say("You are welcome."))
+    question = {"role": "user", "content": "Rain?"}
+    text, call = (await respond(stage, [question], tools=[WEATHER]))["output"]
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
+
+    (answer,) = (await respond(stage, [question, reference(text), call, result], tools=[WEATHER]))["output"]
+    thanks = {"role": "user", "content": "Thanks."}
+    chat = [question, reference(text), reference(call), reference(call), result, reference(answer), thanks]
+    await respond(stage, chat, tools=[WEATHER])
+
+    said = [(message.content, message.tool_calls) for message in stage.model.requests[-1].prompt.messages]
+    assert said == [("Rain?", ()), ("I look.", (called,)), ("rain", ()), ("It rains.", ()), ("Thanks.", ())]
+
+
+@pytest.mark.parametrize("item", ["rs_1", "msg_" + 32 * "0"])
+async def test_a_named_item_that_is_missing_is_refused(stage: OpenAIStage, item: str) -> None:
+    chat = [{"type": "item_reference", "id": item}, {"role": "user", "content": "hi"}]
+
+    answer = await stage.http.post("/v1/responses", json={"model": "assistant", "input": chat})
+
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+    assert item in answer.json()["error"]["message"]
+
+
+async def test_too_many_named_items_are_refused(stage: OpenAIStage) -> None:
+    chat = [{"type": "item_reference", "id": f"msg_{number:032x}"} for number in range(MAX_REFERENCES + 1)]
+
+    answer = await stage.http.post("/v1/responses", json={"model": "assistant", "input": chat})
+
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+    assert "1,001" in answer.json()["error"]["message"]

@@ -10,6 +10,7 @@ from throughline.api.openai.find_target import RequestOrigin, ResponseRequest, T
 from throughline.api.openai.follow_part import FollowedPart
 from throughline.api.openai.input_items import read_items
 from throughline.api.openai.models import find_agent
+from throughline.api.openai.referenced_items import with_referenced
 from throughline.api.openai.response_object import RunResponse, new_echo
 from throughline.api.openai.response_request import CreateResponse
 from throughline.db.sessions.messages import MessageQuery
@@ -80,7 +81,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     and the errors of `submit`.
     """
     agent = find_agent(call.services.agents.all(), body.model)
-    instructions, messages = read_items(body.input, origin.source)
+    instructions, messages = read_items(await with_referenced(call, body.input), origin.source)
     asked = ResponseRequest(body, agent, instructions, messages, origin)
     target = await find_target(call, asked)
     if target.repeated is not None:

@@ -21,6 +21,7 @@ from throughline.api.openai.models import find_agent
 from throughline.api.openai.not_applied import ResponseSampling, name_not_applied
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
 from throughline.api.openai.read_request import read_request
+from throughline.api.openai.referenced_items import with_referenced
 from throughline.api.openai.response_object import all_messages, awaited_kinds, read_response, usage_json
 from throughline.api.openai.response_request import UNSUPPORTED, ConversationName, NamedTool, TextOptions, Tools
 from throughline.context.policy import MAX_INSTRUCTIONS
@@ -63,7 +64,7 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     """Summarise all but the newest messages, and return summary and messages as one compaction item."""
     body = await read_request(request, CompactConversation, UNSUPPORTED)
     agent, since = find_agent(call.services.agents.all(), body.model), call.services.clock.now()
-    _, messages = read_items(body.input or [], source_of(request, call))
+    _, messages = read_items(await with_referenced(call, body.input or []), source_of(request, call))
     copied = await _previous(call, body.previous_response_id)
     if not messages and (copied is None or not copied.through_position):
         raise InvalidInput("There is nothing to compact. Send `input` or `previous_response_id`.", field="input")
@@ -94,7 +95,7 @@ async def count_input_tokens(request: Request, call: Writer) -> Response:
     """
     body = await read_request(request, CountTokens, UNSUPPORTED)
     agent = find_agent(call.services.agents.all(), body.model)
-    instructed, messages = read_items(body.input or [], source_of(request, call))
+    instructed, messages = read_items(await with_referenced(call, body.input or []), source_of(request, call))
     copied = await _previous(call, body.previous_response_id)
     if copied is not None:
         earlier = await all_messages(call, copied.session_id, last=copied.through_position)

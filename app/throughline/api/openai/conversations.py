@@ -19,6 +19,7 @@ from throughline.api.openai.input_items import Items, read_items
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
 from throughline.api.openai.read_items import ItemSource, ListItems, find_item, list_json, read_page
 from throughline.api.openai.read_request import read_request
+from throughline.api.openai.referenced_items import with_referenced
 from throughline.api.openai.response_request import Metadata
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.redaction import Redaction
@@ -73,7 +74,7 @@ async def create_conversation(request: Request, call: Writer) -> Response:
         new = NewSession(owner_id=call.owner_id, agent=agent, title="", source=source, metadata=metadata)
         session, _ = await sessions.create(new)
     else:
-        messages = await call.services.count_messages(agent, _messages(request, call, body.items))
+        messages = await call.services.count_messages(agent, await _messages(request, call, body.items))
         imported = Imported(call.owner_id, agent, "", source, metadata)
         session = await sessions.import_conversation(imported, [DatedMessage(message) for message in messages])
     return JsonResponse(_conversation_json(session))
@@ -117,7 +118,7 @@ async def add_items(request: Request, conversation: str, call: Writer) -> Respon
     """Append items to the conversation. Refused (409) while a turn of it is not finished."""
     session = await _find(call, conversation)
     body = await read_request(request, AddItems, {})
-    messages = await call.services.count_messages(session.agent, _messages(request, call, body.items))
+    messages = await call.services.count_messages(session.agent, await _messages(request, call, body.items))
     added = await call.services.database.sessions.append(call.owner_id, session.id, messages)
     return JsonResponse(list_json(_items(added), MOST_RETURNED))
 
@@ -154,9 +155,9 @@ def _default_agent(call: Call) -> str:
     return DEFAULT_AGENT if DEFAULT_AGENT in names else names[0]
 
 
-def _messages(request: Request, call: Call, items: Items) -> tuple[NewMessage, ...]:
+async def _messages(request: Request, call: Call, items: Items) -> tuple[NewMessage, ...]:
     """Return the items' messages. Raises InvalidInput for system and developer messages."""
-    instructed, messages = read_items(items, source_of(request, call))
+    instructed, messages = read_items(await with_referenced(call, items), source_of(request, call))
     if instructed:
         raise InvalidInput(
             "A conversation keeps no system or developer messages, because the agent has its own prompt. Send them as "

@@ -117,6 +117,15 @@ class ReasoningItem(BaseModel):
     type: Literal["reasoning"]
 
 
+class ItemReference(BaseModel):
+    """The id of an item that was returned before, in place of the item itself."""
+
+    model_config = FOREIGN
+
+    type: Literal["item_reference"]
+    id: str = Field(min_length=1, max_length=200)
+
+
 def _item_kind(value: object) -> str:
     """Return the union tag of an item, for validation and its errors; a missing type is that of a message."""
     kind = value.get("type", "message") if isinstance(value, dict) else "message"
@@ -132,6 +141,7 @@ KINDS = {
     "mcp_approval_response": "approval",
     "reasoning": "reasoning",
     "compaction": "compaction",
+    "item_reference": "reference",
 }
 
 
@@ -149,6 +159,7 @@ class UnknownItem(BaseModel):
         "mcp_approval_response",
         "reasoning",
         "compaction",
+        "item_reference",
     ]
 
 
@@ -159,6 +170,7 @@ Item: TypeAlias = Annotated[
     | Annotated[ApprovalItem, Tag("(approval)")]
     | Annotated[ReasoningItem, Tag("(reasoning)")]
     | Annotated[CompactionItem, Tag("(compaction)")]
+    | Annotated[ItemReference, Tag("(reference)")]
     | Annotated[UnknownItem, Tag("(unknown)")],
     Discriminator(_item_kind),
 ]
@@ -177,12 +189,18 @@ SUMMARY_HEAD = "Summary of the conversation until now:"
 UNREADABLE = "A `compaction` item that this service has not made cannot be read. Send one that it returned, unchanged."
 
 
+def item_from(value: object) -> Item:
+    """Return an item that this service has written as JSON."""
+    return _ITEMS.validate_python([value])[0]
+
+
 def read_items(items: str | Sequence[Item], source: Source) -> tuple[str, tuple[NewMessage, ...]]:
     """Return the instructions in the items, and their messages.
 
-    Calls without a result between them become one message. Reasoning, approvals, and an answer's empty message behind
-    another of its messages are left out. A text stands for one message of the user. Raises InvalidInput for a
-    compaction item that this service has not made, and for a message with more than MAX_CALLS calls.
+    References have been replaced by their items. Calls without a result between them become one message. Reasoning,
+    approvals, and an answer's empty message behind another of its messages are left out. A text stands for one message
+    of the user. Raises InvalidInput for a compaction item that this service has not made, and for a message with more
+    than MAX_CALLS calls.
     """
     if isinstance(items, str):
         return "", (NewMessage(role=Role.USER, content=items, source=source),)

@@ -80,6 +80,10 @@ _GET = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
+_SESSIONS_OF = sql("""
+    select m.id, m.session_id from messages m join sessions s on s.id = m.session_id
+    where m.id = any(cast(:ids as uuid[])) and s.owner_id = :owner_id
+""")
 _OF_RUN = sql(
     """
     select {message_columns}, {pinned} from messages m
@@ -272,6 +276,11 @@ class MessageRepository:
         if not rows:
             raise NotFound(f"There is no message {message_id} in session {session_id}.")
         return message_from(rows[0])
+
+    async def sessions_of(self, owner_id: UserId, ids: Sequence[MessageId]) -> Mapping[MessageId, SessionId]:
+        """Return the session of each message that is the owner's; the others are left out."""
+        rows = await self._transactions.fetch(_SESSIONS_OF, ids=list(ids), owner_id=owner_id)
+        return {MessageId(row["id"]): SessionId(row["session_id"]) for row in rows}
 
 
 async def _append_quotation(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
