@@ -12,9 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from throughline.agents.check_base_url import check_base_url, check_variable
-from throughline.agents.policy_fields import policy_field
-from throughline.agents.section import Section
+from throughline.agents.section import Section, check_base_url, check_variable, policy_field
 from throughline.context.policy import (
     MAX_INSTRUCTIONS,
     Adopt,

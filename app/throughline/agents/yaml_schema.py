@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationInfo
 
 from throughline.agents.context_schema import Address, ContextSection, Line, Text, Variable
 from throughline.agents.definition import AgentDefinition, DailyBudget, ReasoningUse, RecallReach
-from throughline.agents.policy_fields import policy_field
-from throughline.agents.section import Section
+from throughline.agents.section import Section, policy_field
 from throughline.context.policy import ContextPolicy
 from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.overrides import OverrideField

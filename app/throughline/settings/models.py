@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from throughline.agents.policy_fields import policy_field
+from throughline.agents.section import policy_field
 from throughline.context.policy import ContextPolicy
 from throughline.settings.section import DAY, SettingsSection, check_address, check_variable_name
 

@@ -6,7 +6,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from throughline.agents.check_base_url import check_base_url, check_variable
+from throughline.agents.section import check_base_url, check_variable
 
 HOUR, DAY = 3_600, 86_400
 """Upper bounds of settings in seconds. A longer wait is a mistake, and clocks and intervals may overflow."""
