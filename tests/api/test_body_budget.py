@@ -13,8 +13,8 @@ from fakes.api_stage import set_stage
 from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.body_cap import BodyCap, BodyMemory, BodyReservation, Cap
-from throughline.api.http.config import ApiConfig
 from throughline.api.http.route_errors import BodyMemoryExhausted
+from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
 

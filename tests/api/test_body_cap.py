@@ -8,7 +8,7 @@ import pytest
 
 from fakes.api_stage import ApiStage, set_stage
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.config import ApiConfig
+from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 
 CAP = 10_000

@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.config import ApiConfig
 from throughline.api.http.protocol import PIECE_BYTES, ConnectionLimits
 from throughline.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 
 QUICK = ConnectionLimits(head_seconds=1.5, rest_seconds=1.5)

@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.api_stage import set_stage
-from throughline.api.http.config import ApiConfig
+from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 
 ORIGIN = "https://app.example"

@@ -15,7 +15,7 @@ from fakes.conversations import open_conversation
 from fakes.scripted_turns import CLAIMER
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.auth import LOCAL_USER
-from throughline.api.http.config import ApiConfig
+from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.ids import SessionId

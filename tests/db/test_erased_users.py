@@ -7,7 +7,7 @@ from fakes.api_stage import set_stage
 from fakes.conversations import open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
-from throughline.api.http.config import ApiConfig
+from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.erased_user import ErasedUser
 from throughline.domain.errors import NotFound

@@ -22,8 +22,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.api.app import create_app
-from throughline.api.http.config import ApiConfig
-from throughline.api.http.services import Readiness, Services
+from throughline.api.http.services import ApiConfig, Readiness, Services
 from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import ContextReport
 from throughline.context.message_variants import MessageVariant, ShownMessage

@@ -18,8 +18,8 @@ from fakes.conversations import Conversation
 from fakes.fake_dependencies import FakeWorld
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.config import ApiConfig
 from throughline.api.http.route_errors import StreamAborted
+from throughline.api.http.services import ApiConfig
 from throughline.api.http.sse import MEDIA_TYPE
 from throughline.cli.client import ServiceClient
 from throughline.domain.ids import UserId

@@ -18,11 +18,10 @@ from throughline.api.http import reference_page, start_page
 from throughline.api.http.admitted_request import ApiDependencies, SharedSessions
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.body_cap import BodyCap, Cap
-from throughline.api.http.config import ApiConfig
 from throughline.api.http.headers import RefusedPreflights
 from throughline.api.http.problem_documents import UnexpectedErrors, add_error_handlers
-from throughline.api.http.responses import json_bytes
-from throughline.api.http.services import Services
+from throughline.api.http.services import ApiConfig, Services
+from throughline.api.http.sse import json_bytes
 from throughline.api.native import (
     agents,
     context,

@@ -11,7 +11,6 @@ import uvloop
 
 from throughline.api.app import create_health_app
 from throughline.api.http.auth import LOCAL_USER
-from throughline.api.http.config import ApiConfig, check_access
 from throughline.api.http.server import (
     HttpServer,
     Shutdown,
@@ -21,6 +20,7 @@ from throughline.api.http.server import (
     bound_url,
     limit_connections,
 )
+from throughline.api.http.services import ApiConfig, check_access
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.garbage_collector import tune_collector

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from throughline.api.app import add_interface, create_app
-from throughline.api.http.config import ApiConfig
 from throughline.api.http.server import HttpServer, Shutdown, limit_connections
+from throughline.api.http.services import ApiConfig
 from throughline.assembly.garbage_collector import tune_collector
 from throughline.assembly.process_heartbeats import noted
 from throughline.assembly.runtime import Runtime

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from throughline.api.http.config import ANY_ORIGIN
+from throughline.api.http.services import ANY_ORIGIN
 from throughline.domain.keys import TOKEN_PREFIX
 from throughline.settings.section import SettingsSection
 

@@ -15,8 +15,7 @@ from fastapi import Depends, Path, Request, WebSocket
 from starlette.requests import HTTPConnection
 
 from throughline.api.http.auth import CREATE_KEY_HINT, Authenticator, method_of, read_credentials, route_of
-from throughline.api.http.config import ApiConfig
-from throughline.api.http.services import Services
+from throughline.api.http.services import ApiConfig, Services
 from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.statements.rows import run_not_found, session_not_found
 from throughline.domain.clock import Clock

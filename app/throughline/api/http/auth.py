@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
-from throughline.api.http.config import ApiConfig, is_loopback
 from throughline.api.http.route_errors import OriginRefused
-from throughline.api.http.services import Services
+from throughline.api.http.services import ApiConfig, Services, is_loopback
 from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
 from throughline.domain.keys import KEY_START, TOKEN_PREFIX, AuthenticatedKey, Principal, Scope
 from throughline.domain.text import is_blank

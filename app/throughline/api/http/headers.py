@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from throughline.api.http.config import ANY_ORIGIN
 from throughline.api.http.problem_documents import problem
+from throughline.api.http.services import ANY_ORIGIN
 from throughline.domain.errors import InvalidInput
 from throughline.domain.text import clean_text
 

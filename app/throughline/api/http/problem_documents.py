@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
-from throughline.api.http.responses import json_bytes
 from throughline.api.http.route_errors import FieldError, InvalidRequest, TooManyConnections
+from throughline.api.http.sse import json_bytes
 from throughline.domain.errors import (
     BehindWaitingTurn,
     DatabaseUnavailable,

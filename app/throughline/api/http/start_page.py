@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse
 
 from throughline.api.http.admitted_request import dependencies_of
-from throughline.api.http.config import ApiConfig
 from throughline.api.http.headers import prefers_html
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.services import ApiConfig
+from throughline.api.http.sse import JsonResponse
 
 MEDIA_TYPE = "text/html"
 PAGE = """<!doctype html>

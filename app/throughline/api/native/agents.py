@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 
 from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Reader
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.domain.json_types import JsonValue
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.overrides import OverrideField

@@ -14,9 +14,8 @@ from throughline.api.http.follow import follow_run, stopping, stream_or_refuse
 from throughline.api.http.headers import prefers_stream
 from throughline.api.http.problem_documents import error_problem, problem
 from throughline.api.http.problem_kinds.of_conflicts import RUN_CANCELLED
-from throughline.api.http.responses import JsonResponse, json_line
 from throughline.api.http.route_errors import StreamAborted
-from throughline.api.http.sse import RunStream
+from throughline.api.http.sse import JsonResponse, RunStream, json_line
 from throughline.api.native.documented import JSON, Json, event_stream, response_headers
 from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, TemporaryError
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting

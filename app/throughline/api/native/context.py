@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import PathId, Reader, session_id_of
 from throughline.api.http.body import read_optional_body
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import AGENT
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.api.native.requests import PreviewContext
 from throughline.wire.context import PreviewOut, SessionContextOut

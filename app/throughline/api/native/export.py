@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
 from throughline.api.http.admitted_request import Call, PathId, Reader, session_id_of
-from throughline.api.http.responses import json_bytes
+from throughline.api.http.sse import json_bytes
 from throughline.api.native.documented import response_headers
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.message import Message

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import dependencies_of
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.services import Readiness
+from throughline.api.http.sse import JsonResponse
 from throughline.domain.errors import ThroughlineError
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import Health

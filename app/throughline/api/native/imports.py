@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
 from throughline.api.http.body import Body, is_json_lines, parse_json, read_body, read_bytes, validate
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import InvalidRequest, MalformedBody, codes
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import X_CLIENT, described, response_headers
 from throughline.api.native.export import MEDIA_TYPE
 from throughline.api.native.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMessage, read_messages

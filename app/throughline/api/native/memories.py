@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from throughline.api.http.admitted_request import PathId, Reader, Writer, memory_id_of
 from throughline.api.http.body import read_body
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described, response_headers
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import STRICT, Metadata, Text

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Query, Request, Response
 from throughline.api.http.admitted_request import Call, PathId, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.api.http.body import read_body
 from throughline.api.http.headers import KEY_HEADER, REPLAYED, read_idempotency
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import FOLLOWING, TURN, codes
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.answer_turn import AskedTurn, answer_turn, turn_answers
 from throughline.api.native.documented import ACCEPT, PREFER, X_CLIENT, described
 from throughline.api.native.query_parameters import ListMessages

@@ -8,8 +8,8 @@ from http import HTTPStatus
 from fastapi import APIRouter, Response
 
 from throughline.api.http.admitted_request import PathId, Writer, message_id_of, session_id_of
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import AGENT
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.wire.messages import MessageOut, PinnedGroup
 

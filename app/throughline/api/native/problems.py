@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from throughline.api.http.headers import prefers_html
 from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.http.start_page import HEADERS, MEDIA_TYPE, html_page
 from throughline.domain.errors import NotFound
 from throughline.domain.text import clean_text

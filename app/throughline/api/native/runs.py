@@ -8,9 +8,8 @@ from throughline.api.http.admitted_request import PathId, Reader, Writer, run_id
 from throughline.api.http.auth import IN_ADDRESS
 from throughline.api.http.body import read_body
 from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import FOLLOWING, TURN, codes
-from throughline.api.http.sse import RunStream, nothing_more
+from throughline.api.http.sse import JsonResponse, RunStream, nothing_more
 from throughline.api.native.answer_turn import AskedTurn, answer_turn, render_event, turn_answers
 from throughline.api.native.documented import (
     ACCEPT,

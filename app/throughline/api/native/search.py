@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from throughline.api.http.admitted_request import Call, PathId, Reader, session_id_of
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import MAX_POSITION, Moment
 from throughline.domain.ids import SessionId

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from throughline.api.http.admitted_request import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.api.http.body import read_body
 from throughline.api.http.headers import KEY_HEADER, REPLAYED, read_idempotency
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import codes
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import X_CLIENT, described, response_headers
 from throughline.api.native.query_parameters import ListRuns, ListSessions
 from throughline.api.native.requests import ChangeSession, CreateSession

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from throughline.api.http.admitted_request import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.api.http.body import read_optional_body
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import AGENT, codes
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.api.native.messages import render_cited
 from throughline.api.native.query_parameters import ListSummaries

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from throughline.api.http.admitted_request import Call, KeyHolder, SharedSessions, dependencies_of, session_id_of
 from throughline.api.http.body import read_body
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import codes
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.api.native.requests import STRICT
 from throughline.db.statements.rows import session_not_found

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field, field_validator
 
 from throughline.api.http.admitted_request import Reader
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.query_parameters import QueryParameters
 from throughline.api.native.requests import Moment
 from throughline.domain.errors import InvalidInput, NotAllowed

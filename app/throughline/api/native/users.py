@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from throughline.api.http.admitted_request import Writer, dependencies_of
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import codes
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.text import clean_text

@@ -13,8 +13,7 @@ import structlog
 from fastapi import APIRouter, Request, Response
 
 from throughline.api.http.admitted_request import Call, Writer
-from throughline.api.http.responses import JsonResponse, json_line
-from throughline.api.http.sse import STREAM_HEADERS, EventStream
+from throughline.api.http.sse import STREAM_HEADERS, EventStream, JsonResponse, json_line
 from throughline.api.native.documented import described
 from throughline.api.openai.begin_chat import SESSION_HEADER, BegunChat, begin_chat
 from throughline.api.openai.chat_chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured

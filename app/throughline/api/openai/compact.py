@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from throughline.api.http.admitted_request import Call, Writer, source_of
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.api.openai.ask_agent import UNSTORED_SECONDS
 from throughline.api.openai.compaction_item import make_compaction_item

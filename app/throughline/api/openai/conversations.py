@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from throughline.api.http.admitted_request import Call, Reader, Writer, source_of
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.api.native.requests import STRICT
 from throughline.api.openai.errors import OPENAI, OpenAIRoute

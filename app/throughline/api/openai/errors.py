@@ -19,8 +19,8 @@ from starlette.exceptions import HTTPException
 from throughline.api.http.problem_documents import field_errors, headers_of, http_error_problem, http_error_words
 from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.api.http.problem_kinds.of_conflicts import RUN_CANCELLED
-from throughline.api.http.responses import JsonResponse
 from throughline.api.http.route_errors import InvalidRequest
+from throughline.api.http.sse import JsonResponse
 from throughline.api.openai.ids import conversation_id
 from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
 from throughline.domain.ids import SessionId

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from throughline.agents.definition import AgentDefinition
 from throughline.api.http.admitted_request import Reader
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.openai.errors import OPENAI, OpenAIRoute
 from throughline.domain.errors import NotFound
 from throughline.domain.json_types import JsonValue

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from throughline.api.http.admitted_request import Call, Reader, Writer, source_of
 from throughline.api.http.headers import read_idempotency
-from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import JsonResponse
 from throughline.api.native.documented import described
 from throughline.api.openai.begin_response import BegunResponse, begin_response
 from throughline.api.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of

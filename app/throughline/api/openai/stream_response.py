@@ -8,9 +8,8 @@ import structlog
 from fastapi import Response
 
 from throughline.api.http.admitted_request import Call
-from throughline.api.http.responses import json_line
 from throughline.api.http.route_errors import StreamAborted
-from throughline.api.http.sse import STREAM_HEADERS, EventStream
+from throughline.api.http.sse import STREAM_HEADERS, EventStream, json_line
 from throughline.api.openai.follow_part import FollowedPart, RunPart, follow_batches
 from throughline.api.openai.ids import call_item_id, message_item_id
 from throughline.api.openai.output_items import (

@@ -14,8 +14,8 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from throughline.api.http.admitted_request import Call, admit_websocket, dependencies_of, source_of
 from throughline.api.http.body import parse_json
-from throughline.api.http.responses import json_bytes
 from throughline.api.http.route_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
+from throughline.api.http.sse import json_bytes
 from throughline.api.openai.begin_response import begin_response
 from throughline.api.openai.errors import RESPONSE_WORDS, error_json, error_response, explained_json, status_of
 from throughline.api.openai.find_target import RequestOrigin

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from throughline.api.http.responses import json_bytes
 from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
+from throughline.api.http.sse import json_bytes
 from throughline.api.http.start_page import MEDIA_TYPE as HTML_PAGE
 from throughline.api.http.start_page import html_page
 from throughline.api.native.documented import Json
