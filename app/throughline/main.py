@@ -126,7 +126,7 @@ def _database_address(options: LocalOptions) -> Awaitable[str]:
 
 
 def _check_model(agent: str) -> Awaitable[ModelCheck]:
-    from throughline.assembly.check_model import check_model_of
+    from throughline.assembly.models import check_model_of
 
     return check_model_of(agent)
 

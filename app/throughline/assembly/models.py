@@ -3,11 +3,17 @@
 from functools import partial
 
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from throughline.assembly.database import read_quiet_settings
+from throughline.assembly.env_file import prepare_environment
+from throughline.cli.dependencies import LocalOptions
+from throughline.domain.model_window import ModelCheck
 from throughline.execution.import_plugin import add_plugin_folder
-from throughline.llm.counters import counter_of
+from throughline.llm.counters import counter_of, make_counter
 from throughline.llm.prices import read_prices
-from throughline.llm.registry import OFFLINE, ModelsConfig, inherited_base_url
+from throughline.llm.registry import OFFLINE, ModelRegistry, ModelsConfig, inherited_base_url
+from throughline.prompting import check_model
 from throughline.settings import Settings, read_variable
+from throughline.system_clock import SystemClock
 
 
 def agent_defaults(settings: Settings) -> AgentDefaults:
@@ -52,3 +58,21 @@ def load_configured_agents(settings: Settings) -> AgentRegistry:
         return load_agents([], defaults)
     add_plugin_folder(settings.agents_dir)
     return load_agents([settings.agents_dir], defaults)
+
+
+async def check_model_of(agent: str) -> ModelCheck:
+    """Return what one real call of the agent's model shows.
+
+    Raises NotFound for an unknown agent, and SettingInvalid or AgentInvalid for one whose model cannot be used.
+    """
+    settings = read_quiet_settings(LocalOptions())
+    prepare_environment()
+    definition = load_configured_agents(settings).get(agent)
+    models = ModelRegistry(models_config(settings))
+    try:
+        model = models.get(definition.model, definition.base_url, definition.api_key_env)
+        model.check_parameters(definition.parameters)
+        counter = make_counter(definition.context.token_counter)
+        return await check_model.check_model(model, counter, definition, SystemClock())
+    finally:
+        await models.close()

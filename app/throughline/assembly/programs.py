@@ -23,11 +23,9 @@ from throughline.api.http.server import (
 from throughline.api.http.services import ApiConfig, check_access
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
-from throughline.assembly.garbage_collector import tune_collector
-from throughline.assembly.process_heartbeats import noted
+from throughline.assembly.process_heartbeats import noted, tune_collector
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
-from throughline.assembly.services import make_services
-from throughline.assembly.serving import ServeMode, check_unbroken, serve_on, serving_on
+from throughline.assembly.serving import ServeMode, check_unbroken, make_services, serve_on, serving_on
 from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
 from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from throughline.domain.ids import UserId
