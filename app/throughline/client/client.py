@@ -11,7 +11,6 @@ from typing import Literal
 
 import structlog
 
-from throughline.client.answer import Ended
 from throughline.client.arguments import (
     read_external_id,
     read_metadata,
@@ -25,6 +24,7 @@ from throughline.client.arguments import (
     read_text,
     read_tools,
 )
+from throughline.client.given import Ended
 from throughline.client.limits import Limits
 from throughline.db.database import Database
 from throughline.db.runs.list_runs import RunQuery
