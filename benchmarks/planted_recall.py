@@ -28,8 +28,7 @@ from benchmarks.retrieval_data import Line
 from benchmarks.retrieval_sessions import Archive
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.policy import ContextPolicy
-from throughline.context.questions import question_of
-from throughline.context.quoted_history import FOUND, WHOLE_CHARACTERS, Quotation, choose_quotations
+from throughline.context.quoted_history import FOUND, WHOLE_CHARACTERS, Quotation, choose_quotations, question_of
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.ids import SessionId

@@ -2,7 +2,7 @@
 
 import pytest
 
-from throughline.context.questions import question_of
+from throughline.context.quoted_history import question_of
 from throughline.llm.offline_answers import question_in
 
 

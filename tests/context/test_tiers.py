@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from context.strategies import COUNTS, by_length
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries.kept_facts_text import FACTS_HEADING, INSTRUCTIONS_HEADING
-from throughline.context.summaries.merge_tiers import MergeTask, merge_due, segment_tokens
 from throughline.context.summaries.render_summary import CUT_MARK, narrative_text
+from throughline.context.summaries.segment_ends import MergeTask, merge_due, segment_tokens
 from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.domain.ids import MessageId, SegmentId
 from throughline.domain.summary import FactKind, KeptFact, Segment

@@ -17,8 +17,7 @@ from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage
 from fakes.summarised_history import fill_summarised
 from throughline.context.policy import Recall
-from throughline.context.questions import question_of
-from throughline.context.quoted_history import Quotation, choose_quotations, note_of
+from throughline.context.quoted_history import Quotation, choose_quotations, note_of, question_of
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.events import EventType

@@ -11,7 +11,7 @@ from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryShape
-from throughline.context.summaries.merge_tiers import MERGED
+from throughline.context.summaries.segment_ends import MERGED
 from throughline.context.summaries.summary_prompt import TOOL_CHARACTERS
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import InvalidInput

@@ -16,7 +16,7 @@ from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.check_summary import Sources, Verdict, check_summary
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.context.summaries.find_facts import facts_of, subjects_again
-from throughline.context.summaries.merge_tiers import (
+from throughline.context.summaries.segment_ends import (
     LEAST_NODE_TOKENS,
     MERGED,
     MergeTask,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import structlog
 
 from throughline.context.policy import Recall
-from throughline.context.questions import question_of
 from throughline.context.quoted_history import (
     FOUND,
     WHOLE_CHARACTERS,
     Quotation,
     choose_quotations,
+    question_of,
     with_quotations,
 )
 from throughline.domain.events import HistoryQuoted

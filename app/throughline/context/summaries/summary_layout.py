@@ -9,9 +9,9 @@ from throughline.context.policy import SummaryKind
 from throughline.context.shrink_message import truncate_middle
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
 from throughline.context.summaries.later_statements import changes
-from throughline.context.summaries.merge_tiers import LEAST_NODE_TOKENS
 from throughline.context.summaries.readable_text import one_line
 from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
+from throughline.context.summaries.segment_ends import LEAST_NODE_TOKENS
 from throughline.domain.summary import KeptFact, Segment
 
 NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25

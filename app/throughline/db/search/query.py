@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS
+from throughline.context.quoted_history import ASKING_WORDS, QUESTION_WORDS
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.entries import AUTHOR, DAY
 from throughline.db.search.stop_words import stop_words_of
