@@ -9,7 +9,7 @@ from scripts.reference.markdown import anchor, code, table
 from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.stages import keep_important, prune, strategy
 from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
-from throughline.db.jobs.kinds import KINDS
+from throughline.db.jobs.queue import KINDS
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import CompactionOutcome
 from throughline.domain.usage_report import CallPurpose

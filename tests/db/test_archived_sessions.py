@@ -9,7 +9,7 @@ from fakes.manual_clock import ManualClock
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import ARCHIVED_SESSIONS
+from throughline.db.jobs.queue import ARCHIVED_SESSIONS
 from throughline.db.retention.old_sessions import BEFORE_ALL, SESSIONS_AT_ONCE
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import SessionBusy

@@ -10,7 +10,7 @@ from fakes.command_stage import TALK
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
 from fakes.slack_inbox import take
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements
 from throughline.db.database import Database
 from throughline.db.sessions.citations import (

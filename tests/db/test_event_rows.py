@@ -6,7 +6,7 @@ from fakes.conversations import Conversation, answer_message, open_conversation,
 from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.runs.event_rows import event_from
+from throughline.db.runs.events import event_from
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,

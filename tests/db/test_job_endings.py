@@ -10,8 +10,7 @@ from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import open_stage
 from fakes.waiting import until
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
-from throughline.db.jobs.queue import Job, JobClaim, JobQueue, PutBack
+from throughline.db.jobs.queue import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack
 from throughline.domain.run import RowLease
 from throughline.worker.jobs import NotDone
 

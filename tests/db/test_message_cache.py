@@ -17,8 +17,7 @@ from fakes.conversations import (
 )
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
-from throughline.db.connection.pool import ConnectionPool, PoolConfig
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.import_messages import DatedMessage, Imported

@@ -11,8 +11,7 @@ from fakes.event_log import MESSAGE_ID
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.db.connection.notifier import Notification, read_payload, write_payloads
-from throughline.db.connection.signals import MOST_KEPT, RunSignal
+from throughline.db.connection.notifier import MOST_KEPT, Notification, RunSignal, read_payload, write_payloads
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from throughline.domain.ids import RunId

@@ -7,8 +7,7 @@ from fakes.pooler import shared_address
 from fakes.query_plans import ExplainedTransactions, nodes_of
 from fakes.raw_sql import run_sql
 from throughline.db.connection.address import parse_address
-from throughline.db.connection.pool import ConnectionPool, PoolConfig
-from throughline.db.connection.statement import statement
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database
 from throughline.db.search.repository import SearchRepository

@@ -10,7 +10,7 @@ from benchmarks.retrieval_data import Line
 from benchmarks.retrieval_sessions import Archive
 from fakes.conversations import Conversation, open_conversation
 from throughline.db.database import Database
-from throughline.db.search.cues import Days, cues_of
+from throughline.db.search.query import Days, cues_of
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.recall import HistoryQuery
 

@@ -10,8 +10,7 @@ from fakes.stage import Stage, open_stage
 from throughline.db.connection.migrations import head_revision
 from throughline.db.database import Database
 from throughline.db.jobs.queue import Job
-from throughline.db.processes import SILENT_SECONDS
-from throughline.db.service_status import read_service_status
+from throughline.db.service_status import SILENT_SECONDS, read_service_status
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.domain.ids import ProcessId
 from throughline.domain.run import Claimer

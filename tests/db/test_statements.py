@@ -14,8 +14,7 @@ from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.failures import explain
 from throughline.db.connection.limits import BEGIN_LIMITED
 from throughline.db.connection.migrations import status
-from throughline.db.connection.pool import ConnectionPool, PoolConfig
-from throughline.db.connection.statement import Statement, statement
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Statement, statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
 from throughline.db.statements.sql import sql

@@ -12,12 +12,10 @@ from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.db.connection.pool import ConnectionPool, PoolConfig
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import INDEX_OWNER, index_job
-from throughline.db.jobs.queue import JobClaim
+from throughline.db.jobs.queue import INDEX_OWNER, JobClaim, index_job
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.catch_up import MANY_SESSIONS
 from throughline.db.search.index_history import HistoryIndex

@@ -9,7 +9,7 @@ from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import EMBED_HISTORY
+from throughline.db.jobs.queue import EMBED_HISTORY
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import NewMessage, Role, Source

@@ -9,7 +9,7 @@ from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import EMBED_MEMORIES
+from throughline.db.jobs.queue import EMBED_MEMORIES
 from throughline.domain.ids import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.recall.embed_missing import EmbedMemories, Pace

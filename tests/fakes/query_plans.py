@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from throughline.db.connection.pool import ConnectionPool
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import ConnectionPool, Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.domain.json_types import JsonObject
 

@@ -9,8 +9,7 @@ from functools import partial
 from fakes.raw_sql import until_sql
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
-from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
-from throughline.db.jobs.queue import Schedule
+from throughline.db.jobs.queue import INDEX_OWNER, PREPARE_SUMMARY, Schedule
 from throughline.worker.indexing import index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work
 from throughline.worker.prepare_summaries import prepare_summary

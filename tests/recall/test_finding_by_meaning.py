@@ -13,7 +13,7 @@ from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql, until_sql
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import EMBED_MEMORIES
+from throughline.db.jobs.queue import EMBED_MEMORIES
 from throughline.db.memories.repository import MemoryChange
 from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailable
 from throughline.domain.ids import UserId

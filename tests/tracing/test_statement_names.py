@@ -8,7 +8,7 @@ import pytest
 
 import throughline.db
 from throughline.db.connection.limits import BEGIN_LIMITED
-from throughline.db.connection.statement import Statement
+from throughline.db.connection.pool import Statement
 from throughline.tracing.attributes import summarize_statement
 
 

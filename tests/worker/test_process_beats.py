@@ -10,7 +10,7 @@ from fakes.raw_sql import run_sql
 from fakes.waiting import until, until_found
 from throughline.assembly.process_heartbeats import ProcessHeartbeats
 from throughline.db.database import Database
-from throughline.db.processes import HEARTBEAT_SECONDS
+from throughline.db.service_status import HEARTBEAT_SECONDS
 from throughline.domain.ids import ProcessId
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
 

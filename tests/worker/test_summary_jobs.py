@@ -18,7 +18,7 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import summary_job
+from throughline.db.jobs.queue import summary_job
 from throughline.db.sessions.import_messages import Imported, import_session
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import ModelRejected, ModelUnavailable

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from throughline.assembly.runtime import Runtime
-from throughline.db.processes import HEARTBEAT_SECONDS, ProcessRepository
+from throughline.db.service_status import HEARTBEAT_SECONDS, ProcessRepository
 from throughline.domain.clock import Clock
 from throughline.domain.service_status import Process, ProcessState
 from throughline.execution.error_boundary import ErrorBoundary

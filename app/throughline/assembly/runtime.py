@@ -30,8 +30,14 @@ from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.reread_agents import rereading_agents, watch_agents
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import EMBED_HISTORY, EMBED_MEMORIES, FIND_UNEMBEDDED, INDEX_OWNER, PREPARE_SUMMARY
-from throughline.db.jobs.queue import Schedule
+from throughline.db.jobs.queue import (
+    EMBED_HISTORY,
+    EMBED_MEMORIES,
+    FIND_UNEMBEDDED,
+    INDEX_OWNER,
+    PREPARE_SUMMARY,
+    Schedule,
+)
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.clock import Clock
 from throughline.domain.ids import ProcessId

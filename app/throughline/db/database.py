@@ -9,14 +9,11 @@ import structlog
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.migrations import OLDEST_SERVER, check_known, check_released, head_revision, is_known
 from throughline.db.connection.notifier import Notifier
-from throughline.db.connection.pool import ConnectionPool, PoolConfig
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.transactions import Transactions
 from throughline.db.jobs.queue import JobQueue
 from throughline.db.memories.repository import MemoryRepository
-from throughline.db.memories.vector_table import prepare_vectors
-from throughline.db.memories.vectors import MemoryVectorRepository
-from throughline.db.processes import ProcessRepository
+from throughline.db.memories.vectors import MemoryVectorRepository, prepare_vectors
 from throughline.db.retention.old_rows import RetentionRepository
 from throughline.db.retention.old_sessions import ARCHIVED, EXPIRED, OldSessions
 from throughline.db.runs.events import EventRepository
@@ -24,6 +21,7 @@ from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.runs.repository import RunRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.db.search.repository import SearchRepository
+from throughline.db.service_status import ProcessRepository
 from throughline.db.sessions.citations import CitationRepository
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.messages import MessageRepository
@@ -229,7 +227,7 @@ class Database:
         return slack_database(self._transactions, self._leases, self.notifier, InboxConfig(agent, self._config.caps))
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
-        """Create the table for memories' vectors if it is missing (db/memories/vector_table.py).
+        """Create the table for memories' vectors if it is missing (db/memories/vectors.py).
 
         Must be called before `memory_vectors` is used. Raises DatabaseUnusable if the table is missing and `may_create`
         is False, or if it cannot be created. Raises DatabaseUnavailable.

@@ -8,7 +8,7 @@ chosen differs between tables and is part of their own statements.
 
 from collections.abc import Collection, Mapping
 
-from throughline.db.connection.statement import Statement
+from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
 from throughline.domain.run import LeaseRenewal, RowLease

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.rows import INSERT_CALLS, USAGE_COLUMNS, call_parameters, usage_from
 from throughline.db.statements.sql import sql

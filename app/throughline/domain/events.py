@@ -1,6 +1,6 @@
 """Run events: the progress of a run as its readers see it, numbered within the run.
 
-Events are values that hold whole messages and runs. Storage keeps only their ids (`db/runs/event_rows.py`), and each
+Events are values that hold whole messages and runs. Storage keeps only their ids (`db/runs/events.py`), and each
 interface renders events in its own format.
 """
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import structlog
 
-from throughline.db.jobs.kinds import ARCHIVED_SESSIONS, EXPIRED_SESSIONS
-from throughline.db.jobs.queue import Schedule
+from throughline.db.jobs.queue import ARCHIVED_SESSIONS, EXPIRED_SESSIONS, Schedule
 from throughline.db.retention.old_sessions import BEFORE_ALL, OldSession, OldSessions
 from throughline.domain.clock import Clock
 from throughline.domain.errors import DatabaseUnavailable, SessionBusy

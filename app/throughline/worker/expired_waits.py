@@ -6,8 +6,7 @@ from typing import Protocol
 
 import structlog
 
-from throughline.db.jobs.kinds import EXPIRED_WAITS
-from throughline.db.jobs.queue import Schedule
+from throughline.db.jobs.queue import EXPIRED_WAITS, Schedule
 from throughline.domain.clock import Clock
 
 EVERY = timedelta(minutes=1)

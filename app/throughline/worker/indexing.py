@@ -10,8 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.jobs.kinds import INDEX_HISTORY
-from throughline.db.jobs.queue import Schedule
+from throughline.db.jobs.queue import INDEX_HISTORY, Schedule
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import work_for

@@ -8,8 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.jobs.kinds import RETENTION, UNUSED_SUMMARIES
-from throughline.db.jobs.queue import Schedule
+from throughline.db.jobs.queue import RETENTION, UNUSED_SUMMARIES, Schedule
 from throughline.db.retention.old_rows import FIRST_ID, BatchResult, RetentionRepository
 from throughline.domain.clock import Clock
 from throughline.domain.errors import TemporaryError

@@ -12,8 +12,7 @@ from throughline.api.openai.ids import read_item_id
 from throughline.api.openai.not_applied import MOST_LISTED, Word, name_not_applied
 from throughline.api.openai.output_items import CallKinds, JsonDict, items_by_message, pair_calls
 from throughline.api.openai.response_object import awaited_kinds
-from throughline.db.sessions.messages import LAST_POSITION, MessageQuery
-from throughline.db.sessions.related_calls import ReadPage
+from throughline.db.sessions.messages import LAST_POSITION, MessageQuery, ReadPage
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import SessionId
 from throughline.domain.message import Message

@@ -5,10 +5,12 @@ asyncpg's pool returns each connection in a separate task, which takes longer th
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
@@ -17,6 +19,38 @@ from throughline.db.connection.failures import PoolTimeout, is_connection_lost, 
 from throughline.db.connection.limits import BEGIN, BEGIN_LIMITED, LIMIT_SESSION, POOLED_SETTINGS, SESSION_SETTINGS
 from throughline.domain.errors import DatabaseUnusable
 from throughline.ports.tracing import StepPart, traced
+
+Row: TypeAlias = Mapping[str, Any]  # Any: the reader of a column knows its type
+"""A result row by column name: asyncpg's Record."""
+
+_NAMED = re.compile(r"(?<![:\w]):(\w+)")
+"""A `:name` parameter, but not the type in `value::type`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An SQL statement. `text` has the parameters `$1`, `$2`…; `names` lists their names in that order.
+
+    A connection keeps a statement prepared if `is_cached`. From the sixth execution on, PostgreSQL may then run it by a
+    plan that it made without looking at the parameters. A statement that is not cached is planned for its parameters at
+    each execution.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    is_cached: bool = True
+
+    def arguments(self, parameters: Mapping[str, object]) -> list[object]:
+        """Return the parameters' values in the order of `names`. Raises KeyError if one is missing."""
+        return [parameters[name] for name in self.names]
+
+
+def statement(written: str) -> Statement:
+    """Return the statement for SQL text with `:name` parameters, which become `$1`, `$2`…."""
+    names = tuple(dict.fromkeys(_NAMED.findall(written)))
+    places = {name: f"${number}" for number, name in enumerate(names, start=1)}
+    return Statement(_NAMED.sub(lambda found: places[found[1]], written), names)
+
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0

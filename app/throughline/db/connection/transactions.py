@@ -11,8 +11,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import structlog
 
 from throughline.db.connection.failures import DRIVER_ERRORS, explain
-from throughline.db.connection.pool import ConnectionPool
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import ConnectionPool, Row, Statement
 from throughline.domain.errors import DatabaseFull
 from throughline.ports.tracing import StatementPart, traced
 

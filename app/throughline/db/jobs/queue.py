@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from throughline.db.connection.signals import Signal
-from throughline.db.connection.statement import Row
+from throughline.db.connection.notifier import Signal
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import UserId
+from throughline.domain.ids import SessionId, UserId
 from throughline.domain.run import LeaseRenewal, RowLease
 
 
@@ -289,3 +289,50 @@ def _taken_from(row: Row) -> TakenJob:
         failures=row["failures"],
         is_continued=row["is_continued"],
     )
+
+
+PREPARE_SUMMARY = "prepare_summary"
+EMBED_MEMORIES = "embed_memories"
+EMBED_HISTORY = "embed_history"
+INDEX_OWNER = "index_owner"
+RETENTION = "retention"
+UNUSED_SUMMARIES = "unused_summaries"
+ARCHIVED_SESSIONS = "archived_sessions"
+INDEX_HISTORY = "index_history"
+FIND_UNEMBEDDED = "find_unembedded"
+EXPIRED_WAITS = "expired_waits"
+EXPIRED_SESSIONS = "expired_sessions"
+BY_THE_CLOCK = (
+    RETENTION,
+    UNUSED_SUMMARIES,
+    ARCHIVED_SESSIONS,
+    INDEX_HISTORY,
+    FIND_UNEMBEDDED,
+    EXPIRED_WAITS,
+    EXPIRED_SESSIONS,
+)
+KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, EMBED_HISTORY, INDEX_OWNER, *BY_THE_CLOCK)
+"""All job kinds that this version knows."""
+
+
+def summary_job(session_id: SessionId, owner_id: UserId) -> Job:
+    """Return the job that prepares the session's next summary."""
+    return Job(PREPARE_SUMMARY, str(session_id), owner_id)
+
+
+def index_job(owner_id: UserId) -> Job:
+    """Return the job that indexes the owner's message history."""
+    return Job(INDEX_OWNER, str(owner_id), owner_id)
+
+
+ENQUEUE_SUMMARY = f"""
+    insert into jobs as job (kind, subject, owner_id)
+    select '{PREPARE_SUMMARY}', cast(due.session_id as text), due.owner_id from due {ASK_AGAIN}
+"""  # noqa: S608  # our own name
+"""SQL fragment that queues the summary job for each session in the CTE `due`, as `enqueue_job` does."""
+
+ENQUEUE_INDEXING = f"""
+    insert into jobs as job (kind, subject, owner_id)
+    select '{INDEX_OWNER}', cast(due.owner_id as text), due.owner_id from due {ASK_AGAIN}
+"""  # noqa: S608  # our own name
+"""SQL fragment that queues the indexing job for the owner in the one row of the CTE `due`, as `enqueue_job` does."""

@@ -6,7 +6,7 @@ A missing memory and one of another user raise the same NotFound.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.statements.new_ids import new_id

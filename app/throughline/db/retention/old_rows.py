@@ -6,9 +6,9 @@ Messages, runs and adopted summaries are kept. `worker/retention.py` defines the
 from dataclasses import dataclass
 from uuid import UUID
 
-from throughline.db.connection.statement import Statement
+from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Transactions
-from throughline.db.jobs.kinds import KINDS
+from throughline.db.jobs.queue import KINDS
 from throughline.db.statements.sql import sql
 
 FIRST_ID = UUID(int=0)

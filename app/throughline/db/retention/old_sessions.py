@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from throughline.db.connection.statement import Statement
+from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache

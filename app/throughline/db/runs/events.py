@@ -1,23 +1,234 @@
 """Storage of run events: written in batches by the process that executes the run, read by readers of the run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
 
 from throughline.db.connection.notifier import Notifier
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.runs.event_rows import (
-    NEW_EVENTS,
-    RUN_EVENT_TYPES,
-    SHOWN_COLUMNS,
-    SHOWN_MESSAGE_ID,
-    as_stored,
-    event_from,
-    event_parameters,
+from throughline.db.statements.rows import (
+    MESSAGE_COLUMNS,
+    RUN_COLUMNS,
+    USER_MESSAGE_ID,
+    lease_lost,
+    message_from,
+    prefixed,
+    run_from,
+    to_json,
 )
-from throughline.db.statements.rows import USER_MESSAGE_ID, lease_lost
 from throughline.db.statements.sql import sql
-from throughline.domain.events import EventType, HistoryQuoted, NewEvent, RunEvent
-from throughline.domain.ids import RunId, SessionId
-from throughline.domain.run import Lease
+from throughline.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    Event,
+    EventType,
+    HistoryQuoted,
+    MessageCompleted,
+    MessageDelta,
+    NewEvent,
+    ReasoningDelta,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    RunWaiting,
+    ToolAnswered,
+    ToolCallDelta,
+    ToolCalled,
+    end_type,
+)
+from throughline.domain.ids import MessageId, RunId, SessionId
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.message import Message, ToolCall
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Lease, Run, RunStatus
+from throughline.domain.summary import CompactionOutcome
+from throughline.domain.waiting import NewWait, Wait, awaited
+
+Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
+
+FieldByField = AnswerReset | CompactionStarted | HistoryQuoted
+
+KNOWN_TYPES = frozenset(EventType)
+STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
+    EventType.RESET: AnswerReset,
+    EventType.COMPACTION_STARTED: CompactionStarted,
+    EventType.HISTORY_QUOTED: HistoryQuoted,
+}
+"""Event types whose JSON holds exactly the fields of the event class."""
+
+SHOWN_MESSAGE_ID = """
+    case
+        when e.type in ('message.completed', 'tool.result', 'run.waiting') then cast(e.data ->> 'message_id' as uuid)
+        when e.type in ('run.completed', 'run.failed', 'run.cancelled') then (
+            select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
+    end"""
+"""SQL expression over `run_events e`: the id of the message that the event contains, null if it contains none."""
+
+RUN_EVENT_TYPES = "('run.started', 'run.waiting', 'run.completed', 'run.failed', 'run.cancelled')"
+"""SQL list of the event types that contain their run."""
+
+SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLUMNS, 'r', 'run_')}"
+
+
+NEW_EVENTS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
+"""SQL row source with one row per event, made from the parameters that `event_parameters` returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event in its stored form."""
+
+    type: EventType
+    data: JsonObject
+
+
+def as_stored(event: Event) -> StoredEvent:
+    """Return the stored form of an event."""
+    return StoredEvent(event.type, _stored(event))
+
+
+def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[StoredEvent, ...]:
+    """Return the stored form of a run's closing events: the answer, if there is one, and the end.
+
+    It is used before the end and the answer are stored, and equals that of `ending(run, answer)`.
+    """
+    ended = StoredEvent(end_type(status), {})
+    return (ended,) if answer_id is None else (StoredEvent(EventType.MESSAGE_COMPLETED, _pointing_at(answer_id)), ended)
+
+
+def stored_wait(wait: NewWait) -> StoredEvent:
+    """Return the stored form of the event that says that a run waits. The calls themselves are read from its message.
+
+    It equals that of `RunWaiting`, and is used before the wait is stored.
+    """
+    kinds: dict[str, JsonValue] = {awaited.call.id: awaited.kind.value for awaited in wait.calls}
+    data: JsonObject = {"message_id": str(wait.message_id), "kinds": kinds, "until": wait.until.isoformat()}
+    return StoredEvent(EventType.RUN_WAITING, data)
+
+
+def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict[str, object]:
+    """Return the parameters `seqs`, `types` and `data` for inserting events: lists with one item per event."""
+    return {
+        "seqs": list(seqs),
+        "types": [event.type.value for event in events],
+        "data": [to_json(event.data) for event in events],
+    }
+
+
+def event_from(row: Row) -> Event | None:
+    """Return the event in a row with `type`, `data` and SHOWN_COLUMNS.
+
+    Return None if it is about one message that was erased, or if only a newer version knows its type or its compaction
+    outcome. Return None also for a part of a message that an earlier version stored without the message's id.
+    """
+    if row["type"] not in KNOWN_TYPES:
+        return None
+    kind, data = EventType(row["type"]), row["data"]
+    if kind in STORED_FIELD_BY_FIELD:
+        return STORED_FIELD_BY_FIELD[kind](**data)
+    match kind:
+        case EventType.COMPACTION_FINISHED:
+            return _compaction_finished(data)
+        case EventType.REASONING_DELTA | EventType.MESSAGE_DELTA | EventType.TOOL_CALL_DELTA | EventType.TOOL_CALL:
+            return _part_of_message(kind, data)
+        case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT | EventType.RUN_WAITING:
+            return _about_message(kind, data, row)
+        case _:
+            return _about_run(kind, data, row)
+
+
+def _stored(event: Event) -> JsonObject:
+    match event:
+        case MessageCompleted(message=message) | ToolAnswered(message=message):
+            return _pointing_at(message.id)
+        case RunStarted(run=run):
+            started_at = None if run.started_at is None else run.started_at.isoformat()
+            return {"attempt": run.attempt, "started_at": started_at, "cancel_requested": run.cancel_requested}
+        case RunWaiting(run=Run(wait=Wait() as wait), message_id=message_id):
+            return stored_wait(NewWait(wait.calls, message_id, wait.until)).data
+        case RunEnded():
+            return {}
+        case MessageDelta() | ReasoningDelta() | ToolCallDelta() | ToolCalled():
+            return _stored_part(event)
+        case _:
+            return asdict(event)
+
+
+def _stored_part(part: MessageDelta | ReasoningDelta | ToolCallDelta | ToolCalled) -> JsonObject:
+    fields = asdict(part.call) if isinstance(part, ToolCalled) else asdict(part)
+    return {**fields, **_pointing_at(part.message_id)}
+
+
+def _pointing_at(message_id: MessageId) -> JsonObject:
+    return {"message_id": str(message_id)}
+
+
+def _compaction_finished(data: Stored) -> Event | None:
+    if data["outcome"] not in tuple(CompactionOutcome):
+        return None
+    outcome, fired = CompactionOutcome(data["outcome"]), tuple(data["fired"])
+    return CompactionFinished(**{**data, "outcome": outcome, "fired": fired})
+
+
+def _part_of_message(kind: EventType, data: Stored) -> Event | None:
+    if "message_id" not in data:
+        return None
+    message_id = MessageId(UUID(data["message_id"]))
+    match kind:
+        case EventType.REASONING_DELTA:
+            return ReasoningDelta(message_id, data["text"])
+        case EventType.TOOL_CALL_DELTA:
+            return ToolCallDelta(message_id, data["index"], data["call_id"], data["name"], data["arguments_delta"])
+        case EventType.TOOL_CALL:
+            return ToolCalled(ToolCall(data["id"], data["name"], data["arguments"]), message_id)
+        case _:
+            return MessageDelta(message_id, data["text"])
+
+
+def _about_message(kind: EventType, data: Stored, row: Row) -> Event | None:
+    if row["shown_id"] is None:
+        return None
+    message = message_from(row, "shown_")
+    if kind is EventType.RUN_WAITING:
+        return RunWaiting(_as_waiting(run_from(row, "run_"), message, data), message.id)
+    return ToolAnswered(message) if kind is EventType.TOOL_RESULT else MessageCompleted(message)
+
+
+def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
+    answer = None if row["shown_id"] is None else message_from(row, "shown_")
+    run = run_from(row, "run_")
+    return RunStarted(_as_started(run, data)) if kind is EventType.RUN_STARTED else RunEnded(run, answer)
+
+
+def _as_waiting(run: Run, message: Message, data: Stored) -> Run:
+    """Return the run as it was when it began to wait for calls of `message`, since its row holds the current state."""
+    wait = Wait(awaited(message.tool_calls, data["kinds"]), datetime.fromisoformat(data["until"]), fence=0)
+    return replace(
+        run, status=RunStatus.WAITING, wait=wait, error=None, message_id=None, context=None, finished_at=None
+    )
+
+
+def _as_started(run: Run, data: Stored) -> Run:
+    """Return the run as it was at the start of the attempt, since its row holds the current state."""
+    started_at = data["started_at"]
+    return replace(
+        run,
+        status=RunStatus.RUNNING,
+        attempt=data["attempt"],
+        started_at=None if started_at is None else datetime.fromisoformat(started_at),
+        cancel_requested=data["cancel_requested"],
+        usage=Usage(),
+        error=None,
+        message_id=None,
+        context=None,
+        finished_at=None,
+        wait=None,
+    )
+
 
 _STORE = sql(
     """

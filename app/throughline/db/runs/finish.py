@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
-from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
-from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending, stored_wait
+from throughline.db.jobs.queue import ENQUEUE_SUMMARY
+from throughline.db.runs.events import NEW_EVENTS, as_stored, event_parameters, stored_ending, stored_wait
 from throughline.db.runs.skipped_messages import append_due
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from throughline.db.statements.new_ids import new_id

@@ -2,13 +2,28 @@
 
 from dataclasses import dataclass
 
-from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.paging import invalid_cursor
-from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, session_not_found
+from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.page import Page
 from throughline.domain.run import Run, RunStatus
+
+_GET = sql(
+    "select {run_columns}, {message_ids} from runs r where r.id = :run_id and r.owner_id = :owner_id",
+    run_columns=RUN_COLUMNS,
+    message_ids=MESSAGE_IDS,
+)
+
+
+async def read_run(tx: Statements, owner_id: UserId, run_id: RunId) -> Run:
+    """Return the run. Raises NotFound if it is missing or another user's."""
+    rows = await tx.fetch(_GET, run_id=run_id, owner_id=owner_id)
+    if not rows:
+        raise run_not_found(run_id)
+    return run_from(rows[0])
+
 
 PAGE_BYTES = 8_000_000
 """Size limit of a page of runs, with their inputs and reports; the page ends with the run that reaches it."""

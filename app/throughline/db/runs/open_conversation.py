@@ -7,7 +7,7 @@ taken elsewhere.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.submit import NewRun, session_waiting

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.cancel import request_cancel
-from throughline.db.runs.read_run import read_run
+from throughline.db.runs.list_runs import read_run
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.quotations import hold_history
 from throughline.db.sessions.redaction import Redaction, lock_idle_session, redact_message

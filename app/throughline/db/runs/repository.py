@@ -13,9 +13,8 @@ from throughline.db.runs import finish as run_finish
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
 from throughline.db.runs.finish import Ending
-from throughline.db.runs.list_runs import RunQuery, list_runs
+from throughline.db.runs.list_runs import RunQuery, list_runs, read_run
 from throughline.db.runs.open_conversation import open_conversation
-from throughline.db.runs.read_run import read_run
 from throughline.db.runs.remove_messages import Removal, remove_messages
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun

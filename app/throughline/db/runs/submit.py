@@ -7,7 +7,7 @@ One statement is enough in the usual case (`submit_in_one_statement`), else seve
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.cancel import request_cancel
 from throughline.db.runs.skipped_messages import append_due

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.jobs.kinds import index_job
-from throughline.db.jobs.queue import is_under_way
+from throughline.db.jobs.queue import index_job, is_under_way
 from throughline.db.search.analyzer import MAX_TEXT_CHARACTERS, Analyzer
 from throughline.db.search.entries import BlockEntries, IndexedMessage, LiveEntries, live_entries_of
 from throughline.db.search.unindexed import (

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Transactions
 from throughline.db.search.rank import conditions_of, is_positional, scope_of
 from throughline.db.search.ranking_statement import BOUNDS, FILTERED, SCOPE

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements
 from throughline.db.search.analyzer import UNSPACED
-from throughline.db.search.cues import Cues
 from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, LENGTH_STEP, LiveEntries
+from throughline.db.search.query import Cues
 from throughline.db.search.ranking_statement import (
     BOUNDS,
     CONDITIONS,

@@ -9,16 +9,14 @@ from typing import TypeAlias
 import structlog
 
 from throughline.context.placeholder_texts import RECALL_TOOLS
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Transactions
-from throughline.db.jobs.kinds import index_job
-from throughline.db.jobs.queue import enqueue_job
+from throughline.db.jobs.queue import enqueue_job, index_job
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.catch_up import CatchUp
-from throughline.db.search.cues import cues_of
 from throughline.db.search.entries import AFTER_PAUSE, LiveEntries
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
-from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, read_plain, read_query
+from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of, read_plain, read_query
 from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, Ranking, SearchRequest, find, find_newest
 from throughline.db.search.ranking_statement import PINNED
 from throughline.db.search.unindexed import Waiting, find_owners

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from throughline.context.placeholder_texts import RECALL_TOOLS
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.search.analyzer import MAX_TEXT_CHARACTERS
 from throughline.db.search.entries import IndexedMessage

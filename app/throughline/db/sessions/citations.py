@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from throughline.context.find_citations import MARK, contains_quotation, find_citations, fold_text
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from
 from throughline.db.statements.sql import sql

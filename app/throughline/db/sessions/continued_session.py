@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.rows import (
     MESSAGE_IDS,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from uuid import UUID
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.append import INSERT_COLUMNS, PORTION
 from throughline.db.statements.new_ids import new_id

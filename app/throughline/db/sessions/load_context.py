@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.pins import REACH
 from throughline.db.statements.rows import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.load_context import (
     SUMMARY_PIECES,

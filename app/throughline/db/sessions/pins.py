@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughline.context.groups import Group, group_messages
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.placeholder_texts import RECALL_TOOLS
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId

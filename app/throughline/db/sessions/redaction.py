@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.copies import find_copies, find_copies_of_session, kept_copies
 from throughline.db.sessions.quotations import MARKER as MARKER  # noqa: PLC0414  # part of what this module offers

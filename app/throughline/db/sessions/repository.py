@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_history
 from throughline.db.sessions.continued_session import ContinuedSession, continue_by_external_id, continue_session

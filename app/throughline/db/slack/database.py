@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from throughline.db.connection.notifier import Notifier
-from throughline.db.connection.signals import Signal
+from throughline.db.connection.notifier import Notifier, Signal
 from throughline.db.connection.transactions import Transactions
 from throughline.db.slack.asked_calls import AskedCalls
 from throughline.db.slack.conversations import SlackConversations

@@ -5,15 +5,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from throughline.db.connection.signals import Signal
-from throughline.db.connection.statement import Row
+from throughline.db.connection.notifier import Signal
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
-from throughline.db.slack.edit_messages import edit_message, spoken, take_event, withdraw_message
+from throughline.db.slack.conversations import take_bound
 from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
-from throughline.db.slack.resume import take_bound
-from throughline.db.slack.slack_events import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
+from throughline.db.slack.slack_events import (
+    Deleted,
+    Edited,
+    EditOutcome,
+    SlackMessage,
+    WithdrawalOutcome,
+    edit_message,
+    spoken,
+    take_event,
+    withdraw_message,
+)
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import to_json, wait_from
 from throughline.db.statements.sql import sql

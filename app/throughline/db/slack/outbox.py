@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
-from throughline.db.connection.signals import Signal
-from throughline.db.connection.statement import Row
+from throughline.db.connection.notifier import Signal
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.new_ids import new_id

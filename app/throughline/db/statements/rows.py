@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId

@@ -1,6 +1,6 @@
 """Assembly of statements from the service's own SQL fragments, such as column lists; values are always parameters."""
 
-from throughline.db.connection.statement import Statement, statement
+from throughline.db.connection.pool import Statement, statement
 
 
 def sql(template: str, **pieces: str) -> Statement:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 from typing import Any
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.statements.rows import to_json
 from throughline.domain.ids import MessageId, SegmentId, SessionId, SummaryId
 from throughline.domain.message import Role

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from throughline.db.connection.statement import Statement
+from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
+from throughline.db.jobs.queue import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import lease_lost, session_not_found, to_json

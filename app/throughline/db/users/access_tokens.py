@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Collection
 
-from throughline.db.connection.statement import Row
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
