@@ -19,7 +19,7 @@ from throughline.cli.dependencies import (
     WorkerOptions,
 )
 from throughline.cli.root import throughline
-from throughline.domain.erased_user import ErasedUser
+from throughline.domain.keys import ErasedUser
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 

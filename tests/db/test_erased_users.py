@@ -9,10 +9,9 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.erased_user import ErasedUser
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import UserId
-from throughline.domain.keys import NewKey, NewToken, Scope
+from throughline.domain.keys import ErasedUser, NewKey, NewToken, Scope
 from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 

@@ -21,7 +21,7 @@ from throughline.cli.dependencies import (
 )
 from throughline.cli.screen import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.erased_user import ErasedUser
+from throughline.domain.keys import ErasedUser
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import Line, ServiceStatus
 

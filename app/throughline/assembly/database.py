@@ -11,7 +11,7 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.memories.vectors import prepare_vectors
 from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
 from throughline.db.service_status import read_service_status
-from throughline.domain.erased_user import ErasedUser
+from throughline.domain.keys import ErasedUser
 from throughline.domain.service_status import ProcessKind, ServiceStatus
 from throughline.logs import set_up_logging
 from throughline.settings import Settings

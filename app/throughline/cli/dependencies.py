@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from throughline.domain.erased_user import ErasedUser
-from throughline.domain.keys import CreatedKey, NewKey, StoredKey
+from throughline.domain.keys import CreatedKey, ErasedUser, NewKey, StoredKey
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 

@@ -12,9 +12,9 @@ from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.repository import Announcements
 from throughline.db.statements.sql import sql
-from throughline.domain.erased_user import ErasedUser
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.keys import ErasedUser
 
 SESSIONS_AT_ONCE = 100
 CALLS_AT_ONCE = 10_000
