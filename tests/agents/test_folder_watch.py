@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from throughline.agents.folder_watch import MOST_UNSETTLED_POLLS, FolderChanges, FolderWatch
-from throughline.execution.import_plugin import add_plugin_folder
+from throughline.execution.call_plugin import add_plugin_folder
 
 NOTHING = FolderChanges()
 AGENTS = FolderChanges(has_agents=True)

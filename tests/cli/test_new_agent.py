@@ -7,7 +7,7 @@ import pytest
 from click.testing import Result
 
 from throughline.agents.registry import AgentDefaults, load_agents
-from throughline.execution.import_plugin import add_plugin_folder
+from throughline.execution.call_plugin import add_plugin_folder
 from throughline.tools.tool import CallLimits
 from throughline.tools.toolbox import ToolBox
 

@@ -6,7 +6,7 @@ import pytest
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.exception_causes import causes_of, class_and_text, class_names, only_cause_of
-from throughline.execution.import_plugin import import_plugin
+from throughline.execution.call_plugin import import_plugin
 
 FIRST, SECOND = KeyError("a"), OSError("b")
 

@@ -8,8 +8,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from throughline.domain.errors import LeaseLost
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.outcome import Raised, Returned, outcome_of, outcome_of_awaiting
+from throughline.execution.error_boundary import ErrorBoundary, Raised, Returned, outcome_of, outcome_of_awaiting
 
 log = structlog.get_logger(__name__)
 

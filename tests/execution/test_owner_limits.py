@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from throughline.domain.ids import UserId
-from throughline.execution.owner_limits import LimitReached, OwnerLimits
+from throughline.execution.compute_threads import LimitReached, OwnerLimits
 
 ANNA, BERT, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import running_concurrently
 
 
 async def test_the_task_is_cancelled_at_the_end_of_the_block() -> None:

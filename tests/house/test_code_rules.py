@@ -14,7 +14,7 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", 
 SUPPRESSION = re.compile(
     r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[\w, -]+\])?|pragma: no (cover|branch))"
 )
-BOUNDARIES = ("app/throughline/execution/error_boundary.py", "app/throughline/execution/outcome.py")
+BOUNDARIES = ("app/throughline/execution/error_boundary.py", "app/throughline/execution/error_boundary.py")
 """Where whatever is raised may be caught: all else uses what these two files offer."""
 
 MOST_BLIND = 2

@@ -14,7 +14,7 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Role
 from throughline.domain.prompt import PromptMessage
 from throughline.execution.call_plugin import call_plugin
-from throughline.execution.outcome import Outcome
+from throughline.execution.error_boundary import Outcome
 from throughline.llm.counters import (
     PIECE_CHARACTERS,
     SHIPPED,

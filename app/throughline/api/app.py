@@ -43,7 +43,7 @@ from throughline.api.native import (
 from throughline.api.openai import chat, compact, conversations, models, responses, websocket
 from throughline.api.openai.errors import add_absent_routes
 from throughline.api.openapi.document import document, document_of_openai, operation_id
-from throughline.execution.owner_limits import OwnerLimits
+from throughline.execution.compute_threads import OwnerLimits
 
 ROOMS = (
     messages,

@@ -7,7 +7,7 @@ from throughline.assembly.database import read_quiet_settings
 from throughline.assembly.env_file import prepare_environment
 from throughline.cli.dependencies import LocalOptions
 from throughline.domain.model_window import ModelCheck
-from throughline.execution.import_plugin import add_plugin_folder
+from throughline.execution.call_plugin import add_plugin_folder
 from throughline.llm.counters import counter_of, make_counter
 from throughline.llm.prices import read_prices
 from throughline.llm.registry import OFFLINE, ModelRegistry, ModelsConfig, inherited_base_url

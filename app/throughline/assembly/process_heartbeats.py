@@ -11,8 +11,7 @@ from throughline.assembly.runtime import Runtime
 from throughline.db.service_status import HEARTBEAT_SECONDS, ProcessRepository
 from throughline.domain.clock import Clock
 from throughline.domain.service_status import Process, ProcessState
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 
 # Configuration of Python's garbage collector for a process that runs for weeks.
 #

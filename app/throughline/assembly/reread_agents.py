@@ -13,8 +13,7 @@ from throughline.agents.registry import AgentDefaults, AgentRegistry
 from throughline.assembly.models import agent_defaults, load_configured_agents
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid, TemporaryError
 from throughline.domain.service_status import ProcessKind
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.llm.counters import warm_counter
 from throughline.prompting.agent_windows import log_windows
 from throughline.settings import Settings

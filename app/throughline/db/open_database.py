@@ -10,7 +10,7 @@ from throughline.db.connection.migrations import upgrade
 from throughline.db.connection.pooler import check_direct, check_urls
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import running_concurrently
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer, choose_data_dir, has_cluster
 
 

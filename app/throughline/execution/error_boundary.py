@@ -1,10 +1,66 @@
 """A guard around the body of an outer loop: exceptions are logged and suppressed, so that the loop continues."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from throughline.domain.exception_causes import traceback_lines
+
+
+@asynccontextmanager
+async def running_concurrently(
+    work: Callable[[], Coroutine[object, object, object]], name: str
+) -> AsyncGenerator[asyncio.Task[object]]:
+    """Run `work` as a task inside the block; at the block's end cancel it and wait for it, ignoring its errors.
+
+    `work` is called when the block begins: a context that is never entered leaves no coroutine behind.
+    """
+    task: asyncio.Task[object] = asyncio.create_task(work(), name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(Generic[T]):
+    """The outcome of code that returned: its value."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The outcome of code that raised: its exception."""
+
+    error: BaseException
+
+
+Outcome: TypeAlias = Returned[T] | Raised
+
+
+def outcome_of(function: Callable[[], T]) -> Outcome[T]:
+    """Call `function`, which is foreign code, and return its value or exception, even SystemExit."""
+    try:
+        return Returned(function())
+    except BaseException as error:  # noqa: BLE001  # the one place that calls code which may raise anything
+        return Raised(error)
+
+
+async def outcome_of_awaiting(made: Awaitable[T]) -> Outcome[T]:
+    """Await `made` and return its value or exception. Cancellation and process exit are not caught."""
+    try:
+        return Returned(await made)
+    except Exception as error:  # noqa: BLE001  # its caller judges the error
+        return Raised(error)
+
 
 UNEXPECTED = "unexpected error"
 """Log event of an exception that nobody expected; the field `task` says what was being done."""

@@ -13,9 +13,8 @@ import structlog
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.exception_causes import traceback_lines
 from throughline.domain.run import RowLease
-from throughline.execution.error_boundary import UNEXPECTED, ErrorBoundary
+from throughline.execution.error_boundary import UNEXPECTED, ErrorBoundary, running_concurrently
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
-from throughline.execution.running_concurrently import running_concurrently
 
 AFTER_OUTAGE_SECONDS = 2.0
 """Pause after a claim that did not reach the database, longer than the pause between heartbeats then.

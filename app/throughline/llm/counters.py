@@ -22,10 +22,9 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.text import clean_text
-from throughline.execution.call_plugin import PluginCall, PluginTimedOut, ThreadLimitReached
+from throughline.execution.call_plugin import PluginCall, PluginTimedOut, ThreadLimitReached, import_plugin
 from throughline.execution.compute_threads import run_in_compute_thread
-from throughline.execution.import_plugin import import_plugin
-from throughline.execution.outcome import Raised, outcome_of
+from throughline.execution.error_boundary import Raised, outcome_of
 from throughline.llm.context_windows import names_of
 from throughline.ports.models import TokenCounter
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 from throughline.domain.errors import SettingInvalid, ThroughlineError
-from throughline.execution.outcome import Returned, outcome_of
+from throughline.execution.error_boundary import Returned, outcome_of
 from throughline.llm.providers import ModelName, Provider
 
 _WORDS = (("specify a region", "REGION"), ("default credentials", "APPLICATION_CREDENTIALS"))

@@ -12,11 +12,10 @@ import structlog
 from throughline.db.slack.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from throughline.domain.run import RowLease
-from throughline.execution.backoff import doubled_backoff
-from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.breaker import doubled_backoff
+from throughline.execution.error_boundary import ErrorBoundary, Raised, Returned, outcome_of_awaiting
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
-from throughline.execution.outcome import Raised, Returned, outcome_of_awaiting
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.web_api import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 

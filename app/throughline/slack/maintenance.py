@@ -12,8 +12,7 @@ from throughline.domain.clock import Clock
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.json_types import JsonValue
 from throughline.domain.text import clean_text
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.config import Identity
 from throughline.slack.web_api import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure, SlackWebApi
 

@@ -11,8 +11,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.bolt import CommandReply, Listeners, make_bolt, silent_logger
 from throughline.slack.commands import Commands

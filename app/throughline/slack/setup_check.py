@@ -12,8 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from throughline.domain.clock import Clock
 from throughline.domain.errors import SettingInvalid, TemporaryError
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.config import Identity, SlackConfig, SlackHealth
 from throughline.slack.http import PATH
 from throughline.slack.web_api import TOKEN_REFUSED, SlackUnsure, will_pass, word_of

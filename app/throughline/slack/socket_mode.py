@@ -16,9 +16,8 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from throughline.domain.clock import Clock
-from throughline.execution.backoff import doubled_backoff
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_concurrently import running_concurrently
+from throughline.execution.breaker import doubled_backoff
+from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.bolt import make_client, silent_logger
 from throughline.slack.check_payload import MalformedPayload, check_body
 from throughline.slack.config import SlackConfig, SlackHealth

@@ -12,8 +12,8 @@ from throughline.domain.errors import InvalidInput, TemporaryError
 from throughline.domain.ids import SessionId
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.execution.error_boundary import running_concurrently
 from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.running_concurrently import running_concurrently
 from throughline.ports.summaries import SummaryStore
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.prompting.conversation import at_rest

@@ -20,8 +20,7 @@ from throughline.domain.summary import CompactionOutcome, CompactionResult, Kept
 from throughline.domain.text import clean_text
 from throughline.domain.usage_report import Payer
 from throughline.execution.call_plugin import PluginCall
-from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.outcome import Raised
+from throughline.execution.error_boundary import ErrorBoundary, Raised
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.call_errors import SUMMARISER_ERRORS

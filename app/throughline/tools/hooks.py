@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import cast
 
 from throughline.domain.errors import SettingInvalid
-from throughline.execution.import_plugin import import_plugin
+from throughline.execution.call_plugin import import_plugin
 from throughline.ports.hooks import Hook
 
 FIELD = "pre_compact"

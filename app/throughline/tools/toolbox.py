@@ -15,9 +15,8 @@ from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
-from throughline.execution.call_plugin import call_plugin
-from throughline.execution.import_plugin import import_plugin
-from throughline.execution.outcome import Raised, Returned, outcome_of
+from throughline.execution.call_plugin import call_plugin, import_plugin
+from throughline.execution.error_boundary import Raised, Returned, outcome_of
 from throughline.tools.call_failure import failure_for_model
 from throughline.tools.make_function_tool import TOOL_NAME, make_function_tool
 from throughline.tools.result import result_text

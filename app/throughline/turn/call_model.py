@@ -33,7 +33,7 @@ from throughline.domain.prompt import (
     Usage,
 )
 from throughline.domain.usage_report import CallPurpose, ModelCall
-from throughline.execution.backoff import doubled_backoff
+from throughline.execution.breaker import doubled_backoff
 from throughline.ports.metrics import count_cost
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced

@@ -13,12 +13,16 @@ from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, Tak
 from throughline.domain.errors import ThroughlineError, provider_words
 from throughline.domain.ids import UserId
 from throughline.domain.run import RowLease
-from throughline.execution.backoff import doubled_backoff
-from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.breaker import doubled_backoff
+from throughline.execution.error_boundary import (
+    ErrorBoundary,
+    Outcome,
+    Raised,
+    outcome_of_awaiting,
+    running_concurrently,
+)
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
-from throughline.execution.outcome import Outcome, Raised, outcome_of_awaiting
-from throughline.execution.running_concurrently import running_concurrently
 
 MOST_TRIES = 12
 """Failures after which a job is given up: three quarters of an hour, longer than most outages.

@@ -24,8 +24,7 @@ from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, Summar
 from throughline.domain.keys import Principal, Scope, TokenLimits
 from throughline.domain.message import Source
 from throughline.domain.text import clean_text
-from throughline.execution.compute_threads import work_for
-from throughline.execution.owner_limits import OwnerLimits
+from throughline.execution.compute_threads import OwnerLimits, work_for
 
 ASK_AGAIN_SECONDS = 5.0
 

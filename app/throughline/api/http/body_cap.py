@@ -16,8 +16,7 @@ from throughline.api.http.problem_documents import error_problem
 from throughline.api.http.route_errors import BodyMemoryExhausted, BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from throughline.domain.errors import PermanentError
 from throughline.domain.ids import UserId
-from throughline.execution.compute_threads import present_owner
-from throughline.execution.owner_limits import LimitReached, OwnerLimits
+from throughline.execution.compute_threads import LimitReached, OwnerLimits, present_owner
 
 # Budget of bytes for the request bodies that a process holds at once, with a share for each owner.
 #
