@@ -6,7 +6,7 @@ import pytest
 
 from throughline.domain.errors import DatabaseUnusable
 from throughline.postgres_server.layout import Layout, make_home
-from throughline.postgres_server.shared_server import claim_data_dir, find_installation
+from throughline.postgres_server.server import claim_data_dir, find_installation
 
 FIRST, SECOND = Path("/opt/first/.venv"), Path("/opt/second/.venv")
 

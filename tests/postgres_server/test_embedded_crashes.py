@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
-from throughline.postgres_server.account import choose_account
+from throughline.postgres_server.installation import choose_account
 from throughline.postgres_server.process import end_server, find_server, is_alive, wait_until
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,7 @@ Any number of processes may share one data directory. The first starts the serve
 any process that finds it dead restarts it. Lock files order these steps.
 """
 
-from throughline.postgres_server.config import EmbeddedConfig
-from throughline.postgres_server.layout import choose_data_dir, has_cluster
+from throughline.postgres_server.layout import EmbeddedConfig, choose_data_dir, has_cluster
 from throughline.postgres_server.server import EmbeddedServer
 
 __all__ = ["EmbeddedConfig", "EmbeddedServer", "choose_data_dir", "has_cluster"]

@@ -11,8 +11,7 @@ from pathlib import Path
 from throughline.domain.errors import DatabaseUnusable
 from throughline.postgres_server.installation import Installation
 from throughline.postgres_server.layout import write_privately
-from throughline.postgres_server.process import end_orphans, wait_until
-from throughline.postgres_server.server_log import shorten
+from throughline.postgres_server.process import end_orphans, shorten, wait_until
 
 ROLE = "throughline"
 DATABASE = "throughline"

@@ -4,14 +4,237 @@ The last process that releases its share stops the server. The service gets the 
 """
 
 import asyncio
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import psutil
 import structlog
 from sqlalchemy import URL
 
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from throughline.postgres_server.cluster import DATABASE, ROLE
-from throughline.postgres_server.config import EmbeddedConfig
-from throughline.postgres_server.shared_server import SharedServer
+from throughline.postgres_server.cluster import DATABASE, ROLE, check_version, make_cluster_if_missing, set_password
+from throughline.postgres_server.installation import (
+    Installation,
+    prepare_installation,
+    provide_socket_dir,
+    remove_short_socket_dir,
+)
+from throughline.postgres_server.layout import (
+    EmbeddedConfig,
+    Layout,
+    choose_data_dir,
+    make_home,
+    own_as,
+    read_or_make_password,
+    write_privately,
+)
+from throughline.postgres_server.process import bound_log, is_alive
+from throughline.postgres_server.start_server import find_usable_server, start_server, stop_server, wait_until_ready
+
+# One process's share of the embedded server: attach, revive, release. Blocking; `server` wraps it for asyncio.
+#
+# Two locks order the processes. `start.lock` is held while the server is started or stopped, `users.lock` is shared by
+# all processes that use it. A killed process loses its locks and leaves the server running; the next process attaches to
+# it.
+
+_POLL_SECONDS = 0.02
+
+
+class FileLock:
+    """A shared or exclusive lock on a file that this object opens itself; child programs do not inherit it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`, created with the owner of its folder if missing."""
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        own_as(path, path.parent)
+
+    def share(self) -> None:
+        """Take or change to a shared lock; blocks, so exclusive locks must be short."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def try_exclusive(self) -> bool:
+        """Try to take the exclusive lock without waiting. Return False if another holder has a lock, even a shared one.
+
+        After False, the shared lock of this object may be lost.
+        """
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Release the lock; further calls do nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@contextmanager
+def exclusively(path: Path, *, timeout_seconds: float) -> Iterator[None]:
+    """Hold the lock file exclusively while the context is open, against other processes and threads of this one.
+
+    Raises:
+        DatabaseUnavailable: another holder kept the lock until the timeout.
+    """
+    lock = FileLock(path)
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        while not lock.try_exclusive():
+            if time.monotonic() > deadline:
+                raise DatabaseUnavailable(
+                    f"Another process has been starting or stopping the embedded PostgreSQL in {path.parent} for "
+                    f"{timeout_seconds:.0f} s: wait for it, or end it and start again."
+                )
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        lock.close()
+
+
+# Owner of the default data folder: the installation that used it first, recorded in a file of the folder.
+#
+# Without it, two checkouts or environments of one user would share sessions, keys and a schema by accident. A folder
+# that is named with `--data-dir` or DATA_DIR has no owner, because who names it wants to share it.
+
+
+def find_installation(package: Path, prefix: Path) -> Path:
+    """Return the environment `prefix` if `package` is installed in it, otherwise the folder that has the package.
+
+    The environment stays the same if Python or the package is upgraded; a checkout if its environment is created again.
+    """
+    return prefix if package.is_relative_to(prefix) else package.parent
+
+
+def running_installation() -> Path:
+    """Return the installation that this process runs from."""
+    return find_installation(Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
+
+
+def claim_data_dir(layout: Layout, installation: Path) -> None:
+    """Record `installation` as the owner of the default data folder if it has none. The caller holds the start lock.
+
+    Raises:
+        DatabaseUnusable: another installation owns the folder.
+    """
+    if not layout.owner_record.exists():
+        write_privately(layout.owner_record, f"{installation}\n", model=layout.home)
+        return
+    owner = layout.owner_record.read_text(encoding="utf-8").strip()
+    if owner == str(installation):
+        return
+    folder = layout.home.parent
+    raise DatabaseUnusable(
+        f"The default data folder {folder} belongs to the installation in {owner}, and this one is in {installation}. "
+        f"Give this one a folder of its own with --data-dir or DATA_DIR. To use the same data on purpose, or after the "
+        f"installation was moved, name that folder: DATA_DIR={folder}"
+    )
+
+
+class SharedServer:
+    """A share of the server, held from `attach` to `release`. Thread-safe."""
+
+    def __init__(self, config: EmbeddedConfig, layout: Layout, installation: Installation) -> None:
+        """Store the dependencies; use `attach` to create a share."""
+        self._config = config
+        self._layout = layout
+        self._installation = installation
+        self._users = FileLock(layout.users_lock)
+        self._process: psutil.Process | None = None
+        self._is_released = False
+        self.password = ""
+        self.socket_dir = Path()
+
+    @classmethod
+    def attach(cls, config: EmbeddedConfig) -> "SharedServer":
+        """Take a share of the server, creating and starting it if necessary.
+
+        Raises:
+            DatabaseUnusable: the data directory or the programs cannot be used, or the default directory belongs to
+                another installation; the text says why.
+            DatabaseUnavailable: the server is not ready in time, or another process holds the start lock.
+        """
+        data_dir = choose_data_dir(config.data_dir)
+        try:
+            layout = make_home(data_dir)
+            with exclusively(layout.start_lock, timeout_seconds=config.start_timeout_seconds):
+                if config.data_dir is None:
+                    claim_data_dir(layout, running_installation())
+                share = cls(config, layout, prepare_installation(layout))
+                share._attach_or_close()
+                return share
+        except OSError as error:
+            raise DatabaseUnusable(
+                f"The data directory {data_dir} cannot be used: {error.strerror} ({error.filename}). Make it writable, "
+                "free disk space, or choose another one with --data-dir or DATA_DIR."
+            ) from error
+
+    def revive(self) -> bool:
+        """Restart the server if it is dead, and return whether it was. A released share restarts nothing.
+
+        Raises:
+            DatabaseUnusable: the server cannot be started any more.
+            DatabaseUnavailable: the server is not ready in time, or another process holds the start lock.
+        """
+        if self._process and is_alive(self._process):
+            bound_log(self._layout.log_file)
+            return False
+        with exclusively(self._layout.start_lock, timeout_seconds=self._config.start_timeout_seconds):
+            if self._is_released:
+                return False
+            self._ensure_running()
+        return True
+
+    def release(self) -> None:
+        """Release this process's share; the last process stops the server."""
+        if self._is_released:
+            return
+        # Longer than a stop, and longer than another process's start.
+        with exclusively(self._layout.start_lock, timeout_seconds=self._config.start_timeout_seconds + 60):
+            self._is_released = True
+            try:
+                if self._users.try_exclusive():
+                    stop_server(self._installation)
+                    remove_short_socket_dir(self._layout)
+            finally:
+                self._users.close()
+
+    def _attach_or_close(self) -> None:
+        try:
+            self._users.share()
+            self._prepare_data()
+            self._ensure_running()
+        except BaseException:
+            self._users.close()
+            raise
+
+    def _prepare_data(self) -> None:
+        has_password = self._layout.password_file.exists()
+        has_cluster = self._layout.cluster.exists()
+        self.password = read_or_make_password(self._layout)
+        make_cluster_if_missing(
+            self._installation, password=self.password, may_create_databases=self._config.may_create_databases
+        )
+        check_version(self._installation)
+        if has_cluster and not has_password:
+            stop_server(self._installation)
+            set_password(self._installation, self.password)
+
+    def _ensure_running(self) -> None:
+        self.socket_dir = provide_socket_dir(self._installation)
+        process = find_usable_server(self._installation)
+        if process is None:
+            process = start_server(self._installation)
+            _log.info("embedded postgresql started", folder=str(self._layout.home), pid=process.pid)
+        wait_until_ready(self._installation, process, timeout_seconds=self._config.start_timeout_seconds)
+        self._process = process
+
 
 _WATCH_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 30.0

@@ -11,14 +11,16 @@ from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.postgres_server.cluster import write_settings
 from throughline.postgres_server.installation import Installation, provide_socket_dir
 from throughline.postgres_server.process import (
+    bound_log,
     end_orphans,
     end_server,
     find_server,
     is_alive,
+    open_log,
     read_pid_file,
+    read_tail,
     wait_until,
 )
-from throughline.postgres_server.server_log import bound_log, open_log, read_tail
 
 _SOCKET_NAME = ".s.PGSQL.5432"
 # The eighth line of postmaster.pid, see PM_STATUS_* in PostgreSQL's miscadmin.h and pidfile.h.
