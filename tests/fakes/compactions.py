@@ -18,8 +18,7 @@ from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import make_context_input
+from throughline.prompting.planning import at_rest, make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.prepare import prepare_next
 from throughline.summary.write_summary import Compaction

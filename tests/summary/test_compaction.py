@@ -15,8 +15,7 @@ from throughline.domain.events import CompactionFinished
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.prompting.context_report import report_context
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import make_context_input
+from throughline.prompting.planning import at_rest, make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.reread import SummaryRequest
 from throughline.summary.summarize_now import summarize_now

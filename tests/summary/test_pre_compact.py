@@ -22,8 +22,7 @@ from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.execution.compute_threads import LARGE_CHARACTERS
 from throughline.ports.hooks import Decision, Hook, PreCompact
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import make_context_input
+from throughline.prompting.planning import at_rest, make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.write_summary import Compaction
 

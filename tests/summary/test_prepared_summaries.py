@@ -16,8 +16,7 @@ from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.summary import CompactionOutcome, CompactionResult, SummaryState
 from throughline.ports.hooks import Decision
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import make_context_input
+from throughline.prompting.planning import at_rest, make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.prepare import prepare_next
 from throughline.summary.write_summary import Compaction

@@ -24,8 +24,7 @@ from throughline.domain.errors import (
 from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
 from throughline.prompting.context_report import report_context
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import make_context_input
+from throughline.prompting.planning import at_rest, make_context_input
 from throughline.prompting.summary_model import model_keys
 from throughline.summary.compact import compact
 from throughline.summary.write_summary import Compaction

@@ -15,7 +15,7 @@ from throughline.context.calibration import Calibration
 from throughline.db.database import Database
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunStatus
-from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import at_rest
 from throughline.turn.check_agents import check_agents
 
 AGENT_FILE = """

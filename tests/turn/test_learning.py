@@ -17,7 +17,7 @@ from throughline.domain.run import RunStatus
 from throughline.llm.counters import make_counter
 from throughline.prompting.calibrate import learn_from_overflow
 from throughline.prompting.context_report import report_context
-from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import at_rest
 from throughline.wire.context import ContextOut
 from throughline.wire.events import event_json
 

@@ -24,8 +24,7 @@ from throughline.domain.message import Content, Message, NewMessage, Role, Sourc
 from throughline.domain.session import Session
 from throughline.domain.summary import AdoptedSummary, SummaryVersion
 from throughline.domain.text import clean_content
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import compute_context, count_new, make_context_input
+from throughline.prompting.planning import at_rest, compute_context, count_new, make_context_input
 from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, with_calibration
 from throughline.prompting.summary_model import named_summary_model, read_health
 from throughline.wire.context import ContextOut

@@ -17,8 +17,7 @@ from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.execution.error_boundary import UNEXPECTED
 from throughline.ports.hooks import PreCompact
 from throughline.ports.tracing import CompactionPart, traced
-from throughline.prompting.conversation import with_prepared, with_summary
-from throughline.prompting.planning import ModelCall, plan_call
+from throughline.prompting.planning import ModelCall, plan_call, with_prepared, with_summary
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.write_segments import SegmentWriter
 from throughline.summary.write_summary import (

@@ -17,8 +17,15 @@ from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError,
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
-from throughline.prompting.conversation import at_rest, with_prepared, with_summary
-from throughline.prompting.planning import ModelCall, compute_context, make_context_input, plan_call
+from throughline.prompting.planning import (
+    ModelCall,
+    at_rest,
+    compute_context,
+    make_context_input,
+    plan_call,
+    with_prepared,
+    with_summary,
+)
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.find_summarisers import summary_models, summary_tokens

@@ -16,8 +16,7 @@ from throughline.execution.error_boundary import running_concurrently
 from throughline.execution.heartbeats import Heartbeats
 from throughline.ports.summaries import SummaryStore
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
-from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import ModelCall, plan_call
+from throughline.prompting.planning import ModelCall, at_rest, plan_call
 from throughline.summary.compact import compact
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.reread import SummaryCost, SummaryRequest, plan_reread

@@ -10,8 +10,7 @@ from throughline.domain.message import ImageBlock, Message, NewMessage
 from throughline.domain.session import Session
 from throughline.execution.compute_threads import characters_of
 from throughline.ports.storage import MessageStore
-from throughline.prompting.conversation import with_summary
-from throughline.prompting.planning import ModelCall, plan_call
+from throughline.prompting.planning import ModelCall, plan_call, with_summary
 from throughline.prompting.ready_agent import ReadyAgent
 
 PAGE_MESSAGES = 20

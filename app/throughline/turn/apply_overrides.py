@@ -15,7 +15,7 @@ from throughline.domain.overrides import NO_OVERRIDES, OverrideField, Overrides
 from throughline.domain.run import RunInput
 from throughline.ports.hooks import Tools
 from throughline.ports.models import FormatSupport, Models
-from throughline.prompting.client_preference import client_preference
+from throughline.prompting.ready_agent import client_preference
 from throughline.turn.response_format import check_response_format
 
 MAX_SHOWN = 100

@@ -30,10 +30,8 @@ from throughline.domain.prompt import MAX_ANSWER_BYTES, AnswerComplete, ModelReq
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.text import clean_text, is_blank
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
-from throughline.prompting.conversation import reload_conversation
-from throughline.prompting.format_instructions import correction_of
-from throughline.prompting.planning import count_new
-from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
+from throughline.prompting.planning import count_new, reload_conversation
+from throughline.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
 from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_fallback, reset_shown_text
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.recall_history import quote_history

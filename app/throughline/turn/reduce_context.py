@@ -20,8 +20,7 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.prompting.conversation import reload_conversation
-from throughline.prompting.planning import ModelCall, compute_context, plan_call, view_after
+from throughline.prompting.planning import ModelCall, compute_context, plan_call, reload_conversation, view_after
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.compact import compact
 from throughline.summary.write_summary import Compaction
