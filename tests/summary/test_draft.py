@@ -19,7 +19,7 @@ from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import FactKind, KeptFact, Segment
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.new_segment import facts_from_answer, without_recall_results
+from throughline.summary.segment_source import facts_from_answer, without_recall_results
 from throughline.summary.summariser import Summariser, Written
 from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft

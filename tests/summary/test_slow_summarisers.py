@@ -16,10 +16,15 @@ from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, PromptMe
 from throughline.execution.breaker import FAILURES_TO_OPEN, Breakers
 from throughline.prompting.summary_model import model_keys
 from throughline.summary import prepare
-from throughline.summary.call_errors import SummaryTooSlow
-from throughline.summary.model_paces import MOST_SECONDS, VALID_SECONDS, Heard, ModelPaces
 from throughline.summary.summariser import Ask, Summariser
-from throughline.summary.summariser_calls import SummariserCalls
+from throughline.summary.summariser_calls import (
+    MOST_SECONDS,
+    VALID_SECONDS,
+    Heard,
+    ModelPaces,
+    SummariserCalls,
+    SummaryTooSlow,
+)
 
 FOUR_A_SECOND = Heard(tokens=40, seconds=10.0, at=0.0, is_whole=False)
 

@@ -8,7 +8,7 @@ from throughline.ports.hooks import Decision, Hooks
 from throughline.ports.storage import UsageStore
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.prompting.ready_agent import PromptDependencies
-from throughline.summary.model_paces import ModelPaces
+from throughline.summary.summariser_calls import ModelPaces
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,15 @@ from typing import TypeVar
 import structlog
 
 from throughline.domain.clock import Clock
-from throughline.domain.errors import ContextOverflow, ModelUnavailable, ThroughlineError, provider_words
+from throughline.domain.errors import (
+    ContextOverflow,
+    ModelAuthenticationFailed,
+    ModelQuotaExhausted,
+    ModelRejected,
+    ModelUnavailable,
+    ThroughlineError,
+    provider_words,
+)
 from throughline.domain.message import text_of
 from throughline.domain.summary import Spent
 from throughline.domain.usage_report import CallPurpose, ModelCall
@@ -21,15 +29,6 @@ from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics, count_cost
 from throughline.prompting.summary_model import content_key, model_keys
-from throughline.summary.call_errors import (
-    OF_THE_MODEL,
-    SUMMARISER_ERRORS,
-    CircuitOpen,
-    SummaryTimedOut,
-    SummaryTooSlow,
-    pause_seconds,
-)
-from throughline.summary.model_paces import Heard, ModelPaces
 from throughline.summary.summariser import (
     Ask,
     NotWorthIt,
@@ -41,6 +40,111 @@ from throughline.summary.summariser import (
     used_tokens,
     write_summary,
 )
+
+# How fast summary models write, measured in their calls: how long a preparation waits, and which calls are not begun.
+#
+# `summariser_calls.py` measures; `prepare.py` asks for its time limit.
+
+MOST_SECONDS = 600.0
+"""Longest time limit that follows from a measured speed."""
+
+SAFETY = 2.0
+"""Factor of the time that a text takes at the measured speed, because no call is as fast as the one before."""
+
+VALID_SECONDS = 600.0
+"""Time after which a turn tries a slow model again: its server may have become faster."""
+
+SHORTEST_SHARE = 1 / 4
+"""Share of the largest answer that an answer is assumed to take as long as none has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a model wrote of one answer in `seconds`, also if it was cut off; `at` is the time of the clock then."""
+
+    tokens: int
+    seconds: float
+    at: float
+    is_whole: bool
+
+
+@dataclass(slots=True)
+class ModelPaces:
+    """The speeds of a process's summary models, by the keys of their breakers; those of the latest calls count."""
+
+    _heard: dict[str, Heard] = field(default_factory=dict)
+    _whole: dict[str, Heard] = field(default_factory=dict)
+
+    def record(self, key: str, heard: Heard) -> None:
+        """Remember the speed of a call, unless it wrote no token or took no time."""
+        if heard.tokens <= 0 or heard.seconds <= 0:
+            return
+        self._heard[key] = heard
+        if heard.is_whole:
+            self._whole[key] = heard
+
+    def tokens_per_second(self, key: str) -> float | None:
+        """Return the model's latest speed, with the time it reads in; None if it was not measured."""
+        heard = self._heard.get(key)
+        return None if heard is None else heard.tokens / heard.seconds
+
+    def patient_seconds(self, key: str, tokens: int, *, at_least: float) -> float:
+        """Return how long to wait for a text of at most `tokens` if no user waits."""
+        speed = self.tokens_per_second(key)
+        wanted = 0.0 if speed is None else SAFETY * tokens / speed
+        return max(at_least, min(wanted, MOST_SECONDS))
+
+    def is_too_slow(self, key: str, tokens: int, *, seconds: float, now: float) -> bool:
+        """Return whether an answer of at most `tokens`, of the usual length, cannot end within `seconds`."""
+        speed, heard = self.tokens_per_second(key), self._heard.get(key)
+        if speed is None or heard is None or now - heard.at > VALID_SECONDS:
+            return False
+        usual = self._whole[key].tokens if key in self._whole else math.ceil(SHORTEST_SHARE * tokens)
+        return min(usual, tokens) / speed > seconds
+
+
+# Errors of calls to summary models, and which of them are the model's own.
+#
+# `summariser_calls.py` raises them.
+
+RETRY_PAUSE_SECONDS = 0.5
+
+SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
+"""Errors after which the next summary model is tried."""
+
+OF_THE_MODEL = (ModelUnavailable, ModelAuthenticationFailed, ModelQuotaExhausted)
+"""Failures that would affect every session.
+
+All others depend on a session's request and count for that session alone, so that one user's text blocks no other
+user's summaries.
+"""
+
+
+class CircuitOpen(ModelUnavailable):
+    """Error without a call: the summary model failed several times in a row, and its cool-down is not over."""
+
+    code = "circuit_open"
+
+
+class SummaryTimedOut(ModelUnavailable):
+    """Error of a summary model that did not answer within its share of the compaction's time limit."""
+
+    code = "timeout"
+
+
+class SummaryTooSlow(ModelUnavailable):
+    """Error of a summary model that was still writing when its time was up, or that is known to be too slow for a turn.
+
+    It does not count as a failure of the model.
+    """
+
+    code = "too_slow"
+
+
+def pause_seconds(error: ModelUnavailable) -> float:
+    """Return the seconds to wait before a model is asked again: the provider's delay, or a short default."""
+    return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
+
 
 T = TypeVar("T")
 FAIR_SHARE = 0.4

@@ -12,8 +12,8 @@ from throughline.context.summaries.summary_prompt import SMALLEST_BUDGET, chunk_
 from throughline.domain.errors import InvalidInput, ModelUnavailable
 from throughline.domain.message import Message
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
-from throughline.summary.call_errors import pause_seconds
 from throughline.summary.summariser import Summariser, SummaryRejected, check_answer, summarize_messages
+from throughline.summary.summariser_calls import pause_seconds
 
 Chunk = tuple[Message, ...]
 

@@ -42,11 +42,15 @@ from throughline.domain.session import Session
 from throughline.domain.summary import Adoption, KeptFact, Segment, WantedSegment
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.call_errors import SUMMARISER_ERRORS
-from throughline.summary.new_segment import instructions_of, new_segment, without_recall_results
-from throughline.summary.segment_source import MANY_CHARACTERS, SegmentSource
+from throughline.summary.segment_source import (
+    MANY_CHARACTERS,
+    SegmentSource,
+    instructions_of,
+    new_segment,
+    without_recall_results,
+)
 from throughline.summary.summariser import Ask, NotWorthIt, Summariser, SummaryRejected, Written, first_chunk
-from throughline.summary.summariser_calls import SummariserCalls
+from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft
 from throughline.summary.unsummarised_messages import Batch
 

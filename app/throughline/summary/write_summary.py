@@ -23,12 +23,11 @@ from throughline.execution.call_plugin import PluginCall
 from throughline.execution.error_boundary import ErrorBoundary, Raised
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.summary.call_errors import SUMMARISER_ERRORS
 from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.find_summarisers import find_summarisers, summary_tokens
-from throughline.summary.new_segment import without_recall_results
+from throughline.summary.segment_source import without_recall_results
 from throughline.summary.summariser import NotWorthIt
-from throughline.summary.summariser_calls import FAIR_SHARE, SummariserCalls
+from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.summary_draft import Assignment, Draft, open_draft
 from throughline.summary.unsummarised_messages import Unsummarised
 from throughline.summary.write_segments import SegmentWriter
