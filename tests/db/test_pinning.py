@@ -23,7 +23,7 @@ from throughline.execution.breaker import Breakers
 from throughline.llm.counters import make_counter
 from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.ready_agent import calibration_key
-from throughline.tools.hooks import ImportedHooks
+from throughline.tools.toolbox import ImportedHooks
 from throughline.turn.state import TurnConfig, TurnDependencies
 
 WINDOW = 4000

@@ -7,7 +7,7 @@ from fakes import own_tools
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.domain.errors import SettingInvalid
 from throughline.ports.hooks import Decision, PreCompact, Trigger
-from throughline.tools.hooks import ImportedHooks
+from throughline.tools.toolbox import ImportedHooks
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

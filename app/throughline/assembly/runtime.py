@@ -58,10 +58,9 @@ from throughline.recall.memory_service import MemoryService, MemoryVectors
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
-from throughline.tools.hooks import ImportedHooks
 from throughline.tools.recall import make_recall_tools
 from throughline.tools.tool import CallLimits
-from throughline.tools.toolbox import ToolBox
+from throughline.tools.toolbox import ImportedHooks, ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.state import TurnConfig, TurnDependencies

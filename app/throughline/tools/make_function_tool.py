@@ -18,9 +18,7 @@ from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.call_plugin import PluginTimedOut, call_plugin
 from throughline.execution.error_boundary import Outcome, Raised, Returned, outcome_of_awaiting
-from throughline.tools.call_failure import failure_for_model
-from throughline.tools.result import result_text
-from throughline.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
+from throughline.tools.tool import CallLimits, ToolFailed, failed, failure_for_model, is_repeatable, result_text
 
 CONTEXT = "context"
 """The parameter through which a function receives its ToolContext; the model never sees it."""

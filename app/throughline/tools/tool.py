@@ -4,8 +4,40 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
+import structlog
+from pydantic import ConfigDict, TypeAdapter
+
+from throughline.domain.exception_causes import class_names, only_cause_of, traceback_lines
 from throughline.domain.prompt import ToolSpec
+from throughline.domain.text import clean_text, is_blank
 from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached
+
+NOTHING = "(the tool returned nothing)"
+ANY_VALUE: TypeAdapter[object] = TypeAdapter(object, config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def result_text(value: object, max_bytes: int) -> str:
+    """Return `value` as text of at most `max_bytes`: a str as it is, everything else as JSON.
+
+    NUL and lone surrogates are replaced. Longer text is cut and ends with a remark on that; None and blank text become
+    NOTHING. Raises ValueError for a value that JSON cannot represent (circular, bytes that are not UTF-8).
+    """
+    text = value if isinstance(value, str) else _as_json(value)
+    whole = len(text)
+    text = clean_text(text[: max_bytes + 1])
+    if is_blank(text):
+        return NOTHING
+    encoded = text.encode()
+    if len(encoded) <= max_bytes and len(text) >= whole:
+        return text
+    marker = f"\n[result cut: it had {whole} characters, more than the {max_bytes} bytes a result may have]"
+    return encoded[: max(0, max_bytes - len(marker))].decode(errors="ignore") + marker
+
+
+def _as_json(value: object) -> str:
+    return "" if value is None else ANY_VALUE.dump_json(value, fallback=str).decode()
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,3 +98,31 @@ def is_repeatable(function: Callable[..., object]) -> bool:
 def failed(text: str) -> ToolOutcome:
     """Return the outcome of a failed call with the text for the model."""
     return ToolOutcome(text, is_error=True)
+
+
+log = structlog.get_logger(__name__)
+
+
+def failure_for_model(error: BaseException, name: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+    """Return the error result for the model: a ToolFailed's text, but only the class of an unexpected exception.
+
+    Of an exception group, the exceptions in it count.
+
+    `name` is the tool's. All but ToolFailed are logged; of an unexpected exception also where it was raised.
+    """
+    run_id = str(context.run_id)
+    error = only_cause_of(error)
+    if isinstance(error, ToolFailed):
+        return failed(result_text(str(error), limits.max_result_bytes))
+    if isinstance(error, ThreadLimitReached):
+        log.warning("tool call skipped", tool=name, run_id=run_id, reason=str(error))
+        return failed(f"{name} was not called: {error}. Try again later.")
+    if isinstance(error, PluginTimedOut):
+        log.warning("tool call timed out, outcome unknown", tool=name, run_id=run_id)
+        return failed(
+            f"{name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
+            "Whether it took effect is unknown."
+        )
+    kind = class_names(error)
+    log.warning("tool call failed", tool=name, run_id=run_id, error=kind, where=traceback_lines(error))
+    return failed(f"{name} failed with {kind}.")

@@ -1,10 +1,12 @@
 """Collection of all tools that agents may name: the service's own, and those imported by name."""
 
 import functools
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,10 +19,41 @@ from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
 from throughline.execution.call_plugin import call_plugin, import_plugin
 from throughline.execution.error_boundary import Raised, Returned, outcome_of
-from throughline.tools.call_failure import failure_for_model
+from throughline.ports.hooks import Hook
 from throughline.tools.make_function_tool import TOOL_NAME, make_function_tool
-from throughline.tools.result import result_text
-from throughline.tools.tool import CallLimits, Tool, failed
+from throughline.tools.tool import CallLimits, Tool, failed, failure_for_model, result_text
+
+FIELD = "pre_compact"
+
+
+class ImportedHooks:
+    """Implementation of the `Hooks` port: each hook is imported and checked when it is first needed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Hook] = {}
+
+    def get(self, name: str) -> Hook:
+        """Return the hook `module:function`. Raises SettingInvalid if it cannot be imported or called."""
+        if name not in self._found:
+            self._found[name] = _check(name, import_plugin(name, kind=FIELD))
+        return self._found[name]
+
+
+def _check(name: str, found: object) -> Hook:
+    """Return `found`. Raises SettingInvalid unless it is a function that takes one argument; it is not called."""
+    if inspect.isclass(found) or not callable(found):
+        raise SettingInvalid(
+            f"{FIELD} {name!r}: is not a function; write one that takes the compaction and returns a Decision or None"
+        )
+    try:
+        with suppress(ValueError):  # some functions of compiled modules have no signature
+            inspect.signature(found).bind(object())
+    except TypeError as error:
+        raise SettingInvalid(
+            f"{FIELD} {name!r}: must be callable with one argument, the compaction ({error})"
+        ) from error
+    return cast("Hook", found)  # its return type can be checked only at the call
+
 
 # LangChain's tools and toolkits as tools of an agent, without a change and without importing LangChain here.
 #
