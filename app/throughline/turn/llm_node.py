@@ -1,5 +1,6 @@
 """Fourth node of the turn's graph: reduces the context, calls the model, and stores a step or returns the answer."""
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -12,7 +13,9 @@ from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.quoted_history import Quotation
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import (
+    AnswerNotInFormat,
     ContextOverflow,
+    InvalidInput,
     ModelRejected,
     ModelUnavailable,
     PromptCannotFit,
@@ -25,10 +28,13 @@ from throughline.domain.errors import (
 from throughline.domain.ids import MessageId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.overrides import NO_TOOLS
+from throughline.domain.overrides import NO_TOOLS, ResponseFormat
 from throughline.domain.prompt import MAX_ANSWER_BYTES, AnswerComplete, ModelRequest
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
+from throughline.domain.run import RunError
 from throughline.domain.text import clean_text, is_blank
+from throughline.execution.compute_threads import run_off_loop_if_large
+from throughline.execution.json_schema import SchemaInvalid, check_schema, find_misfit
 from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
 from throughline.prompting.planning import count_new, reload_conversation
 from throughline.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
@@ -36,9 +42,44 @@ from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
-from throughline.turn.response_format import misfit_of
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_model_step
+
+SCHEMA_FIELD = "overrides.response_format.json_schema.schema"
+
+
+async def check_response_format(wanted: ResponseFormat) -> None:
+    """Raise InvalidInput unless answers can be checked against the schema."""
+    try:
+        await run_off_loop_if_large(len(json.dumps(wanted.schema)), lambda: check_schema(wanted.schema), large=2_000)
+    except SchemaInvalid as error:
+        raise InvalidInput(f"The JSON schema {error}.", field=SCHEMA_FIELD) from error
+
+
+async def misfit_of(agent: ReadyAgent, step: AnswerComplete) -> str:
+    """Return why the answer does not fit the turn's response format; '' if it fits, or the turn has none."""
+    wanted = agent.definition.response_format
+    if wanted is None:
+        return ""
+    misfit = await _find_misfit(wanted, step.text)
+    if misfit and step.is_cut:
+        return f"it was cut off at {agent.budget.reserve_tokens:,} tokens (context.response_reserve); {misfit}"
+    return misfit
+
+
+def not_in_format(misfit: str) -> RunError:
+    """Return the error of a run whose second answer does not fit either."""
+    return RunError(
+        AnswerNotInFormat.code,
+        f"The model was asked twice and did not answer in the response format: {misfit}. Its last answer is kept. "
+        "Send the message again, perhaps with a simpler schema or another model.",
+    )
+
+
+async def _find_misfit(wanted: ResponseFormat, text: str) -> str:
+    """Check the text in a thread, because the time depends on the client's schema, too."""
+    return await run_off_loop_if_large(1, lambda: find_misfit(wanted.schema, text), large=0)
+
 
 # Fallback models: if an agent's model is unavailable, the next of its models answers, until the turn ends.
 #

@@ -36,7 +36,7 @@ from throughline.prompting.planning import count_new
 from throughline.turn.apply_overrides import apply_request
 from throughline.turn.event_writer import EventWriter, Unstored
 from throughline.turn.graph import TurnGraph, step_limit
-from throughline.turn.response_format import not_in_format
+from throughline.turn.llm_node import not_in_format
 from throughline.turn.state import Turn, TurnDependencies, TurnState, present
 from throughline.turn.store_step import PAUSE_SECONDS, settle_step, wait_for_database
 
