@@ -22,7 +22,7 @@ from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.ports.tracing import SpanUnderWay, StepPart
 from throughline.recall.embed_missing import BATCH
 from throughline.recall.embedding_model import PROBE
-from throughline.worker.embedding import embed_in_rounds
+from throughline.worker.indexing import embed_in_rounds
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")

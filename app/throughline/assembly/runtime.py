@@ -64,14 +64,11 @@ from throughline.tools.toolbox import ImportedHooks, ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.state import TurnConfig, TurnDependencies
-from throughline.worker.embedding import embed_in_rounds
-from throughline.worker.erase_sessions import ErasureConfig, SessionErasure
-from throughline.worker.expired_waits import ExpiredWaits
-from throughline.worker.indexing import Indexing, index_owner
+from throughline.worker.indexing import Indexing, embed_in_rounds, index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs, Work
 from throughline.worker.prepare_summaries import prepare_summary
-from throughline.worker.retention import Retention, RetentionConfig
-from throughline.worker.waiting_turns import WaitingTurnsReport
+from throughline.worker.retention import ErasureConfig, Retention, RetentionConfig, SessionErasure
+from throughline.worker.waiting_turns import ExpiredWaits, WaitingTurnsReport
 from throughline.worker.worker import Worker, WorkerConfig
 
 TRACES_PATH = "/v1/traces"

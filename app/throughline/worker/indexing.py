@@ -14,7 +14,19 @@ from throughline.db.jobs.queue import INDEX_HISTORY, Schedule
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import work_for
+from throughline.recall.embed_missing import Rest
 from throughline.worker.jobs import NotDone
+
+
+async def embed_in_rounds(run: Callable[[str], Awaitable[Rest | None]], subject: str) -> NotDone | None:
+    """Do one round of an embedding job: call `run` with the job's subject, the name of the embedding model.
+
+    Return None if the job is done, else the pause before its next round. Raises the model's errors, and
+    DatabaseUnavailable.
+    """
+    rest = await run(subject)
+    return None if rest is None else NotDone(rest.pause, has_failed=rest.has_failed)
+
 
 EVERY = timedelta(minutes=5)
 log = structlog.get_logger(__name__)
