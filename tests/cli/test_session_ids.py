@@ -43,6 +43,9 @@ async def two(service: CommandStage) -> CommandStage:
         ("sessions", "context", "0a1b2c3d-0"),
         ("sessions", "export", "0a1b2c3d0000"),
         ("sessions", "summaries", "0a1b2c3d"),
+        ("sessions", "show", "0a1-b2c3d"),
+        ("sessions", "show", "-".join("0a1b2c3d0000700080")),
+        ("sessions", "show", "-".join("0a1b2c3d00007000800000000000000")),
         ("sessions", "search", "text", "--session", "0a1b2c3d"),
     ],
 )
@@ -63,6 +66,17 @@ async def test_a_session_is_asked_about_by_its_whole_id_before_it_is_deleted(two
     assert f"Delete session {FIRST}" in kept.stderr
     assert f"of session {FIRST}" in redacted.stderr
     assert await two.sql("select id::text from sessions where title <> ''") == [(SECOND,)]
+
+
+@pytest.mark.parametrize("command", [("delete", "0a1b2c3d"), ("redact", "0a1b2c3d", "1")])
+async def test_without_a_question_a_session_needs_its_whole_id(two: CommandStage, command: tuple[str, ...]) -> None:
+    refused = await two.run("sessions", *command, "--yes")
+    unclear = await two.run("sessions", command[0], "0a1b", *command[2:], "--yes")
+
+    assert (refused.exit_code, unclear.exit_code) == (2, 1)
+    assert FIRST in refused.stderr
+    assert "2 sessions have ids that begin with 0a1b." in unclear.stderr
+    assert len(await two.sql("select id from sessions where title <> ''")) == 2
 
 
 async def test_first_characters_of_several_ids_list_them(two: CommandStage) -> None:
@@ -98,7 +112,7 @@ async def test_only_sessions_of_the_user_are_found_archived_ones_too(service: Co
     assert "Error: You have no session whose id begins with 0a1b2c3d. `throughline sessions list`" in other.stderr
 
 
-@pytest.mark.parametrize("given", ["0a1", "latest", "0a1-", "0a1b-\x1b[2J", f"{FIRST}0"])
+@pytest.mark.parametrize("given", ["0a1", "latest", "0a1-", "0a1b-\x1b[2J", f"{FIRST}0", "-".join("0a1b" * 8 + "0")])
 def test_what_begins_no_id_is_a_usage_error(throughline: Throughline, given: str, tmp_path: Path) -> None:
     result = throughline("sessions", "export", given, "--output", str(tmp_path / "x"))
 

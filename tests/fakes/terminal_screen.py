@@ -62,6 +62,8 @@ class TerminalScreen(StringIO):
 
     @property
     def rows(self) -> list[str]:
-        """All rows, those that have left the screen too, without empty ones at the end."""
-        last = max((number for number, row in enumerate(self._rows, start=1) if row.strip()), default=0)
+        """All rows, those that have left the screen too, without empty ones at and below the cursor."""
+        last = len(self._rows)
+        while last > self._at and not self._rows[last - 1]:
+            last -= 1
         return self._rows[:last]

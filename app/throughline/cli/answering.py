@@ -15,6 +15,7 @@ from throughline.cli.chat_state import ChatState
 from throughline.cli.context_gauges import percent
 from throughline.cli.failures import AnswerFailed, TurnWaits, with_provider_message
 from throughline.cli.history_views import text_of
+from throughline.cli.live_answer import REDRAW_SECONDS
 from throughline.cli.printable import one_line
 from throughline.cli.screen import Screen
 from throughline.domain.errors import ThroughlineError
@@ -210,9 +211,13 @@ class Answering:
 
     async def _read(self) -> None:
         view = AnswerView(self._state.screen)
+        loop = asyncio.get_running_loop()
+        later = loop.call_soon(self._state.screen.catch_up)
         async with aclosing(self._stream.events()) as events:
             async for event in events:
+                later.cancel()
                 await self._show(view, event)
+                later = loop.call_later(REDRAW_SECONDS, self._state.screen.catch_up)
         if view.answer is not None:
             await remark_on_answer(self._state, view.answer)
 

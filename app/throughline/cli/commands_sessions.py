@@ -133,7 +133,7 @@ def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None,
 @target_options
 def delete(session_id: str, yes: bool, target: Target) -> None:
     """Delete a session with all its messages and summaries permanently."""
-    session_id = _whole(target, session_id)
+    session_id = _whole(target, session_id, is_asked=not yes)
     if not yes:
         click.confirm(f"Delete session {session_id} with its whole history permanently?", abort=True, err=True)
     asyncio.run(_delete(target, session_id))
@@ -146,7 +146,7 @@ def delete(session_id: str, yes: bool, target: Target) -> None:
 @target_options
 def redact(session_id: str, message: str, yes: bool, target: Target) -> None:
     """Replace a message's text by a marker permanently, and delete everything that was made from the text."""
-    name, session_id = _name_of(message), _whole(target, session_id)
+    name, session_id = _name_of(message), _whole(target, session_id, is_asked=not yes)
     if not yes:
         asked = (
             f"Replace the text of message {name} of session {session_id} by a marker, and delete everything made "
@@ -227,9 +227,17 @@ async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
     )
 
 
-def _whole(target: Target, session_id: str) -> str:
-    """Return the whole id, found before the user is asked to confirm what happens to the session."""
-    return session_id if is_whole(session_id) else asyncio.run(_find(target, session_id))
+def _whole(target: Target, session_id: str, *, is_asked: bool) -> str:
+    """Return the whole id, found before the user is asked to confirm what happens to the session.
+
+    Raises UsageError for less than a whole id if the user is not asked: it may begin another id than the one meant.
+    """
+    if is_whole(session_id):
+        return session_id
+    found = asyncio.run(_find(target, session_id))
+    if not is_asked:
+        raise click.UsageError(f"--yes takes no first characters of an id. Write the whole one: {found}")
+    return found
 
 
 async def _find(target: Target, session_id: str) -> str:

@@ -5,18 +5,21 @@ Answers use it. Nothing in a text becomes a control character: entities and link
 address stands behind its text.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, TypeAlias
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement, TableElement
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 from rich.theme import Theme
 
+from throughline.cli.markdown_parser import block_parser, markdown_parser
 from throughline.cli.printable import CONTROL
 
 Row: TypeAlias = list[Segment]
@@ -37,14 +40,25 @@ THEME = Theme({
 """Styles without backgrounds, which would suit either dark or light terminals only."""
 
 TAB = 4
+LABEL = "dim"
 LISTS = frozenset({"bullet_list_open", "ordered_list_open"})
 
-# What the drawing would drop stays text: HTML, definitions of links, pictures, and addresses in angle brackets.
-_PARSER = (
-    MarkdownIt("commonmark", {"html": False})
-    .enable(["strikethrough", "table"])
-    .disable(["reference", "image", "autolink"])
-)
+DEEPEST = 18
+"""Level of the deepest list item or quote that is drawn. The parser drops what is in one below it."""
+CONTAINERS = frozenset({"blockquote_open", "list_item_open"})
+
+NARROWEST = 4
+"""Columns that the text in nested blocks and in each cell of a table has at least, else the drawing would drop it."""
+
+AROUND_CELL = 2
+"""Columns that a table takes beside the text of each cell."""
+
+FENCE = re.compile(r" {0,3}(?:`{3,}|~{3,})")
+ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?: {1,4}(?=\S)| ?)")
+OPENERS = {"blockquote_open": "> # x", "table_open": "|x|\n|-|\n|", "heading_open": "# x", "code_block": "    x"}
+
+_PARSER = markdown_parser()
+_BLOCK_PARSER = block_parser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +66,21 @@ class Block:
     """A block of Markdown: a paragraph, a heading, one item of a list, a table, code and so on.
 
     `lines` are its lines with their ends. `continues`: no blank line comes before it. `code` is what fenced code
-    contains, None for all other blocks.
+    contains, None for all other blocks; `label` is what stands behind its fence, '' if that only names a language.
+    `opener` is the shortest text that begins a block like it, without a line end. `is_plain`: no Markdown is in it.
     """
 
     lines: tuple[str, ...]
     continues: bool = False
     code: str | None = None
+    label: str = ""
+    opener: str = ""
+    is_plain: bool = False
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
     """Return the blocks of a text, which can be drawn one by one. Nested blocks belong to the outermost one."""
-    tokens = _PARSER.parse(text)
+    tokens = _BLOCK_PARSER.parse(text)
     starts = [
         (token, token.map[0], token.type == "list_item_open" and before.type not in LISTS)
         for before, token in pairwise((Token("", "", 0), *tokens))
@@ -70,26 +88,43 @@ def blocks_of(text: str) -> tuple[Block, ...]:
     ]
     if not starts:
         return ()
-    *whole, rest = text.split("\n")
-    lines = (*(f"{line}\n" for line in whole), rest)
+    lines = lines_of(text)
     begins = [line for _, line, _ in starts]
     ends = [*begins[1:], len(lines)]
     return tuple(
-        Block(lines[begin:end], continues=is_next_item, code=token.content if token.type == "fence" else None)
+        Block(
+            lines[begin:end],
+            continues=is_next_item,
+            code=token.content if token.type == "fence" else None,
+            label=_label_of(token),
+            opener=_opener_of(token, lines[begin]),
+        )
         for (token, _, is_next_item), begin, end in zip(starts, begins, ends, strict=True)
     )
 
 
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return the lines of a text with their ends. The last one has none."""
+    *whole, rest = text.split("\n")
+    return (*(f"{line}\n" for line in whole), rest)
+
+
 def rows_of(console: Console, block: Block, *, width: int) -> list[Row]:
-    """Return the rows of a block, without blank ones around them. Lines of fenced code are not broken."""
+    """Return the rows of a block, without blank ones around them. Lines of fenced code are not broken.
+
+    Blocks that are nested too deep for the parser or the width, and tables too wide for it, are shown as plain text.
+    """
     if block.code is not None:
-        style = console.get_style("markdown.code_block")
-        lines = block.code.removesuffix("\n").split("\n") if block.code else []
-        return [_cleaned([Segment(line.expandtabs(TAB), style)]) for line in lines]
-    segments = console.render(_AnswerMarkdown("".join(block.lines)), console.options.update(width=width))
+        return _rows_of_code(console, block.code, label=block.label)
+    text = "".join(block.lines)
+    markdown = _AnswerMarkdown("" if block.is_plain else text)
+    drawing = Text(text, overflow="fold") if block.is_plain or not _can_draw(markdown.parsed, width) else markdown
+    segments = console.render(drawing, console.options.update(width=width))
     rows = [_cleaned(row) for row in Segment.split_lines(segments)]
     while rows and not rows[-1]:
         rows.pop()
+    if block.is_plain:
+        return rows
     return rows[next((n for n, row in enumerate(rows) if row), 0) :]
 
 
@@ -98,6 +133,62 @@ def _starts_block(token: Token) -> bool:
     if token.type in LISTS:
         return False
     return token.nesting >= 0 and token.level == (1 if token.type == "list_item_open" else 0)
+
+
+def _opener_of(token: Token, line: str) -> str:
+    """Return the shortest text that begins a block as the token does, whose first line is given.
+
+    Containers begin with a heading: unlike a paragraph, no line without their mark continues it.
+    """
+    if token.type == "list_item_open" and (mark := ITEM.match(line)):
+        return f"{mark.group()}# x"
+    if token.type == "fence" and (fence := FENCE.match(line)):
+        return fence.group()
+    return OPENERS.get(token.type, "x")
+
+
+def _label_of(token: Token) -> str:
+    """Return what stands behind a fence, '' if it is a language alone or the token is no fence."""
+    label = token.info.strip() if token.type == "fence" else ""
+    return label if " " in label else ""
+
+
+def _rows_of_code(console: Console, code: str, *, label: str) -> list[Row]:
+    style = console.get_style("markdown.code_block")
+    lines = code.removesuffix("\n").split("\n") if code else []
+    rows = [_cleaned([Segment(line.expandtabs(TAB), style)]) for line in lines]
+    return [_cleaned([Segment(label, console.get_style(LABEL))]), *rows] if label else rows
+
+
+def _can_draw(tokens: Iterable[Token], width: int) -> bool:
+    """Return whether nothing in a block is nested so deep, or in so many columns, that its text would be dropped."""
+    indents: list[int] = []
+    cells = 0
+    for token in tokens:
+        if token.nesting == 1:
+            indents.append(_indent_of(token))
+            cells = 0 if token.type == "tr_open" else cells + (token.type == "th_open")
+        elif token.nesting == -1:
+            indents.pop()
+        columns = cells * (NARROWEST + AROUND_CELL) if token.type == "thead_close" else NARROWEST
+        if sum(indents) + columns > width and (cells or any(indents)):
+            return False
+        if token.type in CONTAINERS and token.level > DEEPEST:
+            return False
+    return True
+
+
+def _indent_of(token: Token) -> int:
+    """Return how many columns a block takes from the blocks in it."""
+    match token.type:
+        case "blockquote_open":
+            return len("▌ ")
+        case "bullet_list_open":
+            return len(" • ")
+        case "ordered_list_open":
+            return len(f" {token.attrs.get('start', 1):>2}  ")
+        case _:
+            return 0
 
 
 def _cleaned(row: Iterable[Segment]) -> Row:
@@ -125,6 +216,35 @@ class _CodeBlock(CodeBlock):
         yield self.text
 
 
+class _Fence(_CodeBlock):
+    """Fenced code within another block, below what stands behind its fence."""
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> "_Fence":
+        """Return the element of a fence."""
+        fence = cls("text", markdown.code_theme)
+        fence.label = _label_of(token)
+        return fence
+
+    label = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.label:
+            yield Text(self.label, style=LABEL)
+        yield from super().__rich_console__(console, options)
+
+
+class _Table(TableElement):
+    """Table whose long words are broken, not cut."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for drawing in super().__rich_console__(console, options):
+            if isinstance(drawing, Table):
+                for column in drawing.columns:
+                    column.overflow = "fold"
+            yield drawing
+
+
 class _ListItem(ListItem):
     """List item whose number takes the same width wherever the list was cut."""
 
@@ -135,14 +255,15 @@ class _ListItem(ListItem):
 
 
 class _AnswerMarkdown(Markdown):
-    """Markdown in which a line end in a paragraph stays one."""
+    """Markdown in which a line end in a paragraph stays one, and the title of a link stands behind its address."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _Heading,
-        "fence": _CodeBlock,
+        "fence": _Fence,
         "code_block": _CodeBlock,
         "list_item_open": _ListItem,
+        "table_open": _Table,
     }
 
     def __init__(self, text: str) -> None:
@@ -152,3 +273,5 @@ class _AnswerMarkdown(Markdown):
             for child in token.children or ():
                 if child.type == "softbreak":
                     child.type = "hardbreak"
+                if "title" in child.attrs:
+                    child.attrs["href"] = f'{child.attrs["href"]} "{child.attrs["title"]}"'

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 from uuid import UUID
@@ -23,6 +24,7 @@ from throughline.wire.sessions import SessionOut
 
 SHORTEST_PREFIX = 4
 PREFIX = re.compile(rf"(?:[0-9a-f]-?){{{SHORTEST_PREFIX},32}}", re.IGNORECASE)
+GROUPS = (0, 8, 12, 16, 20, 32)
 LENGTH = 36
 MOST_CANDIDATES = 10
 
@@ -39,11 +41,12 @@ def check_id(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 
 def read_id(text: str) -> str:
-    """Return a whole id in its canonical form, the first characters of one in small letters, '' for anything else."""
+    """Return a whole id or the first characters of one in the canonical form, '' for anything else."""
     try:
         return str(UUID(text))
     except ValueError:
-        return text.lower() if PREFIX.fullmatch(text) else ""
+        digits = text.lower().replace("-", "") if PREFIX.fullmatch(text) else ""
+        return "-".join(filter(None, (digits[begin:end] for begin, end in pairwise(GROUPS))))
 
 
 def is_whole(given: str) -> bool:

@@ -23,8 +23,8 @@ from throughline.domain.recall import Found, Hit
 
 # Sentences that ask for something, and the words with which people ask.
 #
-# Turns look up what `question_of` returns. The search leaves ASKING_WORDS out of a question, and the offline model tells
-# questions from statements by the same words.
+# Turns look up what `question_of` returns. The search leaves ASKING_WORDS out of a question, and the offline model
+# tells questions from statements by the same words.
 
 FIRST_WORDS = 6
 READ_CHARACTERS = 8_000

@@ -18,8 +18,8 @@ from throughline.postgres_server.layout import ROOT_DATA_DIR, Layout, is_private
 
 # The operating system account that runs the server, and running programs as that account.
 #
-# PostgreSQL refuses to run as root. A service run by root therefore starts it as the owner of the data, or as an ordinary
-# account. Other users start it under their own account.
+# PostgreSQL refuses to run as root. A service run by root therefore starts it as the owner of the data, or as an
+# ordinary account. Other users start it under their own account.
 
 _ACCOUNTS_FOR_ROOT = ("throughline", "nobody")
 # The server gets no other environment variables, since PGDATA, PGPORT etc. would change its behaviour.

@@ -39,8 +39,8 @@ from throughline.postgres_server.start_server import find_usable_server, start_s
 # One process's share of the embedded server: attach, revive, release. Blocking; `server` wraps it for asyncio.
 #
 # Two locks order the processes. `start.lock` is held while the server is started or stopped, `users.lock` is shared by
-# all processes that use it. A killed process loses its locks and leaves the server running; the next process attaches to
-# it.
+# all processes that use it. A killed process loses its locks and leaves the server running; the next process attaches
+# to it.
 
 _POLL_SECONDS = 0.02
 

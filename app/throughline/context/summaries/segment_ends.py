@@ -20,8 +20,8 @@ from throughline.domain.summary import Segment
 #
 # A segment made from messages has level 0. If segments no longer fit together, four neighbours of one level are merged
 # into one of the next. Of n segments about 3 log4(n) remain, and a fact is rewritten about log4(n) times instead of n
-# times. The text before the merged segments keeps its bytes. While there is room, nothing is merged. A rolling summary is
-# one segment of messages 1 to p and needs no merging.
+# times. The text before the merged segments keeps its bytes. While there is room, nothing is merged. A rolling summary
+# is one segment of messages 1 to p and needs no merging.
 
 MERGED = 4
 """Number of neighbours of one level that are merged; each level in use may have one fewer."""

@@ -23,7 +23,8 @@ from throughline.ports.storage import Seen
 
 # Signals that wake tasks of this process which wait for work or for a run's events.
 #
-# A signal is not guaranteed to arrive: waiting tasks query again after a timeout, so a lost connection only delays them.
+# A signal is not guaranteed to arrive: waiting tasks query again after a timeout, so a lost connection only delays
+# them.
 
 MOST_KEPT = 256
 """Most events kept for a slow reader; beyond this number all are dropped, and the reader reads the table."""

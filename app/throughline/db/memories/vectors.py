@@ -21,8 +21,8 @@ from throughline.domain.recall import Vector, VectorKind
 
 # Creation of the table for memories' embedding vectors, at the start of a service with an embedding model.
 #
-# It is not part of the migrations, because it needs pgvector. A server without pgvector supports everything else, and one
-# that gets it later has the table from the next start on.
+# It is not part of the migrations, because it needs pgvector. A server without pgvector supports everything else, and
+# one that gets it later has the table from the next start on.
 
 _STATE = text("""
     select to_regclass('memory_embeddings') is not null as has_table,
