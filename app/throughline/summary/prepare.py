@@ -34,7 +34,7 @@ from throughline.summary.write_summary import Compaction, SummaryWriting, hook_e
 PREPARE_SECONDS = 60.0
 """Least time limit of one preparation. No user waits for it, so it is never less than a turn would give.
 
-A model that is known to be slow gets longer (`model_paces.py`). A session has only one such job at a time.
+A model that is known to be slow gets longer (`summariser_calls.py`). A session has only one such job at a time.
 """
 
 ROUND_SECONDS = 20.0

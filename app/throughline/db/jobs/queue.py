@@ -190,7 +190,7 @@ _WAITING = sql("""
 async def enqueue_job(tx: Statements, job: Job) -> bool:
     """Queue the job as part of the transaction; return False if it exists already, waiting or under way.
 
-    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY or ENQUEUE_INDEXING (`kinds.py`). A
+    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY or ENQUEUE_INDEXING. A
     trigger notifies workers when the transaction commits.
     """
     rows = await tx.fetch(_ENQUEUE, kind=job.kind, subject=job.subject, owner_id=job.owner_id)

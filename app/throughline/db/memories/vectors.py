@@ -1,4 +1,4 @@
-"""Embedding vectors of memories. The table exists only if an embedding model is set, see vector_table.py.
+"""Embedding vectors of memories. The table exists only if an embedding model is set.
 
 A search uses a vector only if its model and dimensions are those of the request and its text version is the memory's.
 """
