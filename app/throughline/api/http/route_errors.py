@@ -137,8 +137,8 @@ Codes: TypeAlias = tuple[str, ...]
 
 
 def codes(*errors: type[ThroughlineError]) -> Codes:
-    """Return the stable code of each class of errors, in their order."""
-    return tuple(error.code for error in errors)
+    """Return the stable codes of the classes of errors, in their order, each once."""
+    return tuple(dict.fromkeys(error.code for error in errors))
 
 
 def _with_kinds(error: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
