@@ -14,6 +14,7 @@ from throughline.db.statements.rows import (
     INSERT_RETURNED,
     MESSAGE_COLUMNS,
     PINNED,
+    WRITTEN_COLUMNS,
     call_parameters,
     content_from,
     lease_lost,
@@ -61,13 +62,10 @@ async def retitle(tx: Statements, session_id: SessionId, taken: Content) -> None
     await tx.fetch(_SET, session_id=session_id, title=new_title)
 
 
-INSERT_COLUMNS = """
-    id, session_id, position, run_id, step, role, content, content_blocks, source, tool_calls, tool_call_id, name,
-    author, token_count, counter, metadata"""
-
-INSERT_VALUES = """
-    :message_id, seat.id, seat.message_count, :run_id, :step, :role, :content, cast(:content_blocks as json), :source,
-    cast(:tool_calls as jsonb), :tool_call_id, :name, :author, :token_count, :counter, cast(:metadata as jsonb)"""
+INSERT_COLUMNS = ", ".join(("id", "session_id", "position", "run_id", "step", *WRITTEN_COLUMNS))
+INSERT_VALUES = ":message_id, seat.id, seat.message_count, :run_id, :step, " + ", ".join(
+    f"cast(:{name} as {column.type})" if column.is_json else f":{name}" for name, column in WRITTEN_COLUMNS.items()
+)
 
 _APPEND = sql(
     """
@@ -128,12 +126,9 @@ _APPEND_MANY = sql(
     """
     with given as (
         select * from rows from (json_to_recordset(cast(:messages as json)) as (
-            message_id uuid, run_id uuid, step text, role text, content text, content_blocks text, source text,
-            tool_calls text, tool_call_id text, name text, author text, token_count integer, counter text,
-            metadata text, created_at timestamptz, reasoning text, is_reasoning_shown boolean
-        )) with ordinality as g (message_id, run_id, step, role, content, content_blocks, source, tool_calls,
-            tool_call_id, name, author, token_count, counter, metadata, created_at, reasoning, is_reasoning_shown,
-            place)
+            message_id uuid, run_id uuid, step text, {typed_columns}, created_at timestamptz, reasoning text,
+            is_reasoning_shown boolean
+        )) with ordinality as g (message_id, run_id, step, {columns}, created_at, reasoning, is_reasoning_shown, place)
     ), total as (
         select count(*) as messages, coalesce(sum(token_count), 0) as tokens from given
     ), seat as (
@@ -146,13 +141,17 @@ _APPEND_MANY = sql(
         where given.reasoning is not null
     )
     insert into messages as m ({insert_columns}, created_at)
-    select given.message_id, seat.id, seat.last_position + given.place, given.run_id, given.step, given.role,
-        given.content, cast(given.content_blocks as json), given.source, cast(given.tool_calls as jsonb),
-        given.tool_call_id, given.name, given.author, given.token_count, given.counter, cast(given.metadata as jsonb),
+    select given.message_id, seat.id, seat.last_position + given.place, given.run_id, given.step, {values},
         coalesce(given.created_at, clock_timestamp())
     from seat cross join given order by given.place
 """,
     insert_columns=INSERT_COLUMNS,
+    typed_columns=", ".join(f"{name} {column.parameter_type}" for name, column in WRITTEN_COLUMNS.items()),
+    columns=", ".join(WRITTEN_COLUMNS),
+    values=", ".join(
+        f"cast(given.{name} as {column.type})" if column.is_json else f"given.{name}"
+        for name, column in WRITTEN_COLUMNS.items()
+    ),
 )
 
 

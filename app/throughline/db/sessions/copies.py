@@ -19,7 +19,7 @@ from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.append import INSERT_COLUMNS, PORTION
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import MESSAGE_TEXT
+from throughline.db.statements.rows import MESSAGE_TEXT, WRITTEN_COLUMNS
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId, UserId
@@ -43,12 +43,12 @@ _COPY = sql(
         from total where s.id = :session_id returning s.id
     )
     insert into messages as m ({insert_columns}, created_at)
-    select g.id, seat.id, o.position, null, null, o.role, o.content, o.content_blocks, o.source, o.tool_calls,
-        o.tool_call_id, o.name, o.author, o.token_count, o.counter, o.metadata, o.created_at
+    select g.id, seat.id, o.position, null, null, {columns}, o.created_at
     from seat cross join originals o join given g on g.position = o.position order by o.position
     returning m.position
 """,
     insert_columns=INSERT_COLUMNS,
+    columns=", ".join(f"o.{name}" for name in WRITTEN_COLUMNS),
 )
 """Statement that copies messages to the same positions of a session that has only the messages before them."""
 

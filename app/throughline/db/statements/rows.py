@@ -1,8 +1,8 @@
 """Conversion between rows and domain values: the only module that knows the column layout of the main tables."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -97,10 +97,44 @@ SESSION_COLUMNS = """
     s.view_state, s.metadata, s.archived, s.redaction_count, s.summary_instructions,
     s.summary_failure, s.summary_failed_at, s.external_id"""
 
-MESSAGE_COLUMNS = """
-    m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
-    m.tool_call_id, m.name, m.run_id, m.author, m.token_count, m.counter, m.metadata"""
 
+@dataclass(frozen=True, slots=True)
+class WrittenColumn:
+    """A column of `messages` that is stored with each message: its type, and its value as a parameter."""
+
+    type: str
+    written: Callable[[NewMessage], object]
+
+    @property
+    def parameter_type(self) -> str:
+        """The type of the parameter: JSON is passed as text."""
+        return "text" if self.is_json else self.type
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the parameter has to be cast."""
+        return self.type in {"json", "jsonb"}
+
+
+WRITTEN_COLUMNS: Mapping[str, WrittenColumn] = {
+    "role": WrittenColumn("text", lambda message: message.role.value),
+    "content": WrittenColumn("text", lambda message: message.content if isinstance(message.content, str) else None),
+    "content_blocks": WrittenColumn("json", lambda message: _blocks_json(message.content)),
+    "source": WrittenColumn("text", lambda message: message.source.value),
+    "tool_calls": WrittenColumn("jsonb", lambda message: _calls_json(message.tool_calls)),
+    "tool_call_id": WrittenColumn("text", lambda message: message.tool_call_id),
+    "name": WrittenColumn("text", lambda message: message.name),
+    "author": WrittenColumn("text", lambda message: message.author),
+    "token_count": WrittenColumn("integer", lambda message: message.token_count),
+    "counter": WrittenColumn("text", lambda message: message.counter),
+    "metadata": WrittenColumn("jsonb", lambda message: to_json(message.metadata)),
+}
+"""The columns that a new one is added to. All statements that store or copy messages are made from it; `message_from`
+reads it."""
+
+MESSAGE_COLUMNS = ", ".join(
+    f"m.{name}" for name in ("id", "session_id", "position", "run_id", "created_at", *WRITTEN_COLUMNS)
+)
 MESSAGE_TEXT = """
     coalesce(m.content, (
         select string_agg(b.block ->> 'text', E'\\n' order by b.place)
@@ -215,21 +249,8 @@ def message_from(row: Row, prefix: str = "") -> Message:
 
 
 def message_parameters(message: NewMessage) -> dict[str, object]:
-    """Return the parameters for inserting a message. Text content is stored as text, blocks as JSON."""
-    is_text = isinstance(message.content, str)
-    return {
-        "role": message.role.value,
-        "content": message.content if is_text else None,
-        "content_blocks": None if is_text else to_json(content_data(message.content)),
-        "source": message.source.value,
-        "tool_calls": to_json([_call_data(call) for call in message.tool_calls]) if message.tool_calls else "[]",
-        "tool_call_id": message.tool_call_id,
-        "name": message.name,
-        "author": message.author,
-        "token_count": message.token_count,
-        "counter": message.counter,
-        "metadata": to_json(message.metadata),
-    }
+    """Return the parameters for inserting a message, with the names of its columns."""
+    return {name: column.written(message) for name, column in WRITTEN_COLUMNS.items()}
 
 
 def run_from(row: Row, prefix: str = "") -> Run:
@@ -316,6 +337,14 @@ def _block_from(stored: JsonValue) -> Block:
             return ImageBlock(url, str(rest.get("detail", "auto")))
         case _:
             raise ValueError("a block must be {type: text, text} or {type: image, url}")
+
+
+def _blocks_json(content: Content) -> str | None:
+    return None if isinstance(content, str) else to_json(content_data(content))
+
+
+def _calls_json(calls: tuple[ToolCall, ...]) -> str:
+    return to_json([_call_data(call) for call in calls]) if calls else "[]"
 
 
 def _call_data(call: ToolCall) -> JsonValue:
