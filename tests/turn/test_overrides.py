@@ -13,7 +13,7 @@ from throughline.domain.events import AnswerReset, MessageCompleted, MessageDelt
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source, ToolCall
 from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import OverrideField, Overrides, ResponseFormat
+from throughline.domain.overrides import ANY_TOOL, OverrideField, Overrides, ResponseFormat
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunInput, RunStatus, Submission
 from throughline.ports.models import FormatSupport
@@ -105,7 +105,7 @@ async def test_a_fallback_model_keeps_the_other_overrides(database: Database) ->
 async def test_overrides_live_in_the_run_and_reach_the_process_that_takes_it(database: Database) -> None:
     stage, _ = await open_with_models(database)
     wanted = ResponseFormat({"type": "object"}, "reply", "What to say.", strict=False)
-    given = Overrides("big", 0.0, "Be brief.", wanted)
+    given = Overrides("big", 0.0, "Be brief.", wanted, tool_choice=ANY_TOOL, allowed_tools=("now", "calculator"))
 
     run = await submit(stage, given)
 

@@ -71,8 +71,8 @@ class AgentDefinition:
     - `fallback_after_seconds`: how long a model that has a fallback model may take to begin its answer.
     - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
       `strict_overrides`: anything else is refused, also from a client that cannot know what the agent allows.
-    - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`: those of a turn's request.
-      An agent file has none of them.
+    - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`, `allowed_tools`: those of
+      a turn's request. An agent file has none of them.
     - `needs_approval`: those of its tools that run only once a person has approved the call.
     - `client_tools`: whether a request may bring tools that its client runs itself.
     - `max_client_rounds`: steps of a turn that may call only such tools. The default is enough for long turns of coding
@@ -106,6 +106,7 @@ class AgentDefinition:
     request_tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
     tool_choice: str | None = None
+    allowed_tools: tuple[str, ...] | None = None
     needs_approval: frozenset[str] = frozenset()
     client_tools: bool = True
     max_client_rounds: Annotated[int, Range(ge=1, le=10_000)] = 500

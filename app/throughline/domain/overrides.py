@@ -39,7 +39,8 @@ class Overrides:
 
     `instructions` are appended to the system prompt. `max_output_tokens` limits each answer further than the reserve.
     `tool_choice` says for the first model call whether tools may or must be called: NO_TOOLS, ANY_TOOL or a tool's
-    name. Every agent allows these two.
+    name. `allowed_tools` are the names of the only tools that this call is sent, None for all. Every agent allows these
+    three.
 
     `is_lenient`: the client cannot know what the agent allows. What the agent does not allow is then lowered to what
     every agent may take, unless its file is strict.
@@ -51,7 +52,15 @@ class Overrides:
     response_format: ResponseFormat | None = None
     max_output_tokens: int | None = None
     tool_choice: str | None = None
+    allowed_tools: tuple[str, ...] | None = None
     is_lenient: bool = False
+
+    @property
+    def chosen_tools(self) -> tuple[str, ...]:
+        """The names of the tools that the request chooses, empty if it names none."""
+        if self.tool_choice is None or self.tool_choice in {NO_TOOLS, ANY_TOOL}:
+            return self.allowed_tools or ()
+        return (self.tool_choice,)
 
     def leniently(self) -> "Overrides":
         """Return the overrides as those of a client that cannot know what the agent allows."""

@@ -42,8 +42,10 @@ class RequestChecker:
         """
         with suppress(NotFound):
             agent = apply_request(self.agents.get(name), given, self.models)
-            if given.client_tools:
-                _check_names(agent, {spec.name for spec in self.tools.specs(agent.tools)})
+            if given.client_tools or given.overrides.chosen_tools:
+                taken = {spec.name for spec in self.tools.specs(agent.tools)}
+                _check_names(agent, taken)
+                _check_chosen(given, taken)
         if given.overrides.response_format is not None:
             await check_response_format(given.overrides.response_format)
 
@@ -80,6 +82,7 @@ def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: M
         response_format=overrides.response_format,
         max_output_tokens=overrides.max_output_tokens,
         tool_choice=overrides.tool_choice,
+        allowed_tools=overrides.allowed_tools,
     )
     if agent.response_format is not None:
         _check_format(agent, models)
@@ -100,6 +103,18 @@ def _check_names(agent: AgentDefinition, taken: Collection[str]) -> None:
             raise InvalidInput(
                 f"The agent {agent.name!r} has a tool {tool.name!r} of its own. Give yours another name.",
                 field=f"tools.{number}.name",
+            )
+
+
+def _check_chosen(given: RunInput, of_agent: Collection[str]) -> None:
+    """Raise InvalidInput for a chosen tool that neither the client nor the agent has; `of_agent` names the agent's."""
+    known = {*of_agent, *(tool.name for tool in given.client_tools)}
+    for name in given.overrides.chosen_tools:
+        if name not in known:
+            raise InvalidInput(
+                f"`tool_choice` names the tool {name!r}, which neither the request nor the agent has. Add it to "
+                "`tools`, or name another one.",
+                field="tool_choice",
             )
 
 

@@ -292,13 +292,14 @@ async def _make_smaller(
 async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelCallResult:
     """Call the model, without tools after the last tool round, and learn from its report of the prompt's tokens.
 
-    Nothing is learned while tools are forbidden: our count includes them, but not every provider receives or counts
-    them.
+    Nothing is learned while tools are forbidden, or only some are sent: our count includes all, but not every provider
+    receives or counts them.
     """
     fitted = context.fitted
+    allowed = agent.definition.allowed_tools
     request = ModelRequest(
         prompt=fitted.prompt,
-        tools=agent.tools,
+        tools=tuple(tool for tool in agent.tools if allowed is None or tool.name in allowed),
         max_output_tokens=min(agent.budget.reserve_tokens, agent.definition.max_output_tokens or MAX_ANSWER_BYTES),
         may_call_tools=_may_use_tools(agent, context.conversation),
         max_answer_bytes=turn.dependencies.config.max_answer_bytes,
@@ -313,7 +314,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
     definition = agent.definition
     patience = patience_before_fallback(definition.fallback_after_seconds) if definition.fallback_models else WHOLE_TURN
     step = await call_model(turn, agent.model, request, patience=patience)
-    is_sent_as_counted = request.may_call_tools or not request.tools
+    is_sent_as_counted = request.tools == agent.tools and (request.may_call_tools or not request.tools)
     if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
     return ModelCallResult(agent, context, step)
@@ -334,14 +335,14 @@ def steps_taken(state: TurnState) -> int:
 
 
 def _with_tool_choice(agent: ReadyAgent, state: TurnState) -> ReadyAgent:
-    """Return the agent without the request's choice of a tool once the run has taken a step of its own.
+    """Return the agent without the request's choice of tools once the run has taken a step of its own.
 
     Otherwise a model that must call a tool would never answer. A request that forbids tools does so for the whole turn.
     """
     is_first = not state.claimed.run.wait_count and not steps_taken(state)
-    if is_first or agent.definition.tool_choice in {None, NO_TOOLS}:
+    if is_first or agent.definition.tool_choice == NO_TOOLS:
         return agent
-    return replace(agent, definition=replace(agent.definition, tool_choice=None))
+    return replace(agent, definition=replace(agent.definition, tool_choice=None, allowed_tools=None))
 
 
 def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:

@@ -3,13 +3,20 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, JsonValue, Tag
 
 from throughline.api.native.openai_messages import MAX_MESSAGES, ImportedMessage
 from throughline.api.native.requests import STRICT
 from throughline.api.openai.not_applied import ChatSampling
 from throughline.api.openai.read_request import Unsupported
-from throughline.api.openai.response_request import FunctionTool, Metadata, PlainFormat, check_tools
+from throughline.api.openai.response_request import (
+    ChoiceMode,
+    FunctionTool,
+    Metadata,
+    PlainFormat,
+    check_tools,
+    choice_kind,
+)
 from throughline.domain.errors import InvalidInput
 from throughline.domain.json_types import JsonObject
 from throughline.domain.overrides import Overrides, ResponseFormat
@@ -73,6 +80,31 @@ class NamedChatTool(BaseModel):
     function: Function
 
 
+class AllowedChatTools(BaseModel):
+    """The choice among some of the tools."""
+
+    model_config = STRICT
+
+    class Allowed(BaseModel):
+        """The tools, and whether one of them must be called."""
+
+        model_config = STRICT
+
+        mode: Literal["auto", "required"]
+        tools: list[NamedChatTool] = Field(min_length=1, max_length=128)
+
+    type: Literal["allowed_tools"]
+    allowed_tools: Allowed
+
+
+ChatToolChoice = Annotated[
+    Annotated[ChoiceMode, Tag("(word)")]
+    | Annotated[NamedChatTool, Tag("(named)")]
+    | Annotated[AllowedChatTools, Tag("(allowed)")],
+    Discriminator(choice_kind),
+]
+
+
 class ChatSchemaFormat(BaseModel):
     """Answers as JSON that fits a schema."""
 
@@ -116,7 +148,7 @@ class CreateCompletion(ChatSampling):
     stream_options: ChatStreamOptions | None = None
     metadata: Metadata | None = None
     tools: Annotated[list[ChatTool], Field(max_length=128), AfterValidator(_check_chat_tools)] | None = None
-    tool_choice: Literal["auto", "none", "required"] | NamedChatTool | None = None
+    tool_choice: ChatToolChoice = None
     response_format: Annotated[PlainFormat | ChatSchemaFormat, Field(discriminator="type")] | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     max_tokens: int | None = Field(None, ge=1, le=10**9)
@@ -162,19 +194,30 @@ class CreateCompletion(ChatSampling):
             raise InvalidInput(
                 "`max_tokens` and `max_completion_tokens` differ. Send one of them.", field="max_completion_tokens"
             )
-        choice = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChatTool) else self.tool_choice
+        choice, allowed = self._read_tool_choice()
         return Overrides(
             temperature=self.temperature,
             instructions=instructions or None,
             response_format=self._read_format(),
             max_output_tokens=next(iter(limits), None),
             tool_choice=None if choice == "auto" else choice,
+            allowed_tools=allowed,
         ).leniently()
 
     def echo(self, *, is_stored: bool) -> JsonObject:
         """Return what the service keeps of the request without using it."""
         named = ("user", "safety_identifier", "prompt_cache_key")
         return {"store": is_stored, "metadata": self.read_metadata(), **{name: getattr(self, name) for name in named}}
+
+    def _read_tool_choice(self) -> tuple[str | None, tuple[str, ...] | None]:
+        """Return the mode or the one tool's name, and the names of the allowed tools, None for all."""
+        match self.tool_choice:
+            case NamedChatTool(function=function):
+                return function.name, None
+            case AllowedChatTools(allowed_tools=allowed):
+                return allowed.mode, tuple(dict.fromkeys(tool.function.name for tool in allowed.tools))
+            case mode:
+                return mode, None
 
     def _read_format(self) -> ResponseFormat | None:
         match self.response_format:

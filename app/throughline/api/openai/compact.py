@@ -23,7 +23,7 @@ from throughline.api.openai.output_items import CallKinds, JsonDict, items_of
 from throughline.api.openai.read_request import read_request
 from throughline.api.openai.referenced_items import with_referenced
 from throughline.api.openai.response_object import all_messages, awaited_kinds, read_response, usage_json
-from throughline.api.openai.response_request import UNSUPPORTED, ConversationName, NamedTool, TextOptions, Tools
+from throughline.api.openai.response_request import UNSUPPORTED, ConversationName, TextOptions, ToolChoice, Tools
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.statements.new_ids import new_id
@@ -55,7 +55,7 @@ class CountTokens(ResponseSampling):
     previous_response_id: str | None = Field(None, max_length=200)
     conversation: str | ConversationName | None = None
     tools: Tools | None = None
-    tool_choice: str | NamedTool | None = None
+    tool_choice: ToolChoice = None
     text: TextOptions | None = None
 
 

@@ -187,10 +187,11 @@ def _error_json(run: Run) -> JsonDict:
 
 
 def _tool_choice(run: Run) -> JsonValue:
-    chosen = run.input.overrides.tool_choice
-    if chosen is None or chosen in {"none", "required"}:
-        return chosen or "auto"
-    return {"type": "function", "name": chosen}
+    chosen, allowed = run.input.overrides.tool_choice or "auto", run.input.overrides.allowed_tools
+    if allowed is not None:
+        tools: list[JsonValue] = [{"type": "function", "name": name} for name in allowed]
+        return {"type": "allowed_tools", "mode": chosen, "tools": tools}
+    return chosen if chosen in {"auto", "none", "required"} else {"type": "function", "name": chosen}
 
 
 def _format_json(run: Run) -> JsonDict:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, JsonValue, Tag
 
 from throughline.api.native.requests import STRICT
 from throughline.api.openai.input_items import Input
@@ -90,6 +90,33 @@ class NamedTool(BaseModel):
     name: str = Field(max_length=64)
 
 
+class AllowedTools(BaseModel):
+    """The choice among some of the tools."""
+
+    model_config = STRICT
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1, max_length=128)
+
+
+def choice_kind(value: object) -> str:
+    """Return the union tag of a tool choice, for validation and its errors."""
+    if value is None or isinstance(value, str):
+        return "(word)"
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return "(allowed)" if kind == "allowed_tools" else "(named)"
+
+
+ChoiceMode = Literal["auto", "none", "required"] | None
+ToolChoice = Annotated[
+    Annotated[ChoiceMode, Tag("(word)")]
+    | Annotated[NamedTool, Tag("(named)")]
+    | Annotated[AllowedTools, Tag("(allowed)")],
+    Discriminator(choice_kind),
+]
+
+
 class PlainFormat(BaseModel):
     """Answers as text, or as any JSON object."""
 
@@ -151,7 +178,7 @@ class CreateResponse(ResponseSampling):
     stream_options: StreamOptions | None = None
     metadata: Metadata | None = None
     tools: Tools | None = None
-    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    tool_choice: ToolChoice = None
     text: TextOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     max_output_tokens: int | None = Field(None, ge=1, le=10**9)
@@ -183,13 +210,14 @@ class CreateResponse(ResponseSampling):
     def read_overrides(self, instructed: str) -> Overrides:
         """Return what the request changes of the agent. `instructed` are the instructions among its input items."""
         instructions = "\n\n".join(text for text in (self.instructions or "", instructed) if not is_blank(text))
-        choice = self.tool_choice.name if isinstance(self.tool_choice, NamedTool) else self.tool_choice
+        choice, allowed = self._read_tool_choice()
         return Overrides(
             temperature=self.temperature,
             instructions=instructions or None,
             response_format=None if self.text is None else self.text.read(),
             max_output_tokens=self.max_output_tokens,
             tool_choice=None if choice == "auto" else choice,
+            allowed_tools=allowed,
         ).leniently()
 
     def echo(self) -> JsonObject:
@@ -204,3 +232,13 @@ class CreateResponse(ResponseSampling):
             "safety_identifier": self.safety_identifier,
             "prompt_cache_key": self.prompt_cache_key,
         }
+
+    def _read_tool_choice(self) -> tuple[str | None, tuple[str, ...] | None]:
+        """Return the mode or the one tool's name, and the names of the allowed tools, None for all."""
+        match self.tool_choice:
+            case NamedTool(name=name):
+                return name, None
+            case AllowedTools(mode=mode, tools=tools):
+                return mode, tuple(dict.fromkeys(tool.name for tool in tools))
+            case mode:
+                return mode, None

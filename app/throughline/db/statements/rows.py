@@ -86,9 +86,10 @@ def overrides_from(stored: JsonObject) -> Overrides:
     given = stored.get("overrides")
     if not isinstance(given, dict):
         return NO_OVERRIDES
-    wanted = given.get("response_format")
+    wanted, allowed = given.get("response_format"), given.get("allowed_tools")
     response_format = ResponseFormat(**wanted) if isinstance(wanted, dict) else None  # type: ignore[arg-type]  # as stored
-    return Overrides(**{**given, "response_format": response_format})  # type: ignore[arg-type]  # as stored
+    allowed_tools = tuple(allowed) if isinstance(allowed, list) else None
+    return Overrides(**{**given, "response_format": response_format, "allowed_tools": allowed_tools})  # type: ignore[arg-type]  # as stored
 
 
 SESSION_COLUMNS = """
