@@ -62,10 +62,16 @@ async def retitle(tx: Statements, session_id: SessionId, taken: Content) -> None
     await tx.fetch(_SET, session_id=session_id, title=new_title)
 
 
+def _values(source: str) -> str:
+    """Return the SQL expressions of the written columns, whose parameters or columns begin with `source`."""
+    return ", ".join(
+        f"cast({source}{name} as {column.type})" if column.is_json else f"{source}{name}"
+        for name, column in WRITTEN_COLUMNS.items()
+    )
+
+
 INSERT_COLUMNS = ", ".join(("id", "session_id", "position", "run_id", "step", *WRITTEN_COLUMNS))
-INSERT_VALUES = ":message_id, seat.id, seat.message_count, :run_id, :step, " + ", ".join(
-    f"cast(:{name} as {column.type})" if column.is_json else f":{name}" for name, column in WRITTEN_COLUMNS.items()
-)
+INSERT_VALUES = f":message_id, seat.id, seat.message_count, :run_id, :step, {_values(':')}"
 
 _APPEND = sql(
     """
@@ -148,10 +154,7 @@ _APPEND_MANY = sql(
     insert_columns=INSERT_COLUMNS,
     typed_columns=", ".join(f"{name} {column.parameter_type}" for name, column in WRITTEN_COLUMNS.items()),
     columns=", ".join(WRITTEN_COLUMNS),
-    values=", ".join(
-        f"cast(given.{name} as {column.type})" if column.is_json else f"given.{name}"
-        for name, column in WRITTEN_COLUMNS.items()
-    ),
+    values=_values("given."),
 )
 
 
