@@ -27,27 +27,31 @@ from throughline.turn.store_step import store_step
 from throughline.turn.tool_node import has_open_calls, open_calls, tool_node
 
 
-async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Append the user's message under step `user`, unless an earlier attempt of the run has stored it.
+async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
 
-    Raises LeaseLost.
+    Raises RunAbandoned after `max_attempts` attempts, DailyBudgetSpent, DailyBudgetReserved, and SettingInvalid
+    if the agent's model is not configured.
     """
-    conversation = present(state.conversation)
-    if conversation.own:
-        return {}
-    stored = await store_step(runtime.context, USER_STEP, present(state.user))
-    return {"conversation": conversation.with_own(stored)}
-
-
-# Second node of the turn's graph: loads the messages after the cursor and reduces them to fit the threshold.
-#
-# The cursor is the last position that the summary covers.
+    turn, run = runtime.context, state.claimed.run
+    _announce(turn, run)
+    if run.attempt > turn.dependencies.config.max_attempts:
+        raise RunAbandoned(
+            f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
+            "complete. Send it again, perhaps changed. The conversation can continue."
+        )
+    agent = await assemble_agent(turn.dependencies, state.definition)
+    if run.attempt == 1 and not run.wait_count:  # after a wait the results are stored first: llm_node checks
+        await check_turn_budget(turn.dependencies, agent, run)
+    turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW
+    return {"agent": agent, "user": user_message(run)}
 
 
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Load the session and its newest messages in one query, plan the prompt, and compact if the plan says so.
 
-    At the same time, the history is searched for what the user's message asks.
+    These are the messages after the summary's cursor, the last position that the summary covers. At the same time, the
+    history is searched for what the user's message asks.
 
     A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
     """
@@ -70,24 +74,16 @@ async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation
     return replace(loaded, resumed_calls=frozenset(open_call.step for open_call in open_calls(loaded)))
 
 
-async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Emit `RunStarted`, refuse a run with too many attempts, and set `agent` and `user` in the state.
+async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Append the user's message under step `user`, unless an earlier attempt of the run has stored it.
 
-    Raises RunAbandoned after `max_attempts` attempts, DailyBudgetSpent, DailyBudgetReserved, and SettingInvalid
-    if the agent's model is not configured.
+    Raises LeaseLost.
     """
-    turn, run = runtime.context, state.claimed.run
-    _announce(turn, run)
-    if run.attempt > turn.dependencies.config.max_attempts:
-        raise RunAbandoned(
-            f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
-            "complete. Send it again, perhaps changed. The conversation can continue."
-        )
-    agent = await assemble_agent(turn.dependencies, state.definition)
-    if run.attempt == 1 and not run.wait_count:  # after a wait the results are stored first: llm_node checks
-        await check_turn_budget(turn.dependencies, agent, run)
-    turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW
-    return {"agent": agent, "user": user_message(run)}
+    conversation = present(state.conversation)
+    if conversation.own:
+        return {}
+    stored = await store_step(runtime.context, USER_STEP, present(state.user))
+    return {"conversation": conversation.with_own(stored)}
 
 
 def _announce(turn: Turn, run: Run) -> None:
