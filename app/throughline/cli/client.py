@@ -89,7 +89,7 @@ def _unexpected(reply_type: type[object], error: ValidationError) -> UnexpectedR
 
 # Requests to a service over HTTP: pages, event streams, and the errors of refusals and broken connections.
 #
-# A module of its own, because `client.py` only names routes and shapes.
+# They stand apart, because ServiceClient only names routes and shapes.
 
 PAGE_SIZE = 100
 STREAM_SILENCE_SECONDS = 30.0  # the service sends a heartbeat every 5 s

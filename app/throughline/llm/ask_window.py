@@ -23,7 +23,7 @@ from throughline.llm.providers import ModelName, is_of_a_provider
 
 # Recognition of a model's window in the answers of model servers, by the shape that each server alone sends.
 #
-# `ask_window.py` collects the answers. Each function takes parsed answers and returns the window, or None. Numbers that
+# `ask_window` collects the answers. Each function takes parsed answers and returns the window, or None. Numbers that
 # are no plausible window are ignored.
 
 LEAST_TOKENS, MOST_TOKENS = 256, 100_000_000

@@ -25,7 +25,7 @@ from throughline.slack.web_api import (
     Thread,
 )
 
-# Plan of the next step for a growing answer, in pure functions. `answer_message.py` carries it out.
+# Plan of the next step for a growing answer, in pure functions. AnswerWriter carries it out.
 #
 # An answer consists of one or more messages. At most one of them is open: it is streamed, or edited as it grows.
 

@@ -43,7 +43,7 @@ from throughline.summary.summariser import (
 
 # How fast summary models write, measured in their calls: how long a preparation waits, and which calls are not begun.
 #
-# `summariser_calls.py` measures; `prepare.py` asks for its time limit.
+# SummariserCalls measures; `prepare.py` asks for its time limit.
 
 MOST_SECONDS = 600.0
 """Longest time limit that follows from a measured speed."""
@@ -105,7 +105,7 @@ class ModelPaces:
 
 # Errors of calls to summary models, and which of them are the model's own.
 #
-# `summariser_calls.py` raises them.
+# SummariserCalls raises them.
 
 RETRY_PAUSE_SECONDS = 0.5
 

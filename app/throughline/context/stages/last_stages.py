@@ -17,7 +17,7 @@ from throughline.context.view import View, show
 from throughline.context.view_state import PENDING, ViewState, truncated
 from throughline.domain.prompt import PromptMessage
 
-# Shared functions of the last stages in `last_stages.py`: cuts of messages, and folding of a turn's steps.
+# Functions that several of the last stages share: cuts of messages, and folding of a turn's steps.
 #
 # Messages are cut to one common level of tokens, except those that a stage spares. The user's text is cut to a size of
 # its own. Earlier steps of a turn become one note.

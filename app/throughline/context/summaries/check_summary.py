@@ -17,7 +17,7 @@ from throughline.domain.text import is_blank
 
 # Detection of texts that are no summary: refusals, error texts, echoes of the request, bare headings.
 #
-# `check_summary.py` calls it for the summary model's answers. Refusals and errors are recognised by their first words.
+# `check_summary` calls it for the summary model's answers. Refusals and errors are recognised by their first words.
 
 SHORT_TEXT_CHARACTERS = 400
 """Length up to which a text is taken for an error message because of its first words.

@@ -17,7 +17,7 @@ from throughline.domain.summary import FactKind, KeptFact
 
 # Patterns of facts that are certain by their form: errors, paths, identifiers, commands and settings.
 #
-# `structured_facts.py` searches texts for them. Each pattern begins after a character that cannot belong to the same
+# `find_forms` searches texts for them. Each pattern begins after a character that cannot belong to the same
 # fact and repeats only bounded, disjoint parts, so that a search is linear in the text. Labels are those of programs,
 # independent of any natural language.
 
