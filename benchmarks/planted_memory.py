@@ -23,13 +23,13 @@ from throughline.domain.message import Message, NewMessage, Role, Source, text_o
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
-from throughline.summary.summariser_calls import SummariserCalls
-from throughline.summary.summary_draft import Assignment, Draft, open_draft
-from throughline.summary.unsummarised_messages import Batch
-from throughline.summary.write_segments import SegmentWriter
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
+from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.turn.summary.summariser_calls import SummariserCalls
+from throughline.turn.summary.summary_draft import Assignment, Draft, open_draft
+from throughline.turn.summary.unsummarised_messages import Batch
+from throughline.turn.summary.write_segments import SegmentWriter
 
 
 class Variant(Enum):

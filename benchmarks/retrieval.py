@@ -35,10 +35,10 @@ from throughline.db.search.repository import RANKING
 from throughline.domain.ids import SessionId
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.llm.embedding import EmbeddingConfig, make_embedder
-from throughline.recall.embed_missing import EmbedHistory, Pace
-from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
-from throughline.recall.history_search import HistorySearch, MessageVectors
 from throughline.system_clock import SystemClock
+from throughline.turn.recall.embed_missing import EmbedHistory, Pace
+from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.history_search import HistorySearch, MessageVectors
 
 NEIGHBOUR_SHARES = (0.5, 0.25)
 """Shares of a line's score that plain BM25 adds to the lines one and two places away."""

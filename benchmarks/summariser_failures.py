@@ -33,7 +33,7 @@ from throughline.domain.errors import ContextOverflow, ModelUnavailable
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.execution.breaker import COOL_DOWN_SECONDS, Breakers
-from throughline.prompting.context_report import report_context
+from throughline.turn.prompting.context_report import report_context
 
 WINDOW = 4_096
 TURNS_FAILING, TURNS_WELL = 22, 10

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from fakes.programs import ROOT
-from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.domain.run import RunStatus
+from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.telemetry import PrometheusMetrics
 
 OPERATIONS = ROOT / "docs" / "operations"

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scripts.reference.markdown import anchor, code, link, table
-from throughline.api.http.problem_kinds.all_kinds import KINDS_BY_SUBJECT
-from throughline.api.http.problem_kinds.kind import ProblemKind
+from throughline.http.problem_kinds.all_kinds import KINDS_BY_SUBJECT
+from throughline.http.problem_kinds.kind import ProblemKind
 
 PAGE = "reference/errors.md"
 

@@ -7,12 +7,13 @@ from fastapi import FastAPI
 
 from scripts.reference.markdown import code, table
 from scripts.reference.schema_types import Schema
-from throughline.api.app import ROOMS
-from throughline.api.http import route_errors
-from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
-from throughline.api.http.route_errors import TooManyConnections
-from throughline.api.native.documented import ON_BEHALF_OF
-from throughline.api.openapi.document import document, operation_id
+from throughline.api.front_end import API
+from throughline.api.openapi.document import document
+from throughline.http import route_errors
+from throughline.http.documented import ON_BEHALF_OF
+from throughline.http.documents import operation_id
+from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.http.route_errors import TooManyConnections
 
 CODE = re.compile(r"^- `(\w+)`:", re.MULTILINE)
 EVERYWHERE = (*route_errors.ANY_ROUTE, *route_errors.AUTHENTICATION, *route_errors.CONNECTION)
@@ -38,8 +39,8 @@ def routes_parts() -> dict[str, str]:
     Raises ValueError if a tag of the document has no table.
     """
     app = FastAPI(generate_unique_id_function=operation_id)
-    for room in ROOMS:
-        app.include_router(room.router)
+    for router in API.routers:
+        app.include_router(router)
     made = document(app, is_key_needed=True)
     columns = ("route", "scope", "what it does", "parameters and body", "errors of its own")
     rows = [

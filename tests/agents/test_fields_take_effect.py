@@ -27,8 +27,8 @@ from throughline.context.policy import (
 from throughline.db.database import Database
 from throughline.domain.message import Role, ToolCall
 from throughline.ports.models import ChatModel
-from throughline.prompting.planning import at_rest
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.planning import at_rest
+from throughline.turn.summary.write_summary import Compaction
 
 WINDOW = 8192
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from throughline.api.http.headers import prefers_stream
+from throughline.http.headers import prefers_stream
 
 
 @pytest.mark.parametrize(

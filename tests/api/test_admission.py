@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.keys import Scope
+from throughline.http.services import ApiConfig
 
 KEYLESS: tuple[dict[str, str], ...] = (
     {},

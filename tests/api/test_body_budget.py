@@ -12,11 +12,11 @@ from starlette.types import Message, Receive, Scope, Send
 from fakes.api_stage import set_stage
 from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.body_cap import BodyCap, BodyMemory, BodyReservation, Cap
-from throughline.api.http.route_errors import BodyMemoryExhausted
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
+from throughline.http.body_cap import BodyCap, BodyMemory, BodyReservation, Cap
+from throughline.http.route_errors import BodyMemoryExhausted
+from throughline.http.services import ApiConfig
 
 ANNA, BEN, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 LARGE = 100_000

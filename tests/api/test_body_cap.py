@@ -8,8 +8,8 @@ import pytest
 
 from fakes.api_stage import ApiStage, set_stage
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
+from throughline.http.services import ApiConfig
 
 CAP = 10_000
 CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=CAP)

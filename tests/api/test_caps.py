@@ -4,10 +4,10 @@ import pytest
 
 from fakes.api_stage import LOCAL, open_session, set_stage
 from fakes.pooler import urls_of
-from throughline.api.http.problem_documents import error_problem
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import SummaryLimitReached
 from throughline.domain.run import Caps
+from throughline.http.problem_documents import error_problem
 
 ASYNC = {"Prefer": "respond-async"}
 

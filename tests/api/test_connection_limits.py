@@ -12,10 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.protocol import PIECE_BYTES, ConnectionLimits
-from throughline.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
+from throughline.http.protocol import PIECE_BYTES, ConnectionLimits
+from throughline.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from throughline.http.services import ApiConfig
 
 QUICK = ConnectionLimits(head_seconds=1.5, rest_seconds=1.5)
 PATIENT = ConnectionLimits(head_seconds=3_600, rest_seconds=3_600)

@@ -6,7 +6,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from throughline.api.http.server import limit_connections
+from throughline.http.server import limit_connections
 for case in sys.argv[1:]:
     soft, hard, wanted = map(int, case.split())
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

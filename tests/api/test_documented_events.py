@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from fakes.api_stage import KEYED, set_stage
 from fakes.domain_events import EVENTS, RUN
-from throughline.api.native.answer_turn import render_event
+from throughline.api.answer_turn import render_event
 from throughline.cli.answer_stream import SseParser
 from throughline.db.database import Database
 from throughline.domain.events import Event, EventType, RunEvent

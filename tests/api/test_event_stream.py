@@ -11,7 +11,7 @@ import pytest
 
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.event_log import MESSAGE_ID
-from throughline.api.native.answer_turn import render_event
+from throughline.api.answer_turn import render_event
 from throughline.db.database import Database
 from throughline.domain.events import MessageDelta, RunEvent
 from throughline.domain.ids import RunId

@@ -6,10 +6,12 @@ from dataclasses import replace
 import httpx
 
 from fakes.api_stage import KEYED, ApiStage, set_stage
-from throughline.api.app import create_app
-from throughline.api.http.services import Readiness
+from throughline.api.front_end import API
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
+from throughline.http.app import create_app
+from throughline.http.services import Readiness
+from throughline.openai.front_end import OPENAI_API
 
 
 async def get(stage: ApiStage, path: str) -> httpx.Response:
@@ -32,7 +34,7 @@ async def test_without_a_database_it_is_alive_but_not_ready(database: Database) 
     async def fail() -> Readiness:
         raise DatabaseUnavailable("The database does not answer.")
 
-    stage = replace(stage, app=create_app(replace(stage.services, check_ready=fail), KEYED))
+    stage = replace(stage, app=create_app(replace(stage.services, check_ready=fail), KEYED, (API, OPENAI_API)))
 
     live, ready = await get(stage, "/health/live"), await get(stage, "/health/ready")
 
@@ -60,7 +62,7 @@ async def test_what_is_only_slower_stays_ready_and_says_so(database: Database) -
     async def deaf() -> Readiness:
         return Readiness({"database": True}, {"listener": False, "workers": True}, {"listener": "since noon"})
 
-    stage = replace(stage, app=create_app(replace(stage.services, check_ready=deaf), KEYED))
+    stage = replace(stage, app=create_app(replace(stage.services, check_ready=deaf), KEYED, (API, OPENAI_API)))
 
     ready = await get(stage, "/health/ready")
 
@@ -77,7 +79,7 @@ async def test_metrics_are_written_beside_the_event_loop(database: Database) -> 
         written_in.add(threading.current_thread())
         return b"", "text/plain"
 
-    stage = replace(stage, app=create_app(replace(stage.services, render_metrics=render), KEYED))
+    stage = replace(stage, app=create_app(replace(stage.services, render_metrics=render), KEYED, (API, OPENAI_API)))
     await get(stage, "/metrics")
 
     assert len(written_in - {threading.current_thread()}) == 1

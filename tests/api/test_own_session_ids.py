@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from fakes.api_stage import KEYED, ApiStage, set_stage
-from throughline.api.native.requests import CreateSession
+from throughline.api.requests import CreateSession
 from throughline.db.database import Database
 
 KEY = {"Idempotency-Key": "k-1"}

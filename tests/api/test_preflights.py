@@ -3,8 +3,8 @@
 import pytest
 
 from fakes.api_stage import set_stage
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
+from throughline.http.services import ApiConfig
 
 ORIGIN = "https://app.example"
 PREFLIGHT = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}

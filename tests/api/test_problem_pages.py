@@ -6,8 +6,8 @@ from urllib.parse import quote
 import pytest
 
 from fakes.api_stage import KEYED, set_stage
-from throughline.api.http.problem_kinds.all_kinds import KINDS_BY_SUBJECT, PROBLEM_KINDS
 from throughline.db.database import Database
+from throughline.http.problem_kinds.all_kinds import KINDS_BY_SUBJECT, PROBLEM_KINDS
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 SENTENCE = re.compile(r"(?s)[A-Z`].*\.")

@@ -5,23 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-import throughline.api.http.route_errors
+import throughline.http.route_errors
 from fakes.api_stage import KEYED, LOCAL, set_stage
-from throughline.api.app import create_app
-from throughline.api.http.problem_documents import error_problem
-from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
-from throughline.api.http.services import Readiness
+from throughline.api.front_end import API
 from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.ids import SessionId, UserId
+from throughline.http.app import create_app
+from throughline.http.problem_documents import error_problem
+from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.http.services import Readiness
+from throughline.openai.front_end import OPENAI_API
 
 SECRET = "canary-9f3b of a user"
 
 
 def all_errors(root: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
     for kind in root.__subclasses__():
-        if kind.__module__ in {ThroughlineError.__module__, throughline.api.http.route_errors.__name__}:
+        if kind.__module__ in {ThroughlineError.__module__, throughline.http.route_errors.__name__}:
             yield kind
             yield from all_errors(kind)
 
@@ -45,7 +47,7 @@ async def test_a_database_that_is_away_is_told_with_a_time_to_come_back(database
     async def away(_owner_id: UserId, _session_id: SessionId) -> ContextReport:
         raise DatabaseUnavailable("The database does not answer.")
 
-    app = create_app(replace(stage.services, report_context=away), LOCAL)
+    app = create_app(replace(stage.services, report_context=away), LOCAL, (API, OPENAI_API))
     async with replace(stage, app=app).client() as client:
         session = (await client.post("/v1/sessions", json={"agent": "assistant"})).json()["id"]
         response = await client.get(f"/v1/sessions/{session}/context")
@@ -63,7 +65,7 @@ async def test_a_defect_shows_and_logs_nothing_of_a_user(
     async def break_down() -> Readiness:
         raise RuntimeError(SECRET)
 
-    app = create_app(replace(stage.services, check_ready=break_down), KEYED)
+    app = create_app(replace(stage.services, check_ready=break_down), KEYED, (API, OPENAI_API))
     async with replace(stage, app=app).client() as client:
         response = await client.get("/health/ready")
 

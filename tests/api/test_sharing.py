@@ -8,10 +8,10 @@ from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
-from throughline.api.http.admitted_request import ASK_AGAIN_SECONDS, SharedSessions
 from throughline.db.database import Database
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import SessionId
+from throughline.http.admitted_request import ASK_AGAIN_SECONDS, SharedSessions
 
 CHANNEL = "C0GENERAL"
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from fakes.api_stage import KEYED, LOCAL, set_stage
-from throughline.api.http.headers import prefers_html
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
+from throughline.http.headers import prefers_html
+from throughline.http.services import ApiConfig
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 LINKS = {

@@ -11,9 +11,9 @@ import pytest
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
+from throughline.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from throughline.http.services import ApiConfig
 
 SLOW_HEART = ApiConfig(version="0.0.0", is_local_mode=True, heartbeat_seconds=60)
 

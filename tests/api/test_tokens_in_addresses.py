@@ -11,8 +11,8 @@ from api.test_connection_limits import serving_app
 from api.test_isolation import OPEN_TO_ALL, routes_of
 from fakes.access_tokens import BODIES, UNKNOWN, TokenPage, open_page, owned_by
 from fakes.api_stage import LOCAL, set_stage
-from throughline.api.http.protocol import ConnectionLimits
 from throughline.db.database import Database
+from throughline.http.protocol import ConnectionLimits
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from click.testing import Result
 from fakes.api_stage import set_stage
 from fakes.command_stage import OWN_SOCKET, CommandStage, command_stage
 from fakes.fake_dependencies import FakeWorld
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
+from throughline.http.services import ApiConfig
 
 Throughline = Callable[..., Result]
 

@@ -13,8 +13,8 @@ from throughline.db.database import Database
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.summary.reread import SummaryRequest
 from throughline.turn.context_requests import ContextRequests
+from throughline.turn.summary.reread import SummaryRequest
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)

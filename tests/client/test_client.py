@@ -36,7 +36,7 @@ from throughline.domain.errors import (
     NoWorkerAvailable,
     SessionBusy,
 )
-from throughline.worker.worker import Worker, WorkerConfig
+from throughline.turn.worker.worker import Worker, WorkerConfig
 
 
 def connect_to(

@@ -27,7 +27,7 @@ from throughline.client import (
     result,
 )
 from throughline.db.database import Database
-from throughline.worker.worker import Worker, WorkerConfig
+from throughline.turn.worker.worker import Worker, WorkerConfig
 
 WEATHER = [{"name": "weather", "parameters": {"type": "object", "properties": {"town": {"type": "string"}}}}]
 

@@ -15,7 +15,7 @@ from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import SessionBusy
 from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
-from throughline.worker.retention import ErasureConfig, SessionErasure
+from throughline.turn.worker.retention import ErasureConfig, SessionErasure
 
 DAYS = 30
 OLD = DAYS + 1

@@ -7,13 +7,13 @@ from fakes.api_stage import set_stage
 from fakes.conversations import open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import UserId
 from throughline.domain.keys import ErasedUser, NewKey, NewToken, Scope
 from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
+from throughline.http.services import ApiConfig
 
 NAME = "anna tangelo42"
 WORD = "tangelo42"  # stands in everything that has to go

@@ -15,7 +15,7 @@ from throughline.db.sessions.create import CreateOutcome
 from throughline.domain.message import Source
 from throughline.domain.run import Run
 from throughline.domain.session import NewSession, Session
-from throughline.worker.retention import Retention, RetentionConfig
+from throughline.turn.worker.retention import Retention, RetentionConfig
 
 KEYED = "select idempotency_key from {table} where idempotency_key is not null order by 1"
 

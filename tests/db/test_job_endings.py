@@ -12,7 +12,7 @@ from fakes.waiting import until
 from throughline.db.database import Database
 from throughline.db.jobs.queue import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack
 from throughline.domain.run import RowLease
-from throughline.worker.jobs import NotDone
+from throughline.turn.worker.jobs import NotDone
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
 CLAIM = JobClaim("worker", lease_seconds=30, kinds=[JOB.kind])

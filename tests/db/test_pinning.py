@@ -21,9 +21,9 @@ from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.execution.breaker import Breakers
 from throughline.llm.counters import make_counter
-from throughline.prompting.pins import pin_message, unpin_message
-from throughline.prompting.ready_agent import calibration_key
 from throughline.tools.toolbox import ImportedHooks
+from throughline.turn.prompting.pins import pin_message, unpin_message
+from throughline.turn.prompting.ready_agent import calibration_key
 from throughline.turn.state import TurnConfig, TurnDependencies
 
 WINDOW = 4000

@@ -11,7 +11,7 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.service_status import SILENT_SECONDS
 from throughline.domain.ids import ProcessId
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
-from throughline.worker.retention import SILENT_PROCESS_HOURS
+from throughline.turn.worker.retention import SILENT_PROCESS_HOURS
 
 IDLE = ProcessState(concurrency=500, open_turns=0, jobs_in_hand=0, is_claiming=True, is_listening=True)
 SERVER = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)

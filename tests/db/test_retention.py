@@ -20,7 +20,7 @@ from throughline.domain.ids import RunId
 from throughline.domain.keys import NewKey, NewToken, Scope
 from throughline.domain.run import RunStatus
 from throughline.turn.follow_run import Following, Idle
-from throughline.worker.retention import Retention, RetentionConfig
+from throughline.turn.worker.retention import Retention, RetentionConfig
 
 
 @pytest.fixture

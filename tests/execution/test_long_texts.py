@@ -23,8 +23,8 @@ from throughline.execution.compute_threads import (
     run_off_loop_if_large,
     work_for,
 )
-from throughline.prompting.context_report import preview_context, report_context
-from throughline.prompting.planning import count_all_new, count_new
+from throughline.turn.prompting.context_report import preview_context, report_context
+from throughline.turn.prompting.planning import count_all_new, count_new
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
-from throughline.api.app import create_app
-from throughline.api.http.services import ApiConfig, Readiness, Services
+from throughline.api.front_end import API
 from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import ContextReport
 from throughline.context.message_variants import MessageVariant, ShownMessage
@@ -37,11 +36,14 @@ from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.overrides import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.http.app import create_app
+from throughline.http.services import ApiConfig, Readiness, Services
 from throughline.llm.registry import ModelRegistry
-from throughline.recall.history_search import HistorySearch
-from throughline.recall.memory_service import MemoryService
-from throughline.summary.reread import SummaryCost, SummaryRequest
+from throughline.openai.front_end import OPENAI_API
 from throughline.turn.apply_overrides import RequestChecker
+from throughline.turn.recall.history_search import HistorySearch
+from throughline.turn.recall.memory_service import MemoryService
+from throughline.turn.summary.reread import SummaryCost, SummaryRequest
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
@@ -248,7 +250,7 @@ def set_stage(
         clock=WallClock(),
     )
     services = replace(services, **(dependencies or {}))  # type: ignore[arg-type]  # fields by name
-    return ApiStage(database, turns, pins, services, create_app(services, config))
+    return ApiStage(database, turns, pins, services, create_app(services, config, (API, OPENAI_API)))
 
 
 async def _count_messages(_agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import throughline.assembly.runtime
 import throughline.main
 from throughline.domain.run import ClaimedRun, RowLease
-from throughline.worker.worker import Worker
+from throughline.turn.worker.worker import Worker
 
 
 class _Defect(tuple[ClaimedRun, ...]):

@@ -18,13 +18,13 @@ from fakes.conversations import Conversation
 from fakes.fake_dependencies import FakeWorld
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.route_errors import StreamAborted
-from throughline.api.http.services import ApiConfig
-from throughline.api.http.sse import MEDIA_TYPE
 from throughline.cli.client import ServiceClient
 from throughline.domain.ids import UserId
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
+from throughline.http.route_errors import StreamAborted
+from throughline.http.services import ApiConfig
+from throughline.http.sse import MEDIA_TYPE
 
 OWN_SOCKET = ApiConfig(version="0.0.0", trusted_socket=True, no_worker_timeout_seconds=HANG_SECONDS)
 """How a command serves the application to itself."""

@@ -18,10 +18,10 @@ from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.prompting.planning import at_rest, make_context_input
-from throughline.summary.compact import compact
-from throughline.summary.prepare import prepare_next
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.prepare import prepare_next
+from throughline.turn.summary.write_summary import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 _TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import httpx
 from fastapi import FastAPI
 
-from throughline.api.app import CORS_EXPOSED
-from throughline.api.http.problem_documents import MEDIA_TYPE
-from throughline.api.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.http.app import CORS_EXPOSED
+from throughline.http.problem_documents import MEDIA_TYPE
+from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
 
 Json: TypeAlias = dict[str, Any]
 Operations: TypeAlias = list[tuple[re.Pattern[str], str, Json]]

@@ -15,9 +15,9 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.recall.embed_missing import EmbedHistory, Pace
-from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
-from throughline.recall.history_search import HistorySearch, MessageVectors
+from throughline.turn.recall.embed_missing import EmbedHistory, Pace
+from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.history_search import HistorySearch, MessageVectors
 
 MODEL = "openai:some-model"
 VECTORS = "select position, model, dimensions from message_embeddings order by session_id, position, model, dimensions"

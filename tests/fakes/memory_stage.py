@@ -12,9 +12,9 @@ from throughline.db.database import Database
 from throughline.db.jobs.queue import EMBED_MEMORIES
 from throughline.domain.ids import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.recall.embed_missing import EmbedMemories, Pace
-from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
-from throughline.recall.memory_service import MemoryService, MemoryVectors
+from throughline.turn.recall.embed_missing import EmbedMemories, Pace
+from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.memory_service import MemoryService, MemoryVectors
 
 MODEL = "openai:some-model"
 CALLS_PER_MINUTE = 60

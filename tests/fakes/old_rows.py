@@ -3,7 +3,7 @@
 from fakes.manual_clock import ManualClock
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
-from throughline.worker.retention import Retention, RetentionConfig
+from throughline.turn.worker.retention import Retention, RetentionConfig
 
 
 async def delete_old_rows(database: Database) -> None:

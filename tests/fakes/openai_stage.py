@@ -13,9 +13,9 @@ from fakes.played_turns import played
 from fakes.scripted_model import ScriptedModel
 from fakes.stage import AGENT, Stage, open_stage
 from throughline.agents.definition import AgentDefinition
-from throughline.api.http.services import ApiConfig
 from throughline.db.database import Database
 from throughline.domain.overrides import OverrideField
+from throughline.http.services import ApiConfig
 from throughline.ports.hooks import Tools
 
 OPEN_AGENT = replace(AGENT, overrides=frozenset(OverrideField) - {OverrideField.MODEL})

@@ -19,7 +19,7 @@ from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.config import SlackServices
-from throughline.summary.reread import SummaryRequest
+from throughline.turn.summary.reread import SummaryRequest
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"
 

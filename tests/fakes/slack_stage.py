@@ -14,12 +14,12 @@ from fakes.raw_sql import BACKENDS, run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
 from fakes.slack_double.workspace import BOT_ID
 from fakes.waiting import HANG_SECONDS, until_found
-from throughline.api.app import add_interface
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.slack.database import SlackDatabase
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message
+from throughline.http.app import add_interface
 from throughline.slack.bolt import CommandReply, Listeners, make_bolt
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.http import PATH, EventsEndpoint

@@ -22,9 +22,9 @@ from throughline.execution.breaker import Breakers
 from throughline.execution.heartbeats import Heartbeats
 from throughline.llm.counters import make_counter
 from throughline.ports.hooks import Tools
-from throughline.prompting.calibrate import CalibrationCache
-from throughline.prompting.ready_agent import calibration_key
 from throughline.turn.graph import build_graph
+from throughline.turn.prompting.calibrate import CalibrationCache
+from throughline.turn.prompting.ready_agent import calibration_key
 from throughline.turn.state import TurnConfig, TurnDependencies
 from throughline.turn.take_turn import TurnStart, take_turn
 

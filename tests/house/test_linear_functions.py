@@ -9,7 +9,6 @@ import pytest
 from house.growth import steep
 from house.hostile_texts import ENDS, SHAPES, Shape
 from throughline.agents.read_file import show
-from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
 from throughline.context.delimiters import escaped, undelimited
 from throughline.context.find_citations import contains_quotation, find_citations, fold_text
@@ -26,6 +25,7 @@ from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.summary import FactKind, KeptFact
 from throughline.domain.text import clean_text
+from throughline.http.body import parse_json
 from throughline.llm.counters import CharsCounter, TiktokenCounter
 from throughline.llm.offline import summarise
 from throughline.llm.offline_answers import reply_to

@@ -6,8 +6,8 @@ import openai
 import pytest
 
 from fakes.openai_stage import OpenAIStage, open_openai_stage
-from throughline.api.openai.errors import INSTEAD
 from throughline.db.database import Database
+from throughline.openai.errors import INSTEAD
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.api.openai.begin_chat import MOST_COMPARED, Alignment, SessionTexts, align
+from throughline.openai.begin_chat import MOST_COMPARED, Alignment, SessionTexts, align
 
 TEXTS = st.sampled_from(["yes", "no", "go on", ""])
 CHATS = st.lists(TEXTS, min_size=1, max_size=2 * MOST_COMPARED)

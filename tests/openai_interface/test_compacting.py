@@ -7,9 +7,9 @@ import pytest
 
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Say
-from throughline.api.openai.compaction_item import make_compaction_item
-from throughline.api.openai.input_items import SUMMARY_HEAD
 from throughline.db.database import Database
+from throughline.openai.compaction_item import make_compaction_item
+from throughline.openai.input_items import SUMMARY_HEAD
 
 LONG = "The oven of the bakery in Graz must be cleaned every Friday before noon, and Anna has the key. " * 8
 

@@ -13,9 +13,9 @@ from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, create
 from openai_interface.test_websockets import address_of
-from throughline.api.openai.errors import CHAT_WORDS, RESPONSE_WORDS
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput
+from throughline.openai.errors import CHAT_WORDS, RESPONSE_WORDS
 
 SCHEMA = {"type": "object", "properties": {"name": {"$ref": "https://example.com/name"}}}
 RESPONSE_FORMAT = {"format": {"type": "json_schema", "name": "town", "schema": SCHEMA}}

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from throughline.api.native.openai_messages import MAX_CALLS
-from throughline.api.openai.compaction_item import CompactionItem
-from throughline.api.openai.input_items import CallItem, CallResultItem, Item, read_items
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import NewMessage, Source
+from throughline.http.openai_messages import MAX_CALLS
+from throughline.openai.compaction_item import CompactionItem
+from throughline.openai.input_items import CallItem, CallResultItem, Item, read_items
 
 
 def calls(number: int) -> list[Item]:

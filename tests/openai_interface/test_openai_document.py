@@ -9,8 +9,8 @@ from fastapi.routing import iter_route_contexts
 from jsonschema import Draft202012Validator
 
 from fakes.api_stage import set_stage
-from throughline.api.openai.errors import PRESENT
 from throughline.db.database import Database
+from throughline.openai.errors import PRESENT
 
 RECORDED = Path(__file__).with_name("client_requests.jsonl")
 NEEDS_NOTHING = "/v1/models"

@@ -7,9 +7,9 @@ import pytest
 
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
-from throughline.api.openai.referenced_items import MAX_REFERENCES
 from throughline.db.database import Database
 from throughline.domain.message import ToolCall
+from throughline.openai.referenced_items import MAX_REFERENCES
 
 TURNS = 5
 BRIEF = {"role": "system", "content": "Be brief."}

@@ -18,11 +18,11 @@ from fakes.api_stage import KEYED, LOCAL, set_stage
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Fail, Say
 from fakes.waiting import HANG_SECONDS
-from throughline.api.http.protocol import MAX_HEADERS, MAX_LINE_BYTES, ConnectionLimits
-from throughline.api.openai.websocket import INBOX_BYTES, MESSAGE_BYTES
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.keys import Scope
+from throughline.http.protocol import MAX_HEADERS, MAX_LINE_BYTES, ConnectionLimits
+from throughline.openai.websocket import INBOX_BYTES, MESSAGE_BYTES
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from throughline.domain.ids import UserId
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.ports.tracing import SpanUnderWay, StepPart
-from throughline.recall.embed_missing import BATCH
-from throughline.recall.embedding_model import PROBE
-from throughline.worker.indexing import embed_in_rounds
-from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
+from throughline.turn.recall.embed_missing import BATCH
+from throughline.turn.recall.embedding_model import PROBE
+from throughline.turn.worker.indexing import embed_in_rounds
+from throughline.turn.worker.jobs import JobRegistry, JobsConfig, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")
 

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.provider_double import ProviderDouble, ScriptStep
 from fakes.service_process import run_service
-from throughline.api.openai.input_items import SUMMARY_HEAD
+from throughline.openai.input_items import SUMMARY_HEAD
 
 pytestmark = pytest.mark.slow
 LONG = "The oven of the bakery in Graz must be cleaned every Friday before noon, and Anna has the key. " * 8

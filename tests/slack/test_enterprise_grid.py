@@ -20,7 +20,7 @@ from throughline.slack.commands import Commands
 from throughline.slack.config import Identity, SlackServices
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
-from throughline.summary.reread import SummaryRequest
+from throughline.turn.summary.reread import SummaryRequest
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
 GRID = Identity(ENTERPRISE, "Grid", BOT_USER, BOT_ID, FIRST)

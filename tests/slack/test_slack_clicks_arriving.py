@@ -18,11 +18,11 @@ from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Posted, Sen
 from fakes.slack_stage import IDENTITY, no_command, served_asgi
 from fakes.slack_waiting import ANNA, DELETES, WaitingStage, waiting_stage
 from fakes.waiting import HANG_SECONDS
-from throughline.api.app import add_interface
 from throughline.db.connection.transactions import Statements
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnusable
+from throughline.http.app import add_interface
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.decisions import NOT_STORED, ClickHandler

@@ -13,9 +13,9 @@ from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Sender, say
 from fakes.slack_double.payloads import message, reaction, slash_command
 from fakes.slack_stage import IDENTITY, served_asgi
 from fakes.waiting import HANG_SECONDS
-from throughline.api.app import add_interface
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
+from throughline.http.app import add_interface
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.http import PATH, EventsEndpoint

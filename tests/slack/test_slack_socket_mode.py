@@ -22,7 +22,7 @@ from throughline.slack.config import SlackConfig, SlackHealth, SlackServices
 from throughline.slack.open_slack import open_slack
 from throughline.slack.read_event import EventStorage
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
-from throughline.summary.reread import SummaryRequest
+from throughline.turn.summary.reread import SummaryRequest
 
 
 @dataclass

@@ -14,12 +14,12 @@ from throughline.domain.errors import ContextOverflow, ModelUnavailable
 from throughline.domain.events import CompactionFinished
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
-from throughline.prompting.context_report import report_context
-from throughline.prompting.planning import at_rest, make_context_input
-from throughline.summary.compact import compact
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import summarize_now
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.context_report import report_context
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
+from throughline.turn.summary.write_summary import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 

@@ -17,8 +17,8 @@ from throughline.db.database import Database
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.prompt import ModelRequest
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import summarize_now
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
 
 COSTS = "select coalesce(sum(input_tokens + output_tokens), 0) from summaries where session_id = $1"
 NO_REQUEST = SummaryRequest()

@@ -19,11 +19,11 @@ from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import FactKind, KeptFact, Segment
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.segment_source import facts_from_answer, without_recall_results
-from throughline.summary.summariser import Summariser, Written
-from throughline.summary.summariser_calls import SummariserCalls
-from throughline.summary.summary_draft import Assignment, Draft
-from throughline.summary.write_segments import SegmentWriter
+from throughline.turn.summary.segment_source import facts_from_answer, without_recall_results
+from throughline.turn.summary.summariser import Summariser, Written
+from throughline.turn.summary.summariser_calls import SummariserCalls
+from throughline.turn.summary.summary_draft import Assignment, Draft
+from throughline.turn.summary.write_segments import SegmentWriter
 
 SESSION = Session(
     id=SessionId(UUID(int=1)),

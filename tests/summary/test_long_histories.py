@@ -14,9 +14,9 @@ from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.summary import SummaryState
-from throughline.summary import prepare
-from throughline.summary.prepare import ROUND_SECONDS
-from throughline.worker.jobs import NotDone
+from throughline.turn.summary import prepare
+from throughline.turn.summary.prepare import ROUND_SECONDS
+from throughline.turn.worker.jobs import NotDone
 
 MESSAGES = 2000
 

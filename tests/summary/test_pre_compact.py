@@ -22,9 +22,9 @@ from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.execution.compute_threads import LARGE_CHARACTERS
 from throughline.ports.hooks import Decision, Hook, PreCompact
-from throughline.prompting.planning import at_rest, make_context_input
-from throughline.summary.compact import compact
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.write_summary import Compaction
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 

@@ -16,10 +16,10 @@ from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.summary import CompactionOutcome, CompactionResult, SummaryState
 from throughline.ports.hooks import Decision
-from throughline.prompting.planning import at_rest, make_context_input
-from throughline.summary.compact import compact
-from throughline.summary.prepare import prepare_next
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.prepare import prepare_next
+from throughline.turn.summary.write_summary import Compaction
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 

@@ -14,10 +14,10 @@ from throughline.db.database import Database
 from throughline.domain.message import Role
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, PromptMessage
 from throughline.execution.breaker import FAILURES_TO_OPEN, Breakers
-from throughline.prompting.summary_model import model_keys
-from throughline.summary import prepare
-from throughline.summary.summariser import Ask, Summariser
-from throughline.summary.summariser_calls import (
+from throughline.turn.prompting.summary_model import model_keys
+from throughline.turn.summary import prepare
+from throughline.turn.summary.summariser import Ask, Summariser
+from throughline.turn.summary.summariser_calls import (
     MOST_SECONDS,
     VALID_SECONDS,
     Heard,

@@ -14,10 +14,10 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import ModelUnavailable, SummaryInProgress
 from throughline.domain.prompt import ModelRequest
-from throughline.prompting.context_report import report_context
-from throughline.summary.prepare import prepare_next
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import estimate_summary, summarize_now
+from throughline.turn.prompting.context_report import report_context
+from throughline.turn.summary.prepare import prepare_next
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from throughline.domain.errors import (
 )
 from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
-from throughline.prompting.context_report import report_context
-from throughline.prompting.planning import at_rest, make_context_input
-from throughline.prompting.summary_model import model_keys
-from throughline.summary.compact import compact
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.context_report import report_context
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.prompting.summary_model import model_keys
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.write_summary import Compaction
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
 WORDY = Say("A sentence that says nothing. " * 60)

@@ -22,11 +22,11 @@ from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt
 from throughline.domain.summary import FactKind, KeptFact, Segment, SummaryState
 from throughline.execution.breaker import Breakers
-from throughline.prompting.ready_agent import assemble_agent
-from throughline.summary.find_summarisers import find_summarisers
-from throughline.summary.summariser import Ask, Summariser, summarize_messages, write_summary
-from throughline.summary.summariser_calls import SummariserCalls
-from throughline.summary.write_segments import choose_facts
+from throughline.turn.prompting.ready_agent import assemble_agent
+from throughline.turn.summary.find_summarisers import find_summarisers
+from throughline.turn.summary.summariser import Ask, Summariser, summarize_messages, write_summary
+from throughline.turn.summary.summariser_calls import SummariserCalls
+from throughline.turn.summary.write_segments import choose_facts
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))

@@ -12,8 +12,8 @@ from throughline.context.policy import SummaryPolicy
 from throughline.domain.errors import InvalidInput, ModelRejected, ModelUnavailable
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.llm.counters import make_counter
-from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
-from throughline.summary.summarize_transcript import summarize_transcript
+from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.turn.summary.summarize_transcript import summarize_transcript
 
 COUNT = make_counter("tiktoken").count
 LIMIT = 100

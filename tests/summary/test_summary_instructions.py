@@ -15,9 +15,9 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.summary import SummaryState
-from throughline.summary.prepare import prepare_next
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import estimate_summary, summarize_now
+from throughline.turn.summary.prepare import prepare_next
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
 
 RULE = "Never forget the allergy to nuts."
 

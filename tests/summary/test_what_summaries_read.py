@@ -17,9 +17,9 @@ from throughline.domain.errors import ModelUnavailable, SummaryConflict
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import FactKind, SummaryState
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import summarize_now
-from throughline.summary.summary_draft import open_draft
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
+from throughline.turn.summary.summary_draft import open_draft
 
 
 def answers(request: ModelRequest) -> Step:

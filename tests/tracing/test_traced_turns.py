@@ -20,8 +20,8 @@ from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ModelRequest, Usage
 from throughline.domain.run import RunStatus
 from throughline.ports.tracing import NO_SPAN, StepPart
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import summarize_now
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
 from throughline.turn.take_turn import take_turn
 
 SECRET = "xylophone"

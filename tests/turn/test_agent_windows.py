@@ -11,9 +11,9 @@ from throughline.context.calibration import Calibration
 from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.prompting.agent_windows import agent_window, ask_windows, log_windows
-from throughline.prompting.ready_agent import assemble_agent
 from throughline.turn.check_agents import check_agents
+from throughline.turn.prompting.agent_windows import agent_window, ask_windows, log_windows
+from throughline.turn.prompting.ready_agent import assemble_agent
 
 
 @dataclass

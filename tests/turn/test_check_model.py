@@ -14,7 +14,7 @@ from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelCheck, ModelWindow, ToolUse, WindowOrigin
 from throughline.domain.prompt import ModelEvent, ModelRequest, Usage
 from throughline.llm.counters import make_counter
-from throughline.prompting.check_model import TOOL, check_model
+from throughline.turn.prompting.check_model import TOOL, check_model
 
 COUNTER = make_counter("tiktoken")
 CALLED = Call((ToolCall("c1", TOOL.name, '{"tonnes": 1607}'),), "1,607 tonnes came in.", Usage(215, 40, 128))

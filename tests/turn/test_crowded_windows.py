@@ -15,8 +15,8 @@ from throughline.context.calibration import Calibration
 from throughline.db.database import Database
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunStatus
-from throughline.prompting.planning import at_rest
 from throughline.turn.check_agents import check_agents
+from throughline.turn.prompting.planning import at_rest
 
 AGENT_FILE = """
 name: assistant

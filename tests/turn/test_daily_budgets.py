@@ -19,10 +19,10 @@ from throughline.domain.prompt import Usage
 from throughline.domain.run import Outcome, RunStatus
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.domain.waiting import Resolution
-from throughline.summary.reread import SummaryRequest
 from throughline.turn.check_agents import check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.daily_budget import check_daily_budget
+from throughline.turn.summary.reread import SummaryRequest
 from throughline.turn.take_turn import take_turn
 
 DEAR = Usage(100, 50, cost_usd=Decimal("0.6"))

@@ -15,9 +15,9 @@ from throughline.domain.message import Content, ImageBlock, Role, TextBlock, Too
 from throughline.domain.prompt import ModelRequest, Prompt, Usage
 from throughline.domain.run import RunStatus
 from throughline.llm.counters import make_counter
-from throughline.prompting.calibrate import learn_from_overflow
-from throughline.prompting.context_report import report_context
-from throughline.prompting.planning import at_rest
+from throughline.turn.prompting.calibrate import learn_from_overflow
+from throughline.turn.prompting.context_report import report_context
+from throughline.turn.prompting.planning import at_rest
 from throughline.wire.context import ContextOut
 from throughline.wire.events import event_json
 

@@ -17,7 +17,7 @@ from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.run import Opening, Run, RunInput, RunStatus, Submission, Submitted
 from throughline.domain.session import NewSession
 from throughline.turn.take_turn import take_turn
-from throughline.worker.retention import ErasureConfig, SessionErasure
+from throughline.turn.worker.retention import ErasureConfig, SessionErasure
 
 EARLIER = (
     NewMessage(role=Role.USER, content="My name is Alice.", source=Source.API, token_count=5),

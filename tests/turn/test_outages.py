@@ -27,7 +27,7 @@ from throughline.turn.follow_run import Following, Idle
 from throughline.turn.llm_node import OUT_OF_ROUNDS
 from throughline.turn.store_step import MOST_TRIES
 from throughline.turn.take_turn import take_turn
-from throughline.worker.worker import Worker, WorkerConfig
+from throughline.turn.worker.worker import Worker, WorkerConfig
 
 AWAY = DatabaseUnavailable("away")
 CALL = Call((ToolCall("c1", "calculator", '{"expression": "2+3"}'),))

@@ -18,7 +18,7 @@ from throughline.domain.events import CompactionFinished
 from throughline.domain.message import Message, Role, ToolCall
 from throughline.domain.prompt import ModelRequest, Prompt
 from throughline.domain.run import Run, RunStatus
-from throughline.prompting.pins import pin_message
+from throughline.turn.prompting.pins import pin_message
 
 SUMMARY = "## Intent\nThe user counts."
 SAY = "fakes.own_tools:say"

@@ -14,7 +14,7 @@ from throughline.db.database import Database
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import text_of
 from throughline.domain.run import RunStatus
-from throughline.prompting.planning import at_rest
+from throughline.turn.prompting.planning import at_rest
 
 WORDS = ("Noted, ", "all ", "of it.")
 ZEROS: dict[str, JsonValue] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}

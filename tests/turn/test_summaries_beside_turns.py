@@ -18,8 +18,8 @@ from throughline.domain.errors import SummaryConflict
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import summarize_now
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
 from throughline.turn.take_turn import take_turn
 
 

@@ -25,8 +25,8 @@ from throughline.domain.prompt import Usage
 from throughline.domain.run import Claimer, RunStatus
 from throughline.turn.check_agents import check_agent
 from throughline.turn.take_turn import take_turn
+from throughline.turn.worker.worker import Worker, WorkerConfig
 from throughline.wire.events import event_json
-from throughline.worker.worker import Worker, WorkerConfig
 
 AT_ONCE = WorkerConfig("test", grace_seconds=0)
 

@@ -12,9 +12,9 @@ from fakes.provider_double import ProviderDouble, RequestRecord
 from fakes.stage import Stage
 from throughline.db.database import Database
 from throughline.domain.run import RunStatus
-from throughline.prompting.context_report import report_context
-from throughline.summary.reread import SummaryRequest
-from throughline.summary.summarize_now import summarize_now
+from throughline.turn.prompting.context_report import report_context
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
 
 WISH = "Write a poem about ducks at the end."
 

@@ -20,7 +20,7 @@ from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.domain.ids import SessionId
 from throughline.domain.recall import HistoryFilter, HistoryQuery
-from throughline.worker.indexing import Indexing, index_owner
+from throughline.turn.worker.indexing import Indexing, index_owner
 
 BLOCKS = "select from_position, through_position from search_blocks"
 JOBS = "select kind, subject, owner_id from jobs"

@@ -14,7 +14,7 @@ from throughline.db.database import Database
 from throughline.db.jobs.queue import Job, Schedule, Waiting
 from throughline.db.statements.new_ids import new_id
 from throughline.domain.ids import UserId
-from throughline.worker.jobs import NotDone
+from throughline.turn.worker.jobs import NotDone
 
 
 async def test_an_owner_has_a_quarter_of_the_places_and_another_finds_one(

@@ -17,8 +17,8 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.db.jobs.queue import Job, JobClaim, summary_job
 from throughline.db.service_status import read_service_status
 from throughline.domain.summary import SummaryState
-from throughline.worker.jobs import MAX_CRASHES, MOST_TRIES
-from throughline.worker.worker import Worker, WorkerConfig
+from throughline.turn.worker.jobs import MAX_CRASHES, MOST_TRIES
+from throughline.turn.worker.worker import Worker, WorkerConfig
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 

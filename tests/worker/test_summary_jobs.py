@@ -27,7 +27,7 @@ from throughline.domain.message import Source
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import SummaryState
 from throughline.execution.compute_threads import present_owner
-from throughline.prompting.planning import at_rest
+from throughline.turn.prompting.planning import at_rest
 
 JOBS = "select subject from jobs where kind = 'prepare_summary'"
 

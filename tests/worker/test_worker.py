@@ -19,7 +19,7 @@ from throughline.domain.ids import UserId
 from throughline.domain.message import text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Claimer, Run, RunStatus
-from throughline.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
+from throughline.turn.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
 
 
 @pytest.fixture

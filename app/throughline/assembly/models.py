@@ -11,9 +11,9 @@ from throughline.execution.call_plugin import add_plugin_folder
 from throughline.llm.counters import counter_of, make_counter
 from throughline.llm.prices import read_prices
 from throughline.llm.registry import OFFLINE, ModelRegistry, ModelsConfig, inherited_base_url
-from throughline.prompting import check_model
 from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock
+from throughline.turn.prompting import check_model
 
 
 def agent_defaults(settings: Settings) -> AgentDefaults:

@@ -9,18 +9,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from throughline.api.app import create_health_app
-from throughline.api.http.auth import LOCAL_USER
-from throughline.api.http.server import (
-    HttpServer,
-    Shutdown,
-    TcpAddress,
-    bind_tcp,
-    bind_unix,
-    bound_url,
-    limit_connections,
-)
-from throughline.api.http.services import ApiConfig, check_access
+from throughline.api.front_end import create_health_app
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.process_heartbeats import noted, tune_collector
@@ -31,6 +20,17 @@ from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOption
 from throughline.domain.ids import UserId
 from throughline.domain.keys import Scope
 from throughline.domain.service_status import ProcessKind
+from throughline.http.auth import LOCAL_USER
+from throughline.http.server import (
+    HttpServer,
+    Shutdown,
+    TcpAddress,
+    bind_tcp,
+    bind_unix,
+    bound_url,
+    limit_connections,
+)
+from throughline.http.services import ApiConfig, check_access
 from throughline.llm.registry import OFFLINE
 from throughline.logs import say, set_up_logging
 from throughline.settings import Settings

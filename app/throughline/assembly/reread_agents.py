@@ -15,9 +15,9 @@ from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid, Te
 from throughline.domain.service_status import ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.llm.counters import warm_counter
-from throughline.prompting.agent_windows import log_windows
 from throughline.settings import Settings
 from throughline.turn.check_agents import check_agents, check_names
+from throughline.turn.prompting.agent_windows import log_windows
 from throughline.turn.state import TurnDependencies
 
 POLL_SECONDS = 1.0

@@ -49,12 +49,6 @@ from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_e
 from throughline.llm.prices import read_prices
 from throughline.llm.registry import ModelRegistry
 from throughline.logs import dropped_lines
-from throughline.prompting.agent_windows import log_windows
-from throughline.prompting.calibrate import CalibrationCache
-from throughline.recall.embed_missing import EmbedHistory, EmbedMemories, Pace
-from throughline.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
-from throughline.recall.history_search import HistorySearch, MessageVectors
-from throughline.recall.memory_service import MemoryService, MemoryVectors
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
@@ -63,13 +57,19 @@ from throughline.tools.tool import CallLimits
 from throughline.tools.toolbox import ImportedHooks, ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
+from throughline.turn.prompting.agent_windows import log_windows
+from throughline.turn.prompting.calibrate import CalibrationCache
+from throughline.turn.recall.embed_missing import EmbedHistory, EmbedMemories, Pace
+from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.history_search import HistorySearch, MessageVectors
+from throughline.turn.recall.memory_service import MemoryService, MemoryVectors
 from throughline.turn.state import TurnConfig, TurnDependencies
-from throughline.worker.indexing import Indexing, embed_in_rounds, index_owner
-from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs, Work
-from throughline.worker.prepare_summaries import prepare_summary
-from throughline.worker.retention import ErasureConfig, Retention, RetentionConfig, SessionErasure
-from throughline.worker.waiting_turns import ExpiredWaits, WaitingTurnsReport
-from throughline.worker.worker import Worker, WorkerConfig
+from throughline.turn.worker.indexing import Indexing, embed_in_rounds, index_owner
+from throughline.turn.worker.jobs import JobRegistry, JobsConfig, SideJobs, Work
+from throughline.turn.worker.prepare_summaries import prepare_summary
+from throughline.turn.worker.retention import ErasureConfig, Retention, RetentionConfig, SessionErasure
+from throughline.turn.worker.waiting_turns import ExpiredWaits, WaitingTurnsReport
+from throughline.turn.worker.worker import Worker, WorkerConfig
 
 TRACES_PATH = "/v1/traces"
 _HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"[ -~]+")

@@ -10,18 +10,20 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from throughline.api.app import add_interface, create_app
-from throughline.api.http.server import HttpServer, Shutdown, limit_connections
-from throughline.api.http.services import ApiConfig, Readiness, Services
+from throughline.api.front_end import API
 from throughline.assembly.process_heartbeats import noted, tune_collector
 from throughline.assembly.runtime import Runtime
 from throughline.assembly.slack import SlackHttpInterface
 from throughline.db.connection.migrations import head_revision
 from throughline.domain.errors import ClaimingFailed
 from throughline.domain.ids import UserId
-from throughline.prompting.agent_windows import agent_window
+from throughline.http.app import add_interface, create_app
+from throughline.http.server import HttpServer, Shutdown, limit_connections
+from throughline.http.services import ApiConfig, Readiness, Services
+from throughline.openai.front_end import OPENAI_API
 from throughline.slack.config import SlackHealth
 from throughline.stopping import first_of
+from throughline.turn.prompting.agent_windows import agent_window
 from throughline.turn.submit import submit_message
 
 
@@ -124,7 +126,7 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
         await runtime.worker.drain()
         services.cut_off()
 
-    app = create_app(services, config)
+    app = create_app(services, config, (API, OPENAI_API))
     if mode.slack is not None:
         add_interface(app, mode.slack.path, mode.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS

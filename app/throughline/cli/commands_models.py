@@ -15,7 +15,7 @@ from throughline.cli.failures import ModelCheckFailed
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
 from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ModelWindow, ToolUse
-from throughline.prompting.agent_windows import guess_remark
+from throughline.turn.prompting.agent_windows import guess_remark
 
 SHORT_SUMMARY_TOKENS = 250
 NOT_REPORTED = "not reported"

@@ -13,8 +13,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from throughline.api.native.imports import ImportSession, from_openai
-from throughline.api.native.openai_messages import MAX_MESSAGES
+from throughline.api.imports import ImportSession, from_openai
 from throughline.assembly.models import agent_defaults, models_config
 from throughline.context.budget import MAX_SUMMARY_SHARE
 from throughline.context.calibration import factor
@@ -23,12 +22,13 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Message, NewMessage, Source
 from throughline.domain.text import clean_text
+from throughline.http.openai_messages import MAX_MESSAGES
 from throughline.llm.counters import make_counter
 from throughline.llm.registry import OFFLINE, ModelRegistry
 from throughline.ports.models import ChatModel
 from throughline.settings import read_settings
-from throughline.summary.summariser import Summariser
-from throughline.summary.summarize_transcript import summarize_transcript
+from throughline.turn.summary.summariser import Summariser
+from throughline.turn.summary.summarize_transcript import summarize_transcript
 
 LEAST_TOKENS, MOST_TOKENS = 50, 100_000
 NO_ID = UUID(int=0)

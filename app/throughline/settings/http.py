@@ -7,8 +7,8 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from throughline.api.http.services import ANY_ORIGIN
 from throughline.domain.keys import TOKEN_PREFIX
+from throughline.http.services import ANY_ORIGIN
 from throughline.settings.section import SettingsSection
 
 SHORTEST_KEY = 24

@@ -18,7 +18,7 @@ from throughline.slack.blocks import HELP, named, plain, show_context
 from throughline.slack.bolt import CommandReply
 from throughline.slack.config import Identity, SlackServices
 from throughline.slack.read_event import StopSign
-from throughline.summary.reread import SummaryRequest
+from throughline.turn.summary.reread import SummaryRequest
 
 AT_ONCE_SECONDS = 1.5
 """How long a command may take before a preliminary reply is sent. Slack demands a reply within three seconds.

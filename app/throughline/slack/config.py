@@ -11,7 +11,7 @@ from throughline.db.slack.people import SlackId
 from throughline.domain.clock import Clock
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.summary import CompactionResult
-from throughline.summary.reread import SummaryRequest
+from throughline.turn.summary.reread import SummaryRequest
 
 # Record of what currently keeps this process from receiving or answering Slack's messages.
 #

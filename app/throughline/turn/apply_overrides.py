@@ -15,8 +15,8 @@ from throughline.domain.overrides import NO_OVERRIDES, OverrideField, Overrides
 from throughline.domain.run import RunInput
 from throughline.ports.hooks import Tools
 from throughline.ports.models import FormatSupport, Models
-from throughline.prompting.ready_agent import client_preference
 from throughline.turn.llm_node import check_response_format
+from throughline.turn.prompting.ready_agent import client_preference
 
 MAX_SHOWN = 100
 LOWERED = frozenset({OverrideField.TEMPERATURE, OverrideField.INSTRUCTIONS, OverrideField.RESPONSE_FORMAT})

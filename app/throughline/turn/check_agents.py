@@ -18,8 +18,8 @@ from throughline.domain.overrides import OverrideField
 from throughline.domain.tool import ASK_USER
 from throughline.ports.hooks import Tools
 from throughline.ports.models import ChatModel, Models
-from throughline.prompting.agent_windows import ask_windows, configured_window
-from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
+from throughline.turn.prompting.agent_windows import ask_windows, configured_window
+from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.state import TurnDependencies
 
 

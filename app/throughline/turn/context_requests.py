@@ -18,15 +18,15 @@ from throughline.domain.run import RunInput
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionResult
 from throughline.ports.storage import PinStore
-from throughline.prompting.context_report import preview_context, report_context
-from throughline.prompting.pins import pin_message, unpin_message
-from throughline.prompting.planning import count_all_new
-from throughline.summary.reread import SummaryCost, SummaryRequest
-from throughline.summary.summarize_now import estimate_summary, summarize_now
 from throughline.turn.apply_overrides import RequestChecker
 from throughline.turn.daily_budget import check_daily_budget
+from throughline.turn.prompting.context_report import preview_context, report_context
+from throughline.turn.prompting.pins import pin_message, unpin_message
+from throughline.turn.prompting.planning import count_all_new
 from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.state import TurnDependencies
+from throughline.turn.summary.reread import SummaryCost, SummaryRequest
+from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
 
 
 class SessionStore(Protocol):

@@ -12,7 +12,7 @@ from throughline.domain.errors import DailyBudgetReserved, DailyBudgetSpent
 from throughline.domain.ids import UserId
 from throughline.domain.run import Run
 from throughline.domain.usage_report import DaySpending, Spending, until_next_day
-from throughline.prompting.ready_agent import ReadyAgent
+from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import TurnDependencies
 
 UNKNOWN_SHARE = 10

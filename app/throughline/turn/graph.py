@@ -16,10 +16,10 @@ from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.message import text_of
 from throughline.domain.run import USER_STEP, Run, user_message
 from throughline.ports.tracing import StepPart, traced
-from throughline.prompting.planning import count_new, tokens_loaded
-from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.llm_node import llm_node
+from throughline.turn.prompting.planning import count_new, tokens_loaded
+from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.reduce_context import reduce_context
 from throughline.turn.state import Turn, TurnState, present

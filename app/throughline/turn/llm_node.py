@@ -35,11 +35,11 @@ from throughline.domain.run import RunError
 from throughline.domain.text import clean_text, is_blank
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.json_schema import SchemaInvalid, check_schema, find_misfit
-from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
-from throughline.prompting.planning import count_new, reload_conversation
-from throughline.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
 from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_fallback, reset_shown_text
 from throughline.turn.daily_budget import check_turn_budget
+from throughline.turn.prompting.calibrate import learn_from_overflow, learn_from_usage
+from throughline.turn.prompting.planning import count_new, reload_conversation
+from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
 from throughline.turn.recall_history import quote_history
 from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.state import Turn, TurnState, present

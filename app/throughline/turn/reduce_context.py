@@ -20,11 +20,11 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.prompting.planning import ModelCall, compute_context, plan_call, reload_conversation, view_after
-from throughline.prompting.ready_agent import ReadyAgent
-from throughline.summary.compact import compact
-from throughline.summary.write_summary import Compaction
+from throughline.turn.prompting.planning import ModelCall, compute_context, plan_call, reload_conversation, view_after
+from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import Turn
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.write_summary import Compaction
 
 LESS_THAN_REFUSED = 0.9
 """Largest size of the prompt after a refusal, as a share of the refused prompt, whatever the refusal said."""

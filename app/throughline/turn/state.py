@@ -13,9 +13,9 @@ from throughline.domain.run import ClaimedRun, Lease
 from throughline.domain.usage_report import ModelCall
 from throughline.domain.waiting import AwaitedCall
 from throughline.ports.storage import EventStore, History, RunStore
-from throughline.prompting.ready_agent import ReadyAgent
-from throughline.summary.dependencies import SummaryDependencies
 from throughline.turn.event_writer import EventWriter
+from throughline.turn.prompting.ready_agent import ReadyAgent
+from throughline.turn.summary.dependencies import SummaryDependencies
 
 T = TypeVar("T")
 

@@ -31,12 +31,12 @@ from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason
 from throughline.ports.tracing import Span, SpanUnderWay, TurnEnd, create_untraced_task
-from throughline.prompting.context_report import close_context
-from throughline.prompting.planning import count_new
 from throughline.turn.apply_overrides import apply_request
 from throughline.turn.event_writer import EventWriter, Unstored
 from throughline.turn.graph import TurnGraph, step_limit
 from throughline.turn.llm_node import not_in_format
+from throughline.turn.prompting.context_report import close_context
+from throughline.turn.prompting.planning import count_new
 from throughline.turn.state import Turn, TurnDependencies, TurnState, present
 from throughline.turn.store_step import PAUSE_SECONDS, settle_step, wait_for_database
 

@@ -19,8 +19,8 @@ from throughline.domain.message import Message, NewMessage, Role, Source, ToolCa
 from throughline.domain.tool import ASK_USER, ResultRoom, ToolContext, ToolOutcome, is_json_object
 from throughline.domain.waiting import OUTSIDE, AwaitedCall, Decision, Resolution, WaitKind
 from throughline.ports.tracing import ToolCallPart, traced
-from throughline.prompting.planning import count_new
-from throughline.prompting.ready_agent import ReadyAgent
+from throughline.turn.prompting.planning import count_new
+from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
 

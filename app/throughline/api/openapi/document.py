@@ -1,24 +1,23 @@
-"""Maker of the OpenAPI document, for `api/app.py`.
+"""The OpenAPI document of the REST interface.
 
-It adds what FastAPI cannot derive from the routes' signatures: authentication, errors, examples, events, and the bodies
-that routes parse themselves.
+It adds what FastAPI cannot derive from the routes' signatures: errors, examples, events, and the bodies that routes
+parse themselves.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
-from throughline.api.http import route_errors
-from throughline.api.http.admitted_request import as_key_holder, as_reader, as_writer
-from throughline.api.http.headers import KEY_HEADER, REPLAYED
-from throughline.api.http.problem_documents import MEDIA_TYPE
-from throughline.api.native.documented import (
+from throughline.api.imports import ImportSession
+from throughline.api.memories import ChangeMemory, CreateMemory, SearchMemories
+from throughline.api.openapi.examples import add_examples
+from throughline.api.requests import ChangeSession, CreateSession, PreviewContext, ResumeRun, SendMessage, Summarize
+from throughline.api.tokens import CreateToken
+from throughline.http import route_errors
+from throughline.http.documented import (
     ERRORS,
-    ON_BEHALF_OF,
     REF,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
@@ -26,24 +25,40 @@ from throughline.api.native.documented import (
     request_header,
     response_headers,
 )
-from throughline.api.native.imports import ImportSession
-from throughline.api.native.memories import ChangeMemory, CreateMemory, SearchMemories
-from throughline.api.native.requests import (
-    ChangeSession,
-    CreateSession,
-    PreviewContext,
-    ResumeRun,
-    SendMessage,
-    Summarize,
-)
-from throughline.api.native.tokens import CreateToken
-from throughline.api.openai.errors import OPENAI
-from throughline.api.openapi.examples import add_examples
-from throughline.api.openapi.openai_document import openai_document
-from throughline.domain.keys import Scope
+from throughline.http.documents import SECURITY, describe_routes
+from throughline.http.headers import KEY_HEADER, REPLAYED
+from throughline.http.problem_documents import MEDIA_TYPE
 from throughline.wire.events import event_schemas
 from throughline.wire.service import Problem
 
+BODIES = (
+    CreateSession,
+    ChangeSession,
+    SendMessage,
+    PreviewContext,
+    Summarize,
+    CreateMemory,
+    ChangeMemory,
+    SearchMemories,
+    ImportSession,
+    ResumeRun,
+    CreateToken,
+)
+TAGS = {
+    "messages": "Send messages, read the history, pin and redact.",
+    "search": "Find messages by words and by meaning.",
+    "sessions": "Conversations with an agent: make, change, delete, export and import them.",
+    "runs": "The state and the events of turns.",
+    "context": "How full the window of a session is, and what a message would do to it.",
+    "summaries": "The versions of a session's summary.",
+    "memories": "Short texts that a user stores.",
+    "usage": "What model calls used and cost.",
+    "tokens": "Short-lived secrets for browsers.",
+    "users": "Erase a user with everything of them.",
+    "agents": "The agents that sessions can be opened with.",
+    "problems": "Cause and remedy of each error. No key is needed.",
+    "health": "For operators and monitoring. No key is needed.",
+}
 SCHEMA = {"$ref": REF.format(model="Problem")}
 
 
@@ -86,100 +101,23 @@ def _problem(codes: Sequence[str], headers: Sequence[str]) -> Json:
     return {**found, "headers": response_headers(*headers)} if headers else found
 
 
-BODIES = (
-    CreateSession,
-    ChangeSession,
-    SendMessage,
-    PreviewContext,
-    Summarize,
-    CreateMemory,
-    ChangeMemory,
-    SearchMemories,
-    ImportSession,
-    ResumeRun,
-    CreateToken,
-)
-SECURITY = {
-    "bearer": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "a key created by `throughline keys create`, or a token made by `POST /v1/tokens`",
-    },
-    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key or token"},
-}
-SCOPES = {as_reader: (Scope.READ,), as_writer: (Scope.WRITE,), as_key_holder: ()}
-"""The scopes that a key needs, by the dependency that admits the request. Where there is none, any key will do."""
-
-TAGS = {
-    "messages": "Send messages, read the history, pin and redact.",
-    "search": "Find messages by words and by meaning.",
-    "sessions": "Conversations with an agent: make, change, delete, export and import them.",
-    "runs": "The state and the events of turns.",
-    "context": "How full the window of a session is, and what a message would do to it.",
-    "summaries": "The versions of a session's summary.",
-    "memories": "Short texts that a user stores.",
-    "usage": "What model calls used and cost.",
-    "tokens": "Short-lived secrets for browsers.",
-    "users": "Erase a user with everything of them.",
-    "agents": "The agents that sessions can be opened with.",
-    "problems": "Cause and remedy of each error. No key is needed.",
-    "health": "For operators and monitoring. No key is needed.",
-}
-LICENSE = "Apache-2.0"
-SERVERS = [
-    {"url": "/", "description": "the service that this document was read from"},
-    {"url": "http://127.0.0.1:8000", "description": "a service of this machine at the default address"},
-]
-
-
-def operation_id(route: APIRoute) -> str:
-    """Return the operation id of a route: the name of its function in lowerCamelCase."""
-    first, *others = route.name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
 def document(app: FastAPI, *, is_key_needed: bool) -> Json:
-    """Return the application's OpenAPI document, without OpenAI's routes. It is created once and cached."""
+    """Return the document of the REST routes. It is created once and cached."""
     if app.openapi_schema is None:
-        app.openapi_schema, _ = _make(app, is_key_needed=is_key_needed)
+        app.openapi_schema = _make(app, is_key_needed=is_key_needed)
     return app.openapi_schema
 
 
-def document_of_openai(app: FastAPI, *, is_key_needed: bool) -> Json:
-    """Return the OpenAPI document of the application's routes in OpenAI's form."""
-    return _make(app, is_key_needed=is_key_needed)[1]
-
-
-def _make(app: FastAPI, *, is_key_needed: bool) -> tuple[Json, Json]:
-    made: Json = get_openapi(
-        title=app.title,
-        version=app.version,
-        description=app.description,
-        routes=app.routes,
-        tags=[{"name": name, "description": description} for name, description in TAGS.items()],
-        servers=SERVERS,
-        license_info={"name": LICENSE, "identifier": LICENSE},
-    )
+def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
+    made = describe_routes(app, TAGS, is_key_needed=is_key_needed)
+    made["tags"] = [{"name": name, "description": description} for name, description in TAGS.items()]
     made.setdefault("components", {})
     _add_components(made["components"])
-    needed = dict(_needed_scopes(app))
     for path, item in made["paths"].items():
-        for method, operation in item.items():
-            scopes = needed.get((path, method))
-            if scopes is None:
-                operation["security"] = []
-            else:
-                _add_authentication(operation, scopes, is_key_needed=is_key_needed or not scopes)
-            if OPENAI not in operation["tags"]:
-                add_errors(path, operation, is_admitted=scopes is not None)
-                add_examples(operation)
-    return made, openai_document(_openai_paths(made["paths"]), made["info"], SERVERS, SECURITY)
-
-
-def _openai_paths(paths: Json) -> Json:
-    """Remove the paths of OpenAI's routes, and return them."""
-    named = [path for path, item in paths.items() if any(OPENAI in operation["tags"] for operation in item.values())]
-    return {path: paths.pop(path) for path in named}
+        for operation in item.values():
+            add_errors(path, operation, is_admitted=bool(operation["security"]))
+            add_examples(operation)
+    return made
 
 
 def _add_components(components: Json) -> None:
@@ -202,17 +140,3 @@ def _remove_defaults(schemas: Iterable[Json]) -> None:
     for schema in schemas:
         for field in schema.get("properties", {}).values():
             field.pop("default", None)
-
-
-def _needed_scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Sequence[Scope]]]:
-    """Yield path, method and needed scopes of each route that authenticates its requests."""
-    for route in iter_route_contexts(app.routes):
-        dependencies = route.dependant.dependencies if isinstance(route.original_route, APIRoute) else ()
-        for scopes in (SCOPES[each.call] for each in dependencies if each.call in SCOPES):
-            yield from (((route.path_format, method.lower()), scopes) for method in route.methods or ())
-
-
-def _add_authentication(operation: Json, scopes: Sequence[Scope], *, is_key_needed: bool) -> None:
-    names = [scope.value for scope in scopes]
-    operation["security"] = [{scheme: names} for scheme in SECURITY] + ([] if is_key_needed else [{}])
-    operation.setdefault("parameters", []).append(request_header(ON_BEHALF_OF))

@@ -2,12 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from throughline.api.http.sse import MEDIA_TYPE as EVENT_STREAM
-from throughline.api.http.sse import json_bytes
-from throughline.api.http.start_page import MEDIA_TYPE as HTML_PAGE
-from throughline.api.http.start_page import html_page
-from throughline.api.native.documented import Json
-from throughline.api.native.export import MEDIA_TYPE as JSON_LINES
+from throughline.api.export import MEDIA_TYPE as JSON_LINES
 from throughline.api.openapi.example_answers import (
     ANSWER,
     ANSWERS,
@@ -20,6 +15,11 @@ from throughline.api.openapi.example_answers import (
     SESSION_ID,
 )
 from throughline.domain.events import EventType
+from throughline.http.documented import Json
+from throughline.http.sse import MEDIA_TYPE as EVENT_STREAM
+from throughline.http.sse import json_bytes
+from throughline.http.start_page import MEDIA_TYPE as HTML_PAGE
+from throughline.http.start_page import html_page
 from throughline.wire.json_shape import JsonDict
 
 BODIES: Mapping[str, JsonDict] = {

@@ -1,1 +1,1 @@
-"""The statements that delete expired rows and erase old archived sessions. Jobs of `worker/` run them."""
+"""The statements that delete expired rows and erase old archived sessions. Jobs of `turn/worker/` run them."""

@@ -1,6 +1,6 @@
 """Deletion of expired rows, a small batch per statement.
 
-Messages, runs and adopted summaries are kept. `worker/retention.py` defines the retention periods.
+Messages, runs and adopted summaries are kept. `turn/worker/retention.py` defines the retention periods.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,74 @@
+"""The REST interface as a front end: its routes, in the order of its document, and the document itself."""
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI
+
+from throughline.api import (
+    agents,
+    context,
+    export,
+    health,
+    imports,
+    memories,
+    messages,
+    pins,
+    problems,
+    runs,
+    search,
+    sessions,
+    summaries,
+    tokens,
+    usage,
+    users,
+)
+from throughline.api.openapi.document import document
+from throughline.http import reference_page, start_page
+from throughline.http.app import FrontEnd, create_app
+from throughline.http.body_cap import Cap
+from throughline.http.services import ApiConfig, Services
+
+
+def _serve_document(app: FastAPI, config: ApiConfig) -> None:
+    app.openapi = lambda: document(app, is_key_needed=config.is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it
+
+
+def _own_caps(config: ApiConfig) -> Mapping[str, Cap]:
+    return {imports.router.prefix: Cap(config.max_import_bytes, "MAX_IMPORT_BYTES", is_read_long=True)}
+
+
+API = FrontEnd(
+    "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams.",
+    tuple(
+        room.router
+        for room in (
+            messages,
+            pins,
+            search,
+            export,
+            imports,
+            sessions,
+            runs,
+            context,
+            summaries,
+            memories,
+            usage,
+            tokens,
+            users,
+            agents,
+            problems,
+            health,
+            reference_page,
+            start_page,
+        )
+    ),
+    _serve_document,
+    _own_caps,
+)
+
+
+def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
+    """Return an application that serves only health and metrics, without authentication."""
+    app = create_app(services, config, ())
+    app.include_router(health.router)
+    return app

@@ -1,1 +1,0 @@
-"""The service's own routes under `/v1`, with the formats of their requests."""

@@ -1,0 +1,145 @@
+"""Factory of the HTTP application: middleware, error handlers and the routes of its front ends.
+
+Called by `assembly/` and by the tests.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.telemetry import TelemetryConfig
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from throughline.execution.compute_threads import OwnerLimits
+from throughline.http.admitted_request import ApiDependencies, SharedSessions
+from throughline.http.auth import Authenticator
+from throughline.http.body_cap import BodyCap, Cap
+from throughline.http.documents import operation_id
+from throughline.http.headers import RefusedPreflights
+from throughline.http.problem_documents import UnexpectedErrors, add_error_handlers
+from throughline.http.services import ApiConfig, Services
+
+CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+CORS_ASKED = (
+    "Accept",
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "On-Behalf-Of",
+    "Prefer",
+    "X-API-Key",
+    "X-Client",
+)
+CORS_EXPOSED = (
+    "Location",
+    "Content-Location",
+    "Idempotency-Key",
+    "Idempotency-Replayed",
+    "Preference-Applied",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-Not-Applied",
+    "X-Run-Id",
+    "X-Session-Id",
+)
+NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+"""FastAPI's own telemetry, switched off. The service has metrics of its own.
+
+FastAPI would otherwise export its requests if the environment names an OTLP endpoint.
+"""
+
+DESCRIPTION = "Conversations that can run for ever: every message is stored, and every prompt fits the model's window."
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """Routes for one kind of clients, and what they need of the application.
+
+    `description` is a sentence for the application's OpenAPI document. `set_up` adds error handlers and documents.
+    `own_caps` returns the limits of bodies whose routes need others than all the rest, by the prefix of their path.
+    """
+
+    description: str
+    routers: Sequence[APIRouter]
+    set_up: Callable[[FastAPI, ApiConfig], None]
+    own_caps: Callable[[ApiConfig], Mapping[str, Cap]] = lambda _: {}
+
+
+def create_app(
+    services: Services,
+    config: ApiConfig,
+    front_ends: Sequence[FrontEnd],
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """Return the HTTP application with the routes of these front ends. It opens and closes no resources itself.
+
+    Without front ends it has no document either.
+    """
+    caps = {prefix: cap for each in front_ends for prefix, cap in each.own_caps(config).items()}
+    app = FastAPI(
+        title="Throughline",
+        version=config.version,
+        description=" ".join((DESCRIPTION, *(each.description for each in front_ends))),
+        lifespan=lifespan,
+        middleware=_middleware(config, caps),
+        default_response_class=Response,
+        redirect_slashes=False,
+        docs_url=None,
+        telemetry=NO_TELEMETRY,
+        redoc_url=None,
+        openapi_url="/openapi.json" if front_ends else None,
+        generate_unique_id_function=operation_id,
+    )
+    app.state.dependencies = _dependencies(services, config)
+    add_error_handlers(app)
+    for each in front_ends:
+        each.set_up(app, config)
+        for router in each.routers:
+            app.include_router(router)
+    return app
+
+
+def _dependencies(services: Services, config: ApiConfig) -> ApiDependencies:
+    shared = SharedSessions(services.database.participants, services.clock)
+    websockets = OwnerLimits(config.max_websockets, max(1, config.max_websockets // 2))
+    return ApiDependencies(services, config, Authenticator(services, config), shared, websockets)
+
+
+def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
+    """Serve `path` by another interface's ASGI endpoint, such as Slack's.
+
+    The limits on request bodies apply; the endpoint authenticates its requests itself.
+    """
+    app.router.routes.append(Route(path, endpoint, include_in_schema=False))
+
+
+def _middleware(config: ApiConfig, own_caps: Mapping[str, Cap]) -> list[Middleware]:
+    """Return the middleware, outermost first.
+
+    CORS comes before all that refuses requests but preflights, so that the answers to refused and failed requests carry
+    its headers, too.
+    """
+    cap = Middleware(
+        BodyCap,
+        cap=Cap(config.max_body_bytes, "MAX_BODY_BYTES"),
+        own_caps=own_caps,
+        total_bytes=config.max_held_body_bytes,
+        timeout_seconds=config.body_timeout_seconds,
+    )
+    refused, inner = Middleware(RefusedPreflights, origins=config.cors_origins), [Middleware(UnexpectedErrors), cap]
+    if not config.cors_origins:
+        return [refused, *inner]
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=config.cors_origins,
+        allow_methods=CORS_METHODS,
+        allow_headers=CORS_ASKED,
+        expose_headers=CORS_EXPOSED,
+        max_age=600,
+    )
+    return [refused, cors, *inner]

@@ -1,0 +1,202 @@
+"""What a request for a response continues: a conversation, an earlier response, or a turn that waits."""
+
+from dataclasses import dataclass
+
+from throughline.agents.definition import AgentDefinition
+from throughline.db.runs.list_runs import RunQuery
+from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
+from throughline.domain.ids import SessionId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import NewMessage, Role, Source, text_of
+from throughline.domain.overrides import Overrides
+from throughline.domain.run import CopiedMessages, Run
+from throughline.domain.waiting import Decision, Resolution
+from throughline.http.admitted_request import Call
+from throughline.http.headers import NO_KEY, Idempotency
+from throughline.openai.ids import read_conversation_id, read_response_id
+from throughline.openai.input_items import ApprovalItem
+from throughline.openai.not_applied import not_applied_echo
+from throughline.openai.response_object import RunResponse, find_resumed_by, get_continued
+from throughline.openai.response_request import CreateResponse
+
+MOST_COPIED = 10_000
+
+
+class PreviousResponseNotFound(NotFound):
+    """The response that the request continues is missing, another user's, deleted, or was not stored."""
+
+    code = "previous_response_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOrigin:
+    """Where a request for a response came from: its interface, and its idempotency key.
+
+    `continuable` are the ids of responses that were not stored and that the request's connection may continue all the
+    same.
+    """
+
+    source: Source
+    idempotency: Idempotency = NO_KEY
+    continuable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A request for a response as it was read.
+
+    It has its body, the agent that it names, the instructions and messages of its input, and its origin.
+    """
+
+    body: CreateResponse
+    agent: AgentDefinition
+    instructions: str
+    messages: tuple[NewMessage, ...]
+    origin: RequestOrigin
+
+    @property
+    def overrides(self) -> Overrides:
+        """What the request changes of the agent."""
+        return self.body.read_overrides(self.instructions)
+
+    @property
+    def echo(self) -> JsonObject:
+        """What is kept of the request, to be shown with the response."""
+        return {**self.body.echo(), **not_applied_echo(self.body.not_applied(), self.overrides, self.agent)}
+
+    @property
+    def approvals(self) -> tuple[ApprovalItem, ...]:
+        """The decisions on approvals."""
+        items = () if isinstance(self.body.input, str) else self.body.input
+        return tuple(item for item in items if isinstance(item, ApprovalItem))
+
+    def resolutions(self, author: str) -> tuple[Resolution, ...]:
+        """Return what the request gives to calls, in the name of `author`."""
+        decided = [_decided(item, author) for item in self.approvals]
+        outputs = [
+            Resolution(message.tool_call_id or "", text_of(message.content), author=author)
+            for message in self.messages
+            if message.role is Role.TOOL
+        ]
+        return (*decided, *outputs)
+
+    @property
+    def has_resolutions(self) -> bool:
+        """Whether the request has outputs of tools, or decisions on approvals."""
+        return any(message.role is Role.TOOL for message in self.messages) or bool(self.approvals)
+
+    @property
+    def has_only_resolutions(self) -> bool:
+        """Whether the request has outputs or decisions, and no other messages."""
+        return self.has_resolutions and all(message.role is Role.TOOL for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request continues: a session, a run, or a copy of earlier messages; nothing for a new session.
+
+    `previous` is the response with which the session ends, None if the request names none. `waiting` is the run that
+    waits. `repeated` is the response that the same outputs or decisions have begun before.
+    """
+
+    session_id: SessionId | None = None
+    previous: RunResponse | None = None
+    waiting: Run | None = None
+    repeated: RunResponse | None = None
+    copied: CopiedMessages | None = None
+
+
+async def find_target(call: Call, asked: ResponseRequest) -> Target:
+    """Return what the request continues. A repeated idempotency key leads to the session of the first request.
+
+    Raises InvalidInput, NotFound (conversation), PreviousResponseNotFound, and SessionBusy for a response that is not
+    over.
+    """
+    target = await _find_named(call, asked)
+    key = asked.origin.idempotency.key
+    is_plain = target.session_id is not None and target.waiting is None and target.repeated is None
+    if key is None or is_plain:  # a turn of the same session is found when this one is submitted
+        return target
+    # In this order a turn that the same request has begun in between is found.
+    keyed = await call.services.database.runs.find_keyed(call.owner_id, key)
+    return target if keyed is None else Target(keyed.session_id)
+
+
+async def _find_named(call: Call, asked: ResponseRequest) -> Target:
+    body = asked.body
+    if body.conversation_id is not None and body.previous_response_id is not None:
+        raise InvalidInput(
+            "A request names `conversation` or `previous_response_id`, not both.", field="previous_response_id"
+        )
+    if body.conversation_id is not None:
+        session_id = read_conversation_id(body.conversation_id)
+        # Whether the session is there, and waits, is found when the message is submitted.
+        return await _conversation(call, asked, session_id) if asked.has_resolutions else Target(session_id)
+    if body.previous_response_id is not None:
+        return await _previous(call, asked, body.previous_response_id)
+    return Target()
+
+
+async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionId) -> Target:
+    """Return the conversation, and the run that the request resumes, or has resumed before. Raises NotFound."""
+    runs, given = call.services.database.runs, asked.resolutions(call.principal.user_name)
+    waiting = await runs.waiting_of(call.owner_id, session_id)
+    wait = None if waiting is None else waiting.wait
+    if wait is not None and (wait.has_any_call(given) or not asked.has_only_resolutions):
+        return Target(session_id, waiting=waiting)
+    newest = waiting or next(iter((await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))).items), None)
+    repeated = None
+    if asked.has_only_resolutions and newest is not None:
+        repeated = await find_resumed_by(call, newest, given)
+    return Target(session_id, waiting=None if repeated is not None else waiting, repeated=repeated)
+
+
+async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
+    """Return what follows a response: its session, its run, or a copy of the messages up to it.
+
+    What is not stored goes on in a copy of a stored session, and the other way round.
+    """
+    try:
+        ref = read_response_id(name)
+        previous, found = await get_continued(call, ref)
+    except NotFound as error:
+        raise PreviousResponseNotFound(error.detail) from None
+    was_stored = previous.echo.get("store") is not False
+    if not was_stored and name not in asked.origin.continuable:
+        raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
+    is_last, run = previous.part.is_last, previous.run
+    if is_last and run.waiting_for is not None:
+        return Target(waiting=run)
+    if not is_last and asked.has_only_resolutions:
+        repeated = await find_resumed_by(call, run, asked.resolutions(call.principal.user_name), ref.part + 1)
+        return Target(repeated=repeated)
+    if is_last and not run.status.is_final:
+        raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
+    if is_last and found.is_newest and was_stored is asked.body.is_stored:
+        return Target(run.session_id, previous)
+    return Target(copied=await copy_through(call, previous))
+
+
+async def copy_through(call: Call, previous: RunResponse) -> CopiedMessages:
+    """Return the messages up to the response, to be copied. Raises InvalidInput if they are more than MOST_COPIED."""
+    through = await last_position(call, previous)
+    if through > MOST_COPIED:
+        raise InvalidInput(
+            f"A conversation can be continued from an earlier response within its first {MOST_COPIED} messages. "
+            "Continue from its newest response.",
+            field="previous_response_id",
+        )
+    return CopiedMessages(previous.run.session_id, through)
+
+
+async def last_position(call: Call, response: RunResponse) -> int:
+    """Return the position of the response's last message that was read, or of its run's newest one; 0 without any."""
+    made = (*response.part.input, *response.part.made)
+    messages = made or await call.services.database.messages.of_run(response.run)
+    return messages[-1].position if messages else 0
+
+
+def _decided(item: ApprovalItem, author: str) -> Resolution:
+    decision = Decision.APPROVE if item.approve else Decision.REJECT
+    reason = "" if item.approve else item.reason or ""
+    return Resolution(item.approval_request_id, reason, decision=decision, author=author)

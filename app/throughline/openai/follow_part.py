@@ -1,0 +1,183 @@
+"""Following one part of a run: its events, up to the one with which the run ends or waits."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
+from throughline.domain.message import Message, Role
+from throughline.domain.run import Run, RunStatus
+from throughline.domain.waiting import OUTSIDE, WaitKind
+from throughline.http.admitted_request import Call
+from throughline.http.follow import follow_run, stopping
+from throughline.http.route_errors import StreamAborted
+from throughline.turn.follow_run import Idle
+
+# The parts of a run: what lies before, between and after its waits. OpenAI's interface shows each as a response.
+#
+# A part ends with a step whose calls wait for something from outside. What they are given is the input of the next
+# part.
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """One part of a run: `input` are results and steps from outside with which it began, `made` what followed.
+
+    `is_last`: the run has no later part. Approved calls have their results in `made`, because the service ran them.
+    """
+
+    number: int = 0
+    input: tuple[Message, ...] = ()
+    made: tuple[Message, ...] = ()
+    is_last: bool = True
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A part whose messages are still being read: a run may have thousands."""
+
+    input: list[Message] = field(default_factory=list)
+    made: list[Message] = field(default_factory=list)
+
+
+def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
+    """Return the parts of the run, at least one. `messages` are all messages of the run, oldest first.
+
+    Steps that the request brought are given to the first part. A run that was resumed and has stored nothing since has
+    a last part without messages, also if it was cancelled or failed then.
+    """
+    drafts = [_Draft()]
+    step_has_ended_part = True
+    steps = 0
+    for message in messages:
+        if message.role is Role.USER:
+            continue
+        if message.role is Role.ASSISTANT:
+            step_has_ended_part = False
+            steps += 1
+        if steps <= run.input.steps_brought:
+            drafts[0].input.append(message)
+            continue
+        kind = message.metadata.get(OUTSIDE)
+        if kind is not None and not step_has_ended_part:
+            drafts.append(_Draft())
+            step_has_ended_part = True
+        is_made = kind is None or kind == WaitKind.APPROVAL
+        (drafts[-1].made if is_made else drafts[-1].input).append(message)
+    begun = run.input.echo.get("parts")
+    is_resumed = not run.status.is_final or (isinstance(begun, list) and len(begun) > len(drafts))
+    if run.status is not RunStatus.WAITING and is_resumed and len(drafts) == run.wait_count:
+        drafts.append(_Draft())
+    return tuple(
+        RunPart(number, tuple(draft.input), tuple(draft.made), is_last=number == len(drafts) - 1)
+        for number, draft in enumerate(drafts)
+    )
+
+
+def newest_part(run: Run) -> int:
+    """Return the number of the run's newest part, whether it goes on, waits or is over."""
+    return run.wait_count if run.waiting_for is None else run.wait_count - 1
+
+
+def messages_of(part: RunPart, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages of the part among `messages`, those of its run; possibly none.
+
+    The user's message belongs to the first part.
+    """
+    asked = (message for message in messages if message.role is Role.USER and part.number == 0)
+    return (*asked, *part.input, *part.made)
+
+
+@dataclass(slots=True)
+class SeenEvents:
+    """What the events of a part have shown so far. `has_steps`: the part may have messages besides its answer.
+
+    `has_begun`: an event was seen.
+    """
+
+    has_begun: bool = False
+    has_steps: bool = False
+
+    def add(self, event: Event) -> None:
+        """Take the part's next event."""
+        self.has_begun = True
+        self.has_steps = self.has_steps or isinstance(event, ToolCalled | AnswerReset)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedPart:
+    """A part of a run to follow.
+
+    Its events come after number `after`, and after `skipped_waits` further waits of the run. `is_fresh`: this process
+    has just started the run, so that none of its events can be stored yet. `seen` is updated while it is followed.
+    """
+
+    run: Run
+    after: int = 0
+    skipped_waits: int = 0
+    is_fresh: bool = False
+    seen: SeenEvents = field(default_factory=SeenEvents)
+
+    def answer_alone(self, ended: RunEnded | RunWaiting) -> Message | None:
+        """Return the part's answer, if it is the run's only message besides its question.
+
+        Return None otherwise, and if that is not known: then the run's messages have to be read.
+        """
+        if isinstance(ended, RunWaiting) or self.after or ended.run.wait_count or ended.run.input.steps_brought:
+            return None
+        return ended.answer if self.seen.has_begun and not self.seen.has_steps else None
+
+
+async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | None]:
+    """Yield the part's events, and None while nothing happens. The last one is RunEnded or RunWaiting.
+
+    Raises what `follow_run` raises.
+    """
+    async with aclosing(follow_batches(call, part)) as batches:
+        async for events in batches:
+            for event in events or (None,):
+                yield event
+
+
+async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple[Event, ...]]:
+    """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came."""
+    waits_left = part.skipped_waits
+    async with aclosing(follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)) as followed:
+        async for item in followed:
+            later = [] if isinstance(item, Idle) else [one.event for one in item]
+            while waits_left and later and not isinstance(later[0], RunEnded):
+                waits_left -= isinstance(later.pop(0), RunWaiting)
+            events = _up_to_end(later)
+            for event in events:
+                part.seen.add(event)
+            if events or isinstance(item, Idle):
+                yield events
+            if events and isinstance(events[-1], RunEnded | RunWaiting):
+                return
+
+
+async def wait_for_end(request: Request, call: Call, part: FollowedPart) -> RunEnded | RunWaiting:
+    """Return the event with which the part ends. Raises ServiceStopping, also if the client has disconnected."""
+    with suppress(StreamAborted):
+        async with aclosing(follow_part(call, part)) as followed:
+            last = await _last(request, followed)
+            if last is not None:
+                return last
+    raise stopping(part.run)
+
+
+async def _last(request: Request, followed: AsyncGenerator[Event | None]) -> RunEnded | RunWaiting | None:
+    async for event in followed:
+        if event is None and await request.is_disconnected():
+            return None
+        if isinstance(event, RunEnded | RunWaiting):
+            return event
+    return None
+
+
+def _up_to_end(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Return the events up to the first one with which a part ends, all without one."""
+    ends = (index for index, event in enumerate(events, start=1) if isinstance(event, RunEnded | RunWaiting))
+    return tuple(events[: next(ends, None)])

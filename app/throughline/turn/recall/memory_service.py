@@ -1,0 +1,85 @@
+"""Storage and search of memories, for the interfaces."""
+
+from dataclasses import dataclass, replace
+
+import structlog
+
+from throughline.db.memories.repository import MemoryChange, MemoryRepository
+from throughline.db.memories.vectors import MemoryVectorRepository
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.ids import MemoryId, UserId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.memory import FoundMemories, Memory
+from throughline.turn.recall.embedding_model import EmbeddingModel
+from throughline.turn.recall.fuse_rankings import fuse
+
+DEPTH = 100
+"""Results taken from each ranking before two are combined; more than a search may return."""
+
+K = 60
+"""The constant of reciprocal rank fusion, as in the paper that `fuse_rankings.py` names."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryVectors:
+    """The embedding model for memories, and the storage of their vectors."""
+
+    model: EmbeddingModel
+    repository: MemoryVectorRepository
+
+
+class MemoryService:
+    """Storage and search of memories. A memory is stored before it is embedded.
+
+    If the embedding model fails, nothing is lost: the vector is computed later, and searches use words.
+    """
+
+    def __init__(self, repository: MemoryRepository, vectors: MemoryVectors | None = None) -> None:
+        """Store memories in `repository`; without `vectors` they are searched by words only."""
+        self._repository = repository
+        self._vectors = vectors
+
+    async def create(self, user_id: UserId, text: str, metadata: JsonObject) -> Memory:
+        """Store a memory and return it. With an embedding model, its vector is computed at once or by a job."""
+        memory = await self._repository.create(user_id, text, metadata)
+        if self._vectors is not None:
+            await _embed(self._vectors, memory)
+        return memory
+
+    async def update(self, user_id: UserId, memory_id: MemoryId, change: MemoryChange) -> Memory:
+        """Apply the change and return the memory. Raises NotFound."""
+        memory = await self._repository.update(user_id, memory_id, change)
+        if self._vectors is not None and change.text is not None:
+            await _embed(self._vectors, memory)
+        return memory
+
+    async def search(self, user_id: UserId, query: str, limit: int) -> FoundMemories:
+        """Return the user's best matching memories, best first: by words, and by meaning if the model is in time."""
+        near = () if self._vectors is None else await _nearest(self._vectors, user_id, query)
+        if not near:
+            return FoundMemories(await self._repository.search(user_id, query, limit), "text")
+        by_words = await self._repository.search(user_id, query, DEPTH)
+        known = {memory.id: memory for memory in (*by_words, *near)}
+        fused = fuse(([memory.id for memory in near], 1.0), ([memory.id for memory in by_words], 1.0), k=K)
+        return FoundMemories(tuple(replace(known[found], score=score) for found, score in fused[:limit]), "vector")
+
+
+async def _embed(vectors: MemoryVectors, memory: Memory) -> None:
+    """Embed a stored memory, or queue the jobs that do. Does not raise, because the memory is stored already."""
+    vector = await vectors.model.embed_in_time(memory.text)
+    try:
+        if vector is not None:
+            return await vectors.repository.put(vectors.model.name, [memory], [vector])
+    except ThroughlineError as error:
+        log.warning("memory vector not stored, embedded again later", memory_id=str(memory.id), error=error.code)
+    return await vectors.model.embed_soon()
+
+
+async def _nearest(vectors: MemoryVectors, user_id: UserId, query: str) -> tuple[Memory, ...]:
+    """Return the user's memories nearest in meaning, empty if the model does not answer in time."""
+    vector = await vectors.model.embed_in_time(query)
+    if vector is None:
+        return ()
+    return await vectors.repository.nearest(user_id, vectors.model.name, vector, DEPTH)

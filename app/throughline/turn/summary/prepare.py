@@ -1,0 +1,160 @@
+"""Preparation of the next summary between turns, so that the turn which needs it does not wait for a model.
+
+A side job calls it.
+"""
+
+import math
+from dataclasses import replace
+
+import structlog
+
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.explain_context import NEXT_MESSAGE, next_plan
+from throughline.context.plan_context import ContextPlan
+from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS
+from throughline.context.view import waiting_for_growth
+from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError, provider_words
+from throughline.domain.session import Session
+from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.ports.tracing import SpanUnderWay, SummaryTrace
+from throughline.turn.prompting.planning import (
+    ModelCall,
+    at_rest,
+    compute_context,
+    make_context_input,
+    plan_call,
+    with_prepared,
+    with_summary,
+)
+from throughline.turn.prompting.ready_agent import ReadyAgent
+from throughline.turn.summary.dependencies import SummaryDependencies
+from throughline.turn.summary.find_summarisers import summary_models, summary_tokens
+from throughline.turn.summary.write_summary import Compaction, SummaryWriting, hook_event, unchanged
+
+PREPARE_SECONDS = 60.0
+"""Least time limit of one preparation. No user waits for it, so it is never less than a turn would give.
+
+A model that is known to be slow gets longer (`summariser_calls.py`). A session has only one such job at a time.
+"""
+
+ROUND_SECONDS = 20.0
+"""Time after which a preparation ends between two calls and keeps its segments, so that other jobs can run.
+
+The time limit, in contrast, interrupts a running call.
+"""
+
+log = structlog.get_logger(__name__)
+
+
+async def prepare_next(dependencies: SummaryDependencies, session: Session) -> CompactionResult:
+    """Write the next summary if one is due, and store it as prepared; return the outcome, also of a failure.
+
+    No ThroughlineError is raised. The job holds no lease and moves no cursor, so that it does not disturb a running
+    turn. If something fails, the part written until then becomes the next summary.
+    """
+    try:
+        task = await _task(dependencies, session)
+        plan = await _plan_next(task)
+        if not plan.is_summary_due:
+            return unchanged(task, plan, CompactionOutcome.SKIPPED)
+        summary = SummaryTrace("prepare summary", session.id, session.agent)
+        with SpanUnderWay(dependencies.tracing.begin_summary(summary)) as span:
+            span.add_result(done := await _prepare(dependencies, task, plan))
+            return done
+    except NotFound:
+        return CompactionResult(CompactionOutcome.SKIPPED, session)
+    except SummaryConflict:
+        return CompactionResult(CompactionOutcome.SKIPPED, session, is_stale=True)
+    except ThroughlineError as error:
+        log.warning("summary preparation failed", session_id=str(session.id), error=error.code, **provider_words(error))
+        delay = error.delay_seconds if isinstance(error, TemporaryError) else None
+        return CompactionResult(CompactionOutcome.FAILED, session, delay_seconds=delay or 0.0)
+
+
+async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bool:
+    """Return whether another summary is due after the newest one, prepared or adopted.
+
+    Raises NotFound, DatabaseUnavailable.
+    """
+    return (await _plan_next(await _task(dependencies, session))).is_summary_due
+
+
+async def _task(dependencies: SummaryDependencies, session: Session) -> Compaction:
+    agent, conversation = await at_rest(dependencies, session)
+    return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=_limit_seconds(dependencies, agent))
+
+
+def _limit_seconds(dependencies: SummaryDependencies, agent: ReadyAgent) -> float:
+    """Return the time limit in seconds: enough for the slowest summary model to write the longest summary."""
+    usual = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
+    tokens = math.ceil(summary_tokens(agent) * max(agent.factor, 1.0)) + KEEP_TOKENS
+    keys = [model.calibration_key for model in summary_models(dependencies, agent)]
+    return max(dependencies.paces.patient_seconds(key, tokens, at_least=usual) for key in keys)
+
+
+async def _plan_next(task: Compaction) -> ContextPlan:
+    return await compute_context(make_context_input(task.agent, task.conversation, None), next_plan)
+
+
+async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CompactionResult:
+    further = await _plan_further(task)
+    if further.decision.trigger is None:
+        return unchanged(task, plan, CompactionOutcome.SKIPPED)
+    is_further = task.conversation.prepared is not None
+    event_fields = hook_event(task, further, extends_prepared=is_further)
+    event = replace(event_fields, trigger="auto", tokens=plan.tokens, must_compact=False)
+    writing = SummaryWriting(
+        dependencies, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS
+    )
+    ended = await writing.run()
+    writer = writing.writer
+    if writer is None or writer.draft.through_position <= _reach(task):
+        log.info("summary not prepared", session_id=event.session_id, outcome=ended.outcome)
+        return await _nothing_written(dependencies, task, further, writing, ended)
+    try:
+        await dependencies.summaries.prepare_summary(await writer.adoption())
+    except SummaryConflict:
+        writing.calls.count_unused("stale")
+        raise
+    log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
+    return CompactionResult(CompactionOutcome.PREPARED, task.conversation.session)
+
+
+async def _nothing_written(
+    dependencies: SummaryDependencies,
+    task: Compaction,
+    plan: ContextPlan,
+    writing: SummaryWriting,
+    ended: CompactionResult,
+) -> CompactionResult:
+    if ended.is_not_worth_it:
+        await _wait_for_growth(dependencies, task.conversation.session, plan)
+    if ended.outcome is CompactionOutcome.FAILED:
+        await dependencies.summaries.save_failure(task.conversation.session, ended.detail)
+        return replace(ended, delay_seconds=writing.rest_seconds)
+    return ended
+
+
+async def _wait_for_growth(dependencies: SummaryDependencies, session: Session, plan: ContextPlan) -> None:
+    """Record that a summary was not worth writing, so that the next job does not pay to find that out again."""
+    skipped = waiting_for_growth(plan.view).state.skipped_through_position
+    await dependencies.summaries.save_skipped(session.id, skipped, session.summary_version)
+
+
+async def _plan_further(task: Compaction) -> ContextPlan:
+    """Return the plan for a summary of everything after the newest summary, except the newest messages.
+
+    The next message, which is not written yet, counts as one of the newest.
+    """
+    conversation = task.conversation
+    prepared = conversation.prepared
+    if prepared is not None:
+        there = with_prepared(conversation.session, prepared)
+        conversation = with_summary(conversation, there)
+    return await plan_call(ModelCall(task.agent, task.pending), conversation, forced=CompactionTrigger.MANUAL)
+
+
+def _reach(task: Compaction) -> int:
+    prepared = task.conversation.prepared
+    adopted = task.conversation.session.summary_through_position
+    return adopted if prepared is None else max(adopted, prepared.through_position)

@@ -1,0 +1,112 @@
+"""Summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import structlog
+
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.plan_context import ContextPlan
+from throughline.domain.errors import InvalidInput, TemporaryError
+from throughline.domain.ids import SessionId
+from throughline.domain.session import Session
+from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.execution.error_boundary import running_concurrently
+from throughline.execution.heartbeats import Heartbeats
+from throughline.ports.summaries import SummaryStore
+from throughline.ports.tracing import SpanUnderWay, SummaryTrace
+from throughline.turn.prompting.planning import ModelCall, at_rest, plan_call
+from throughline.turn.summary.compact import compact
+from throughline.turn.summary.dependencies import SummaryDependencies
+from throughline.turn.summary.reread import SummaryCost, SummaryRequest, plan_reread
+from throughline.turn.summary.write_summary import Compaction
+
+LEASE_SECONDS = 15.0
+"""Seconds for which a crashed process blocks other summaries on demand; a running process renews its lease in time."""
+
+ON_DEMAND_SECONDS = 60.0
+"""Time limit of a summary on demand: longer than a turn gives, because no turn waits for it, only the user who asked.
+"""
+
+log = structlog.get_logger(__name__)
+
+
+async def summarize_now(
+    dependencies: SummaryDependencies, session: Session, request: SummaryRequest
+) -> CompactionResult:
+    """Summarise all but the newest messages of `session`, whatever the triggers say.
+
+    With instructions, messages that are already summarised are read again. In all processes together, a session has one
+    such request at a time. A running turn is not disturbed: the first to change the summary wins, and the other's work
+    is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable, and InvalidInput for a position after the last
+    message or instructions too long for every summary model.
+    """
+    async with _summary_lease(dependencies.summaries, session.id):
+        summary = SummaryTrace("summarize on demand", session.id, session.agent)
+        with SpanUnderWay(dependencies.tracing.begin_summary(summary)) as span:
+            span.add_result(done := await _summarize(dependencies, session, request))
+            return done
+
+
+async def estimate_summary(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> SummaryCost:
+    """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
+    task, plan = await _task(dependencies, session, request)
+    now = task.conversation.session
+    first = min(request.first or now.summary_through_position + 1, now.summary_through_position + 1)
+    return (await plan_reread(dependencies, task, plan, first)).cost
+
+
+async def _task(
+    dependencies: SummaryDependencies, session: Session, request: SummaryRequest
+) -> tuple[Compaction, ContextPlan]:
+    agent, conversation = await at_rest(dependencies, session)
+    if (request.from_position or 0) > conversation.session.message_count:
+        raise InvalidInput(
+            f"There is no message #{request.from_position}: the session has {conversation.session.message_count}.",
+            field="from_position",
+        )
+    plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
+    seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
+    return Compaction(agent, conversation, instructions=request.instructions, seconds_left=seconds), plan
+
+
+async def _summarize(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> CompactionResult:
+    task, plan = await _task(dependencies, session, request)
+    now = task.conversation.session
+    if request.first is not None and request.first <= now.summary_through_position:
+        again = await plan_reread(dependencies, task, plan, request.first)
+        task, plan = again.task, again.plan
+    elif plan.decision.trigger is None:
+        return CompactionResult(CompactionOutcome.SKIPPED, now, _nothing_to_do(now), plan.tokens, plan.tokens)
+    _, done = await compact(dependencies, task, plan)
+    if done.outcome is CompactionOutcome.ADOPTED:
+        dependencies.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
+    if done.is_stale or done.outcome is not CompactionOutcome.ADOPTED:
+        return replace(done, session=(await at_rest(dependencies, session))[1].session)
+    return done
+
+
+def _nothing_to_do(session: Session) -> str:
+    if session.summary_through_position == 0:
+        return "There is nothing to summarize yet: the newest messages always stay as they are."
+    done = session.summary_through_position
+    return (
+        f"There is nothing new to summarize: messages up to #{done} are summarized, and the newest ones stay as "
+        "they are."
+    )
+
+
+@asynccontextmanager
+async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
+    """Hold the session's lease for summaries on demand during the `with` block, so that no second one runs."""
+    lease = await summaries.take_lease(session_id, LEASE_SECONDS)
+    try:
+        heartbeat = Heartbeats(summaries.renew_leases, LEASE_SECONDS).of(lease)
+        async with running_concurrently(heartbeat.hold, f"summarize {session_id}"):
+            yield
+    finally:
+        try:
+            await summaries.release_lease(lease)
+        except TemporaryError as error:
+            log.warning("summary lease not released, left to expire", session_id=str(session_id), error=error.code)
