@@ -23,7 +23,7 @@ from benchmarks.retrieval_data import Line, Meeting, chained, read_meetings
 from benchmarks.retrieval_sessions import Archive
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.jobs.queue import INDEX_OWNER, JobClaim, index_job
+from throughline.db.job_queue import INDEX_OWNER, JobClaim, index_job
 from throughline.domain.recall import HistoryQuery
 from throughline.execution.compute_threads import work_for
 

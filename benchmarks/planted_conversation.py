@@ -14,7 +14,7 @@ from uuid import UUID
 
 from benchmarks.replay_data import SAMPLE, Json, json_lines
 from throughline.context.measure import Count, count_message
-from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source
 
 SESSION = SessionId(UUID(int=1))

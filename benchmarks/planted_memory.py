@@ -14,15 +14,15 @@ from benchmarks.planted_conversation import BEGIN, SESSION
 from benchmarks.planted_store import KeptSummaries
 from benchmarks.planted_summariser import LossySummariser
 from throughline.context.budget import make_budget
-from throughline.context.context_input import ContextInput
 from throughline.context.fit_prompt import fit_prompt
 from throughline.context.measure import Count
 from throughline.context.policy import ContextPolicy, SummaryKind, SummaryPolicy, SummaryShape
-from throughline.domain.ids import UserId
+from throughline.context.view.context_input import ContextInput
+from throughline.domain.basic_types import UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, text_of
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
-from throughline.ports.summaries import SummaryStore
+from throughline.ports.storage import SummaryStore
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected

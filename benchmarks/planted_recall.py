@@ -31,7 +31,7 @@ from throughline.context.policy import ContextPolicy
 from throughline.context.quoted_history import FOUND, WHOLE_CHARACTERS, Quotation, choose_quotations, question_of
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.message import Message, Role, searched_text
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.llm.counters import make_counter

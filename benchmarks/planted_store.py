@@ -4,8 +4,8 @@ from dataclasses import fields, replace
 from uuid import UUID
 
 from benchmarks.replay_data import Json
+from throughline.domain.basic_types import SegmentId, SessionId, SummaryId
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.ids import SegmentId, SessionId, SummaryId
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import (

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from benchmarks.planted_conversation import CORRECTION, WITHDRAWAL, Fact, Planted, lines_of, stands
 from throughline.context.measure import Count
 from throughline.domain.message import text_of
-from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Usage
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelParameters, ModelRequest, Usage
 from throughline.ports.models import FormatSupport
 
 WINDOW_TOKENS = 16_384

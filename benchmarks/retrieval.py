@@ -32,12 +32,11 @@ from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.search.rank import Ranking
 from throughline.db.search.repository import RANKING
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.llm.embedding import EmbeddingConfig, make_embedder
 from throughline.system_clock import SystemClock
-from throughline.turn.recall.embed_missing import EmbedHistory, Pace
-from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedHistory, Pace
 from throughline.turn.recall.history_search import HistorySearch, MessageVectors
 
 NEIGHBOUR_SHARES = (0.5, 0.25)

@@ -7,7 +7,7 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from benchmarks.retrieval_data import Line
 from throughline.db.database import Database
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 

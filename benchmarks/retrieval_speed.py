@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.figures import aligned, percentile, wal_position
 from benchmarks.retrieval_data import Meeting, chained
 from benchmarks.retrieval_sessions import Archive
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import HistoryQuery
 from throughline.domain.run import Claimer, OnBusy, RunInput, Submission

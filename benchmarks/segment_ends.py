@@ -27,7 +27,7 @@ from benchmarks.replay_data import SAMPLE, Json, json_lines
 from benchmarks.retrieval_data import NOISE
 from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.segment_ends import best_end, fitting_pieces, valley_depths, well_filled
-from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import Message, Role, Source, text_of
 
 TOLERANCE = 2

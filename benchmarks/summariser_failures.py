@@ -24,9 +24,9 @@ from fakes.compactions import asked
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
-from throughline.context.delimiters import undelimited
 from throughline.context.policy import SummaryPolicy
 from throughline.context.summaries.summary_prompt import CONVERSATION_TAG
+from throughline.context.view.placeholder_texts import undelimited
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import ContextOverflow, ModelUnavailable

@@ -29,8 +29,8 @@ from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ScriptedCall, ScriptStep
 from fakes.provider_double.serving import bind, server_of
-from throughline.context.delimiters import undelimited
 from throughline.context.summaries.summary_prompt import CONVERSATION_TAG
+from throughline.context.view.placeholder_texts import undelimited
 
 _SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)[^\]\n]*\] (.*)", re.MULTILINE)
 

@@ -20,9 +20,8 @@ from chaos.points import label_of
 from chaos.trace import Tracer
 from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
 from throughline.domain.message import ToolCall
-from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelParameters, ModelRequest
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.llm.registry import ModelRegistry
 from throughline.ports.models import ChatModel, FormatSupport

@@ -23,7 +23,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop everything, with all that is stored; db/memories/vectors.py may have made a table of its own."""
+    """Drop everything, with all that is stored; db/memories.py may have made a table of its own."""
     op.execute("set local lock_timeout = '3s'")
     op.execute("drop table if exists memory_embeddings")
     METADATA.drop_all(op.get_bind(), checkfirst=True)

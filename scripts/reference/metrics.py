@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.metrics import MetricWrapperBase
 
 from scripts.reference.markdown import anchor, code, table
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.stages import keep_important, prune, strategy
-from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
-from throughline.db.jobs.queue import KINDS
+from throughline.context.compaction import strategy
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.last_stages import HARD_STAGES, SOFT_STAGES
+from throughline.context.plan_context import PRUNED, PRUNED_AGGRESSIVELY
+from throughline.db.job_queue import KINDS
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import CompactionOutcome
 from throughline.domain.usage_report import CallPurpose
@@ -45,10 +46,10 @@ VALUES: Mapping[str, Sequence[str]] = {
     "`kind` of side jobs": KINDS,
 }
 STAGES: Mapping[str, str] = {
-    prune.PRUNED: "Show old tool outputs as stubs.",
-    prune.PRUNED_AGGRESSIVELY: "Show more old tool outputs as stubs, because the prompt is nearly full.",
-    strategy.NAME: "Leave out old messages, as the strategy `truncation` does.",
-    keep_important.NAME: "Leave out the least important messages, as the strategy `importance` does.",
+    PRUNED: "Show old tool outputs as stubs.",
+    PRUNED_AGGRESSIVELY: "Show more old tool outputs as stubs, because the prompt is nearly full.",
+    strategy.TRUNCATED: "Leave out old messages, as the strategy `truncation` does.",
+    strategy.UNIMPORTANT_LEFT_OUT: "Leave out the least important messages, as the strategy `importance` does.",
     **{name: (inspect.getdoc(stage) or "").split("\n\n")[0] for name, stage in (*SOFT_STAGES, *HARD_STAGES)},
 }
 """What each stage does, by its name, in the order in which they are tried."""

@@ -12,7 +12,7 @@ from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage, with_context
 from throughline.agents.context_schema import ContextSection, PruneSection, SummarySection
 from throughline.agents.section import Section
-from throughline.context.decide_compaction import background_trigger
+from throughline.context.compaction.decide_compaction import background_trigger
 from throughline.context.fit_prompt import fit_view
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import (

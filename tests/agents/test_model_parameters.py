@@ -8,7 +8,7 @@ import pytest
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.agents.yaml_schema import ParametersSection
 from throughline.domain.errors import AgentInvalid
-from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
+from throughline.domain.prompt import NO_PARAMETERS, ModelParameters
 
 ALL = """
   temperature: 0.2

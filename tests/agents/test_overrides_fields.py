@@ -7,8 +7,7 @@ import pytest
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.domain.errors import AgentInvalid
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import ModelParameters, OverrideField
 from throughline.llm.counters import counter_of
 
 DEFAULTS = AgentDefaults(usage_threshold=0.8, summary_model="", counter_of=counter_of)

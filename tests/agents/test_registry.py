@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
-from throughline.context.placeholder_texts import RECALL_TOOLS
+from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
 DEFAULTS = AgentDefaults(usage_threshold=0.7, summary_model="")

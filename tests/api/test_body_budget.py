@@ -13,7 +13,7 @@ from fakes.api_stage import set_stage
 from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 from throughline.http.body_cap import BodyCap, BodyMemory, BodyReservation, Cap
 from throughline.http.route_errors import BodyMemoryExhausted
 from throughline.http.services import ApiConfig

@@ -10,8 +10,8 @@ import pytest
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
 from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.ids import SessionId
 from throughline.domain.keys import Scope
 from throughline.domain.message import ImageBlock, TextBlock
 from throughline.wire.sessions import SummaryList, SummaryVersionOut

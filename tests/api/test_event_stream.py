@@ -13,8 +13,8 @@ from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.event_log import MESSAGE_ID
 from throughline.api.answer_turn import render_event
 from throughline.db.database import Database
+from throughline.domain.basic_types import RunId
 from throughline.domain.events import MessageDelta, RunEvent
-from throughline.domain.ids import RunId
 from throughline.domain.run import RunError
 
 STREAM = {"Accept": "text/event-stream"}

@@ -8,7 +8,7 @@ import pytest
 from fakes.api_stage import KEYED, open_session, set_stage
 from fakes.pooler import urls_of
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 
 
 async def keep(client: httpx.AsyncClient, *texts: str) -> list[str]:

@@ -12,7 +12,7 @@ from fakes.raw_sql import run_sql
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentRegistry
 from throughline.db.database import Database
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import OverrideField
 from throughline.execution.json_schema import MAX_SCHEMA_BYTES
 
 OPEN = AgentDefinition(

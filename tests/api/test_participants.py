@@ -13,7 +13,7 @@ from throughline.db.database import Database
 from throughline.db.slack.inbox import AcceptOutcome
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import SlackLocation, SlackMessage
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 
 CHANNEL = "C0GENERAL"
 

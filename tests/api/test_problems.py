@@ -10,8 +10,8 @@ from fakes.api_stage import KEYED, LOCAL, set_stage
 from throughline.api.front_end import API
 from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
-from throughline.domain.ids import SessionId, UserId
 from throughline.http.app import create_app
 from throughline.http.problem_documents import error_problem
 from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS

@@ -9,8 +9,8 @@ from fakes.raw_sql import run_sql
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
 from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.ids import SessionId
 from throughline.http.admitted_request import ASK_AGAIN_SECONDS, SharedSessions
 
 CHANNEL = "C0GENERAL"

@@ -15,11 +15,11 @@ from fakes.conversations import open_conversation
 from fakes.scripted_turns import CLAIMER
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import NoWorkerAvailable
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Source, ToolCall
 from throughline.domain.run import Outcome, Run, RunInput, RunStatus, Submission
-from throughline.domain.waiting import AwaitedCall, NewWait, WaitKind
+from throughline.domain.tool import AwaitedCall, NewWait, WaitKind
 from throughline.http.auth import LOCAL_USER
 from throughline.http.services import ApiConfig
 from throughline.turn.follow_run import Following, follow_while_worked_on

@@ -7,7 +7,7 @@ import pytest
 from fakes.command_stage import CommandStage
 from fakes.scripted_turns import said
 from throughline.agents.definition import AgentDefinition, OtherModel
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import OverrideField
 
 OPEN = AgentDefinition(
     name="assistant",

@@ -20,8 +20,8 @@ from throughline.cli.commands_sessions import draw_sessions
 from throughline.cli.connection import Target, open_client
 from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptions
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
+from throughline.domain.prompt import ModelParameters
 from throughline.wire.sessions import SessionOut
 
 Throughline = Callable[..., Result]

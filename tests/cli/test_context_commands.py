@@ -7,10 +7,10 @@ from fakes.api_stage import PREVIEW
 from fakes.command_stage import CommandStage
 from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
-from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Action, SegmentToSummarise
 from throughline.db.database import Database
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.turn.context_requests import ContextRequests

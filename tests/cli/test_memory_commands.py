@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from fakes.command_stage import CommandStage
-from throughline.domain.memory import Memory
+from throughline.domain.recall import Memory
 
 MANY = """
     insert into memories (id, user_id, text, terms, analyzer, created_at, updated_at)

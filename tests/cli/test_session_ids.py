@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from fakes.command_stage import CommandStage
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 

@@ -16,7 +16,7 @@ from throughline.cli.commands_status import draw_status, duration
 from throughline.cli.dependencies import LocalOptions
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
-from throughline.domain.ids import ProcessId
+from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import (
     HeldRuns,
     Line,

@@ -22,7 +22,7 @@ from throughline.db.database import Database
 from throughline.domain.message import Source, ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunInput, Submission
-from throughline.domain.waiting import Decision, Resolution
+from throughline.domain.tool import Decision, Resolution
 
 DELETES = ToolCall("call_1", "delete", '{"file": "a\\u202etxt.exe"}')
 ASKS = ToolCall("call_2", "ask_user", '{"question": "Which\\u001b[31m colour?", "options": ["red", "blue"]}')

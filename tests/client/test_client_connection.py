@@ -22,7 +22,7 @@ from throughline.client import (
     TemporaryError,
     connect,
 )
-from throughline.domain.json_types import JsonValue
+from throughline.domain.basic_types import JsonValue
 
 NO_SERVER = "postgresql://nobody:nothing@127.0.0.1:1/nowhere"
 

@@ -12,7 +12,7 @@ from fakes.stage import AGENT, Stage, open_stage
 from throughline.client import Client, connect
 from throughline.db.database import Database
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput
-from throughline.domain.overrides import OverrideField, Overrides, ResponseFormat
+from throughline.domain.prompt import OverrideField, Overrides, ResponseFormat
 from throughline.turn.take_turn import take_turn
 
 SCHEMA = {"type": "object"}

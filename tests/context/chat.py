@@ -9,11 +9,11 @@ from context.random_session import Model
 from context.step import Step
 from context.strategies import Said, by_length
 from throughline.context.budget import make_budget
-from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import CompactionAction
-from throughline.context.placeholder_texts import NO_HINTS
+from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import ContextPolicy
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.placeholder_texts import NO_HINTS
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 
 CHARACTERS_A_TOKEN = 4

@@ -4,10 +4,10 @@ from context.play import STAGES
 from context.step import Step
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import scale, unscale
-from throughline.context.compaction_triggers import has_hidden_messages, is_summarising
+from throughline.context.compaction.compaction_triggers import has_hidden_messages, is_summarising
 from throughline.context.measure import tokens_of
-from throughline.context.repair_messages import OPENING
-from throughline.context.view import View
+from throughline.context.view.groups import OPENING
+from throughline.context.view.view import View
 from throughline.domain.message import NewMessage
 
 GROWTH = 0.20

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from context.play import Play
 from context.session_judge import Judge
 from context.step import Step
-from throughline.context.message_variants import MessageVariant, ShownMessage
-from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
+from throughline.context.compaction.last_stages import HARD_STAGES, SOFT_STAGES
+from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import Role
 

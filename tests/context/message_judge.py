@@ -1,9 +1,8 @@
 """Judges one message of a prompt: whether it shows what is stored, and in the variant that a preview names."""
 
-from throughline.context.message_variants import MessageVariant, ShownMessage
-from throughline.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
+from throughline.context.fit_prompt import MessageVariant, ShownMessage
+from throughline.domain.message import Content, Message, NewMessage, Role, TextBlock, is_blank, text_of
 from throughline.domain.prompt import PromptMessage
-from throughline.domain.text import is_blank
 
 
 def begins_alike(shown: Content, content: Content) -> bool:

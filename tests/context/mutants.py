@@ -33,14 +33,14 @@ class Mutant:
 
 
 def without_rung(name: str, function: str, first: int = 0) -> Mutant:
-    return Mutant(f"no {name}", "stages/last_stages.py", f'    ("{name}", {function}),\n', "", first)
+    return Mutant(f"no {name}", "compaction/last_stages.py", f'    ("{name}", {function}),\n', "", first)
 
 
 RUNGS = (
     without_rung("user_text_capped", "cap_oversized_user_text", first=7),
     without_rung("summary_shortened", "shorten_summary", first=12),
     without_rung("messages_truncated", "truncate_big_messages", first=13),
-    Mutant("no oldest_trimmed", "stages/last_stages.py", "    (OLDEST_TRIMMED, trim_oldest),\n", ""),
+    Mutant("no oldest_trimmed", "compaction/last_stages.py", "    (OLDEST_TRIMMED, trim_oldest),\n", ""),
     without_rung("steps_folded", "fold_running_steps", first=27),
     without_rung("messages_squeezed", "squeeze_messages", first=27),
     without_rung("all_steps_folded", "fold_all_steps"),
@@ -51,107 +51,113 @@ RUNGS = (
     without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
     without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
     without_rung("pins_left_out", "leave_out_pins", first=3_008_160),
-    Mutant("no prune", "stages/prune.py", "        (PRUNED, policy.start, policy.keep_last),\n", "", first=591),
+    Mutant("no prune", "plan_context.py", "        (PRUNED, policy.start, policy.keep_last),\n", "", first=591),
     Mutant(
         "no aggressive prune",
-        "stages/prune.py",
+        "plan_context.py",
         "        (PRUNED_AGGRESSIVELY, policy.aggressive, policy.keep_last_aggressive),\n",
         "",
     ),
     Mutant(
         "no compaction",
-        "decide_compaction.py",
+        "compaction/decide_compaction.py",
         "            if decision.trigger is not None:\n",
         "            if False:\n",
     ),
     Mutant(
         "no truncation",
-        "stages/strategy.py",
+        "compaction/strategy.py",
         "Strategy.TRUNCATION: truncate_history",
         "Strategy.TRUNCATION: leave_unchanged",
     ),
     Mutant(
         "no importance",
-        "stages/strategy.py",
+        "compaction/strategy.py",
         "Strategy.IMPORTANCE: keep_important",
         "Strategy.IMPORTANCE: leave_unchanged",
     ),
 )
 
 GUARDS = (
-    Mutant("no repair", "view.py", "if not is_valid(messages):", "if False:"),
-    Mutant("ids used twice", "repair_messages.py", "while not unique or unique in used:", "while not unique:"),
+    Mutant("no repair", "view/view.py", "if not is_valid(messages):", "if False:"),
+    Mutant("ids used twice", "view/groups.py", "while not unique or unique in used:", "while not unique:"),
     Mutant(
         "missing results stay missing",
-        "repair_messages.py",
+        "view/groups.py",
         "            shown.append(missing)\n",
         "            pass\n",
     ),
-    Mutant("blank texts are sent", "repair_messages.py", "is None and _has_content(message.content)", "is None"),
-    Mutant("pins may be trimmed", "message_list.py", "return row.position in self.pinned or row is", "return row is"),
+    Mutant("blank texts are sent", "view/groups.py", "is None and _has_content(message.content)", "is None"),
+    Mutant(
+        "pins may be trimmed", "view/message_list.py", "return row.position in self.pinned or row is", "return row is"
+    ),
     Mutant(
         "pins may be pruned",
-        "message_list.py",
+        "view/message_list.py",
         "pruned_through_position and row.position not in self.pinned:",
         "pruned_through_position:",
     ),
-    Mutant("outputs are pruned before they are seen", "stages/prune.py", "if position < answered]", "]"),
+    Mutant("outputs are pruned before they are seen", "plan_context.py", "if position < answered]", "]"),
     Mutant(
         "the user's message goes with its turn",
-        "message_list.py",
+        "view/message_list.py",
         "row.position in self.pinned or row is self._current_row",
         "row.position in self.pinned",
     ),
     Mutant(
         "unread messages may be skipped",
-        "compaction_cut.py",
+        "compaction/compaction_cut.py",
         "    if context_input.has_gap:\n        least",
         "    if False:\n        least",
     ),
     Mutant(
         "what was not loaded is not read first",
-        "decide_compaction.py",
+        "compaction/decide_compaction.py",
         "must_load_first=context_input.has_gap",
         "must_load_first=False",
     ),
     Mutant(
         "open calls may be summarised",
-        "compaction_cut.py",
+        "compaction/compaction_cut.py",
         "    settled = own_start + settled_length(task.rows[own_start:])\n",
         "    settled = len(task.rows)\n",
         first=40,
     ),
-    Mutant("groups may be torn", "groups.py", "        if reach < index:", "        if index:"),
+    Mutant("groups may be torn", "view/groups.py", "        if reach < index:", "        if index:"),
     Mutant(
         "a prepared cut may tear a group",
-        "decide_compaction.py",
+        "compaction/decide_compaction.py",
         "or not _is_legal(context_input.rows, through):",
         "or False:",
         first=957,
     ),
     Mutant(
         "prepared summaries that help little",
-        "decide_compaction.py",
+        "compaction/decide_compaction.py",
         "<= tokens_with_headroom(context_input)",
         "<= 10**9",
         first=40_220,
     ),
-    Mutant("too few recent messages", "compaction_cut.py", " - task.min_recent)", ")"),
+    Mutant("too few recent messages", "compaction/compaction_cut.py", " - task.min_recent)", ")"),
     Mutant(
         "no growth between compactions",
-        "compaction_cut.py",
+        "compaction/compaction_cut.py",
         "    if has_grown(context_input, view.tokens):\n",
         "    if True:\n",
     ),
     Mutant(
         "the new summary counts nothing",
-        "compaction_cut.py",
+        "compaction/compaction_cut.py",
         "after = rest + (task",
         "after = rest + 0 * (task",
         first=155,
     ),
     Mutant(
-        "a restore is undone", "compaction_triggers.py", "return restored > 0 and is", "return False and is", first=130
+        "a restore is undone",
+        "compaction/compaction_triggers.py",
+        "return restored > 0 and is",
+        "return False and is",
+        first=130,
     ),
     Mutant("another model's view state", "plan_context.py", "if state.model != context_input.model_key:", "if False:"),
     Mutant(
@@ -162,11 +168,11 @@ GUARDS = (
     ),
     Mutant(
         "prunes are forgotten",
-        "view_state.py",
+        "view/view_state.py",
         "summary_to_tokens=None,",
         "pruned_through_position=0, summary_to_tokens=None,",
     ),
-    Mutant("a cut summary stays cut", "view_state.py", "summary_to_tokens=None,", ""),
+    Mutant("a cut summary stays cut", "view/view_state.py", "summary_to_tokens=None,", ""),
     Mutant(
         "the refusal's cap is ignored",
         "fit_prompt.py",
@@ -181,13 +187,13 @@ GUARDS = (
     ),
     Mutant(
         "the notes' tokens are not counted",
-        "message_list.py",
+        "view/message_list.py",
         "self._append(note, count_message(note, self.context_input.count))",
         "self._append(note, 0)",
     ),
     Mutant(
         "the window's tools are not counted",
-        "view.py",
+        "view/view.py",
         "self.system_tokens + self.context_input.tools_tokens",
         "self.system_tokens",
     ),
@@ -199,60 +205,60 @@ GUARDS = (
     ),
     Mutant(
         "late results go before their call",
-        "stages/trim_groups.py",
+        "compaction/strategy.py",
         "default=0)\n    return replace",
         "default=0) - 1\n    return replace",
     ),
     Mutant(
         "ranges are not kept",
-        "stages/keep_important.py",
+        "compaction/strategy.py",
         "for first, last in view.state.left_out for",
         "for first, last in () for",
     ),
     Mutant(
         "truncation is forgotten",
-        "message_list.py",
+        "view/message_list.py",
         "elif row is not self._current_row:",
         "elif len(self.messages) % 2 and row is not self._current_row:",
     ),
     Mutant(
         "what was truncated before binds all that comes",
-        "stages/last_stages.py",
+        "compaction/last_stages.py",
         "max(stored), level)",
         "max(stored), min(level, *(tokens for _, tokens in view.state.truncations), level))",
     ),
     Mutant(
         "what was truncated before is shown longer",
-        "view_state.py",
+        "view/view_state.py",
         "min(level for level in levels if level is not None)",
         "levels[1] or levels[0] or 0",
     ),
     Mutant(
         "the newest messages stay whatever room they leave",
-        "stages/strategy.py",
+        "compaction/strategy.py",
         "wanted if wanted >= enough",
         "wanted if wanted",
     ),
     Mutant(
         "no growth between stages",
-        "stages/trim_groups.py",
+        "compaction/strategy.py",
         "compacted_to_tokens=smaller.tokens",
         "compacted_to_tokens=None",
     ),
     Mutant(
-        "folds are kept for ever", "stages/trim_groups.py", "in state.folded if pair[1] > hidden", "in state.folded"
+        "folds are kept for ever", "compaction/strategy.py", "in state.folded if pair[1] > hidden", "in state.folded"
     ),
-    Mutant("cuts are kept for ever", "stages/trim_groups.py", "if cut[0] > hidden or cut[0] in shown", ""),
+    Mutant("cuts are kept for ever", "compaction/strategy.py", "if cut[0] > hidden or cut[0] in shown", ""),
     Mutant(
         "levels are kept for ever",
-        "stages/trim_groups.py",
+        "compaction/strategy.py",
         "in state.truncations if cut[0] > hidden",
         "in state.truncations",
     ),
-    Mutant("stages for next to nothing", "stages/trim_groups.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
+    Mutant("stages for next to nothing", "compaction/strategy.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
     Mutant(
         "folds come undone",
-        "stages/last_stages.py",
+        "compaction/last_stages.py",
         "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",
         "        return (*ranges[:-1], new)\n",
     ),

@@ -25,21 +25,20 @@ from context.step import Step
 from context.strategies import Said, stored
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.calibration import HIGHEST_RATIO, scale, unscale
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import CompactionAction
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.explain_context import NEXT_MESSAGE, next_plan
 from throughline.context.fit_prompt import FittedPrompt, fit_view
-from throughline.context.groups import split_at_cuts
 from throughline.context.measure import tokens_of
-from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
 from throughline.context.plan_context import ContextPlan, backlog, plan_context, with_effective_state
 from throughline.context.policy import Strategy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
-from throughline.context.view import View, kept_state, next_view, waiting_for_growth
-from throughline.context.view_state import ViewState, view_state_from, view_state_json
-from throughline.domain.ids import SummaryId
-from throughline.domain.json_types import JsonObject
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.groups import split_at_cuts
+from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
+from throughline.context.view.view import View, kept_state, next_view, waiting_for_growth
+from throughline.context.view.view_state import ViewState, view_state_from, view_state_json
+from throughline.domain.basic_types import JsonObject, SummaryId
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import Prepared
 

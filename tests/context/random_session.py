@@ -6,9 +6,9 @@ from random import Random
 
 from context.strategies import by_bytes, by_length
 from throughline.context.budget import Budget, make_budget
-from throughline.context.groups import Group, group_messages
 from throughline.context.policy import Adopt, ContextPolicy, PrunePolicy, Strategy, SummaryPolicy
-from throughline.context.view_state import ViewState
+from throughline.context.view.groups import Group, group_messages
+from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Message, Role
 
 WINDOWS = (200, 256, 1000, 1000, 2048, 2048, 4096, 4096, 8192, 8192, 16_384, 32_768, 128_000, 1_000_000)

@@ -24,19 +24,18 @@ from context.stages_judge import LADDER_PROMISES
 from context.state_judge import kept_in_vain, moved_back
 from context.step import Step
 from throughline.context.calibration import scale
-from throughline.context.compaction_triggers import (
+from throughline.context.compaction.compaction_triggers import (
     CompactionTrigger,
     has_hidden_messages,
     is_reducing,
     is_summarising,
     is_summary_skipped,
 )
-from throughline.context.decide_compaction import CompactionAction
-from throughline.context.fit_prompt import fit_view
-from throughline.context.message_variants import MessageVariant
+from throughline.context.compaction.decide_compaction import CompactionAction
+from throughline.context.fit_prompt import MessageVariant, fit_view
 from throughline.context.plan_context import plan_context
-from throughline.context.view import View, show
-from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
+from throughline.context.view.view import View, show
+from throughline.context.view.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.prompt import PromptMessage
 

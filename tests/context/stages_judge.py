@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from context.play import STAGES
 from context.step import Step
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.message_variants import MessageVariant
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.fit_prompt import MessageVariant
 from throughline.domain.message import Message, Role
 from throughline.domain.prompt import PromptMessage
 

@@ -2,7 +2,7 @@
 
 import math
 
-from throughline.context.view_state import ViewState
+from throughline.context.view.view_state import ViewState
 
 EDGES = ("pruned_through_position", "trimmed_through_position")
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_input import ContextInput
-from throughline.context.fit_prompt import FittedPrompt
-from throughline.context.message_variants import ShownMessage
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.fit_prompt import FittedPrompt, ShownMessage
 from throughline.context.plan_context import ContextPlan
-from throughline.context.view import View
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.view import View
 from throughline.domain.message import Message
 
 

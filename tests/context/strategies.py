@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from throughline.context.budget import make_budget
-from throughline.context.context_input import ContextInput
 from throughline.context.measure import count_message
 from throughline.context.policy import Adopt, ContextPolicy, PrunePolicy, SummaryPolicy
-from throughline.domain.ids import MessageId, SessionId
+from throughline.context.view.context_input import ContextInput
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, TextBlock, ToolCall
 from throughline.domain.prompt import PromptMessage
 

@@ -1,6 +1,6 @@
 """Tool outputs that are shown in a prompt: cut where they are too long, the same object where they are not."""
 
-from throughline.context.shrink_message import cap_output
+from throughline.context.view.shrink_message import cap_output
 from throughline.domain.message import ImageBlock, TextBlock
 
 SHORT, LONG = TextBlock("short"), TextBlock("long " * 1_000)

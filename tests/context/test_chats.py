@@ -9,11 +9,11 @@ from context.chat import Chat, Turn
 from context.play import Play
 from context.strategies import Said, conversation_input
 from throughline.context.explain_context import NextAction, SummaryFacts, explain_context, next_plan
-from throughline.context.message_variants import MessageVariant
+from throughline.context.fit_prompt import MessageVariant
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
 from throughline.context.preview import Action, preview_call
-from throughline.context.view import kept_state, show
-from throughline.context.view_state import ViewState, view_state_json
+from throughline.context.view.view import kept_state, show
+from throughline.context.view.view_state import ViewState, view_state_json
 from throughline.domain.message import NewMessage, Role, Source
 
 FACTS = SummaryFacts(agent="assistant", model="offline")

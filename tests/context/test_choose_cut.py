@@ -1,7 +1,7 @@
 """Where a conversation is cut, and what the prompt is expected to take afterwards."""
 
 from context.strategies import Said, stored
-from throughline.context.compaction_cut import CutTask, choose_cut
+from throughline.context.compaction.compaction_cut import CutTask, choose_cut
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.domain.message import Role
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context.strategies import Said, by_length, conversation_input, stored
-from throughline.context.assemble import build_prompt_messages
 from throughline.context.budget import check_fits, make_budget, summary_limit
 from throughline.context.explain_context import (
     FiringGauge,
@@ -19,11 +18,11 @@ from throughline.context.explain_context import (
     next_plan,
     report_turn_end,
 )
-from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
+from throughline.context.view.groups import build_prompt_messages, cut_points, group_messages, split_at_cuts
+from throughline.domain.basic_types import MessageId, SummaryId
 from throughline.domain.errors import PromptCannotFit
-from throughline.domain.ids import MessageId, SummaryId
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import PromptMessage, ToolSpec
 from throughline.domain.summary import AdoptedSummary, Prepared

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from throughline.context.delimiters import undelimited
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.context.summaries.kept_facts_text import render_facts
+from throughline.context.view.placeholder_texts import undelimited
 from throughline.domain.message import text_of
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from throughline.context.find_citations import MOST_CITATIONS, contains_quotation, find_citations, fold_text
-from throughline.domain.citation import Citation
+from throughline.domain.recall import Citation
 
 SESSION = UUID("0198c7a2-1111-7abc-8def-0123456789ab")
 POSITIONS = st.integers(0, 999_999_999)

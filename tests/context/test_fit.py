@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from context.prompt_judge import faults, positions, weigh
 from context.strategies import Said, by_bytes, by_length, conversation_input, inputs, well_formed_turns
-from throughline.context.context_input import ContextInput
-from throughline.context.fit_prompt import FittedPrompt, fit_prompt
-from throughline.context.message_variants import MessageVariant
+from throughline.context.fit_prompt import FittedPrompt, MessageVariant, fit_prompt
 from throughline.context.policy import ContextPolicy
+from throughline.context.view.context_input import ContextInput
 from throughline.domain.errors import PromptCannotFit
-from throughline.domain.message import Content, Role, TextBlock, ToolCall, text_of
+from throughline.domain.message import Content, Role, TextBlock, ToolCall, is_blank, text_of
 from throughline.domain.prompt import PromptMessage
-from throughline.domain.text import is_blank
 
 
 def fits(context_input: ContextInput, fitted: FittedPrompt) -> bool:

@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries import kept_facts
-from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.facts_choice_prompt import Choice, counted
-from throughline.context.summaries.find_facts import facts_of, subjects_again
+from throughline.context.summaries.find_facts import cited_facts, facts_of, subjects_again
+from throughline.context.summaries.keep_lines import (
+    MOST_LINES,
+    MOST_STATEMENTS,
+    later_statements,
+    read_keep_lines,
+    split_answer,
+    taken_facts,
+)
 from throughline.context.summaries.kept_facts import MAX_FACTS, MAX_INSTRUCTIONS, merge_kept_facts
 from throughline.context.summaries.kept_facts_text import fact_line, render_facts, render_instructions
-from throughline.context.summaries.later_statements import MOST_STATEMENTS, later_statements
-from throughline.context.summaries.parse_keep_lines import MOST_LINES, read_keep_lines, split_answer, taken_facts
-from throughline.context.summaries.summary_layout import SummaryLayout, marked
-from throughline.domain.ids import MessageId, SegmentId
+from throughline.context.summaries.segment_ends import SummaryLayout, marked
+from throughline.domain.basic_types import MessageId, SegmentId
 from throughline.domain.message import Message, Role
 from throughline.domain.summary import FactKind, KeptFact, Segment
 

@@ -4,8 +4,8 @@ import pytest
 
 from context.strategies import Said, by_length, stored
 from throughline.context.summaries.find_facts import facts_of, found_facts
+from throughline.context.summaries.keep_lines import adds, later_statements
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.context.summaries.later_statements import adds, later_statements
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from context.play import Play
 from context.strategies import Said, conversation_input
 from fakes.growth import grows_linearly
-from throughline.context.context_input import ContextInput
 from throughline.context.fit_prompt import fit_view
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, Strategy
-from throughline.context.view_state import ViewState
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Role, ToolCall
 
 ROWS = 1_000

@@ -7,7 +7,7 @@ import pytest
 from context.prompt_judge import anthropic_faults, faults
 from context.strategies import Said, conversation_input
 from context.test_plan import adopt, not_torn, turns
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.fit_prompt import fit_prompt
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context.strategies import Said, conversation_input, inputs, stored
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import background_trigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import background_trigger
 from throughline.context.plan_context import ContextPlan, backlog, plan_context
 from throughline.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
+from throughline.context.view.context_input import ContextInput
 from throughline.domain.message import Message, Role, ToolCall
 
 CAUSES = st.sampled_from((None, CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW))

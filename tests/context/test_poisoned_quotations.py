@@ -11,7 +11,7 @@ import pytest
 from fakes.gullible_reader import Reading, as_seen, read_prompt
 from fakes.poisoned_messages import Poison, poisoned_messages
 from throughline.context.quoted_history import Quotation, note_of
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
+from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, text_of
 from throughline.domain.recall import Found, HistoryQuery, Hit
 from throughline.domain.tool import ToolContext
@@ -95,7 +95,7 @@ async def test_no_order_of_an_old_message_stands_in_an_instructions_place(quote:
 @pytest.mark.parametrize(
     ("name", "broken", "least"),
     [
-        ("throughline.context.delimiters.escaped", lambda _tag, text: text, 40),
+        ("throughline.context.view.placeholder_texts.escaped", lambda _tag, text: text, 40),
         ("throughline.context.quoted_history._LINE_END", re.compile("(?!)"), 90),
         ("throughline.context.quoted_history._LINE_END", re.compile("\n"), 12),
         ("throughline.context.quoted_history._plain", str, 2),

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from context.strategies import Said, conversation_input
-from throughline.context.context_input import ContextInput
 from throughline.context.fit_prompt import fit_view
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, PrunePolicy
+from throughline.context.view.context_input import ContextInput
 from throughline.domain.message import Role, ToolCall
 
 

@@ -1,10 +1,10 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from throughline.context.assemble import build_system
-from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
-from throughline.context.placeholder_texts import stub as stub_of
-from throughline.domain.ids import MessageId, SessionId
+from throughline.context.view.groups import build_system
+from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
+from throughline.context.view.placeholder_texts import stub as stub_of
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import Message, Role, Source
 
 

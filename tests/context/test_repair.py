@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from context.prompt_judge import faults
 from context.strategies import Said, conversations
-from throughline.context.repair_messages import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
+from throughline.context.view.groups import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from throughline.context.summaries.segment_ends import LONG_PAUSE, first_segment, valley_depths
-from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import Message, Role, Source, ToolCall
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

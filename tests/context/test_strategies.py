@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from context.strategies import Said, conversation_input
-from throughline.context.context_input import ContextInput
-from throughline.context.fit_prompt import fit_view
-from throughline.context.message_variants import MessageVariant
+from throughline.context.fit_prompt import MessageVariant, fit_view
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, ImportanceWeights, Strategy
 from throughline.context.preview import preview_call
-from throughline.context.view_state import ViewState
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Role
 
 TURNS = 60

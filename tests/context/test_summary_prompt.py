@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context.strategies import COUNTS, Said, by_length, conversations, stored
-from throughline.context.delimiters import delimited, escaped
-from throughline.context.groups import cut_points
 from throughline.context.policy import SummaryPolicy
 from throughline.context.summaries.check_summary import Verdict, check_summary
 from throughline.context.summaries.summary_prompt import (
@@ -25,7 +23,9 @@ from throughline.context.summaries.summary_prompt import (
     segment_request,
     summary_request,
 )
-from throughline.domain.ids import MessageId, SegmentId
+from throughline.context.view.groups import cut_points
+from throughline.context.view.placeholder_texts import delimited, escaped
+from throughline.domain.basic_types import MessageId, SegmentId
 from throughline.domain.message import Message, Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt
 from throughline.domain.summary import Segment

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from context.strategies import COUNTS, PIECES, by_bytes, by_length
 from throughline.context.measure import count_message
-from throughline.context.shrink_message import cut_to_bytes, shrink_message, truncate_middle
+from throughline.context.view.shrink_message import cut_to_bytes, shrink_message, truncate_middle
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import PromptMessage
 from throughline.llm.counters import make_counter

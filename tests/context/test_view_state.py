@@ -6,7 +6,7 @@ import pytest
 
 from context.strategies import Said, conversation_input
 from throughline.context.fit_prompt import fit_prompt
-from throughline.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
+from throughline.context.view.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
 from throughline.domain.message import Role, ToolCall, text_of
 
 

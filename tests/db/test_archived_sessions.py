@@ -9,11 +9,11 @@ from fakes.manual_clock import ManualClock
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
-from throughline.db.jobs.queue import ARCHIVED_SESSIONS
-from throughline.db.retention.old_sessions import BEFORE_ALL, SESSIONS_AT_ONCE
+from throughline.db.job_queue import ARCHIVED_SESSIONS
+from throughline.db.retention import BEFORE_ALL, SESSIONS_AT_ONCE
 from throughline.db.sessions.repository import SessionChange
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import SessionBusy
-from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.turn.worker.retention import ErasureConfig, SessionErasure
 

@@ -21,8 +21,8 @@ from throughline.db.sessions.citations import (
     CitationRepository,
 )
 from throughline.db.sessions.redaction import Redaction
-from throughline.domain.citation import CitationStatus
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.recall import CitationStatus
 
 VALID, MISSING, NOT_FOUND = CitationStatus
 

@@ -8,8 +8,8 @@ from fakes.conversations import open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import UserId
 from throughline.domain.keys import ErasedUser, NewKey, NewToken, Scope
 from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
@@ -165,7 +165,7 @@ async def test_costs_are_taken_in_portions(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user_id = await furnish(database, database_url)
-    monkeypatch.setattr("throughline.db.users.erasure.CALLS_AT_ONCE", 2)
+    monkeypatch.setattr("throughline.db.user_erasure.CALLS_AT_ONCE", 2)
     calls = [ModelCall("m", CallPurpose.ANSWER, Usage(input_tokens=1))] * 6
     await database.usage.store_calls(Payer(user_id, None, None, "assistant"), calls)
 

@@ -15,9 +15,8 @@ from throughline.db.database import Database
 from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.repository import SessionChange, SessionQuery, SessionRepository
+from throughline.domain.basic_types import JsonObject, JsonValue, SessionId, UserId
 from throughline.domain.errors import ExternalIdTaken, IdempotencyKeyReused, NotFound
-from throughline.domain.ids import SessionId, UserId
-from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession, Session
 

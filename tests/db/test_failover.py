@@ -7,8 +7,7 @@ from throughline.db.connection.failures import explain
 from throughline.db.connection.migrations import status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.database import DatabaseConfig
-from throughline.db.open_database import DatabaseLocation, open_address, open_database
+from throughline.db.database import DatabaseConfig, DatabaseLocation, open_address, open_database
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 

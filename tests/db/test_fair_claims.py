@@ -9,7 +9,7 @@ import pytest
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.runs.claim import CLAIM
+from throughline.db.runs.repository import CLAIM
 from throughline.domain.run import Claimer
 
 ENTRIES = """

@@ -10,7 +10,7 @@ from fakes.raw_sql import hold_rows, run_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
 from throughline.db.database import Database
-from throughline.db.retention.old_rows import ROWS_AT_ONCE
+from throughline.db.retention import ROWS_AT_ONCE
 from throughline.db.sessions.create import CreateOutcome
 from throughline.domain.message import Source
 from throughline.domain.run import Run

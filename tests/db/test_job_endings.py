@@ -10,7 +10,7 @@ from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import open_stage
 from fakes.waiting import until
 from throughline.db.database import Database
-from throughline.db.jobs.queue import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack
+from throughline.db.job_queue import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack
 from throughline.domain.run import RowLease
 from throughline.turn.worker.jobs import NotDone
 

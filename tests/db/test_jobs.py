@@ -13,10 +13,9 @@ from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.jobs.queue import Job, JobClaim, PutBack, Schedule, TakenJob, enqueue_job
-from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.sql import sql
-from throughline.domain.ids import UserId
+from throughline.db.job_queue import Job, JobClaim, PutBack, Schedule, TakenJob, enqueue_job
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import UserId
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
 OTHERS = tuple(Job(JOB.kind, f"{number}") for number in range(3))

@@ -9,8 +9,8 @@ from fakes.conversations import Conversation, answer_message, is_loaded_whole, o
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.sessions.load_context import LOAD_CONTEXT
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 
 

@@ -9,7 +9,7 @@ from fakes.conversations import CLAIMER, Conversation, is_held, open_conversatio
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.jobs.queue import Job, JobClaim
+from throughline.db.job_queue import Job, JobClaim
 from throughline.db.slack.outbox import DeliveryClaim
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.run import OnBusy, RunStatus

@@ -22,15 +22,15 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.load_context import Wanted
-from throughline.db.sessions.load_newer import MOST_NEW, load_known_context
 from throughline.db.sessions.message_cache import MessageCache
+from throughline.db.sessions.messages import MOST_NEW, load_known_context
 from throughline.db.sessions.redaction import MARKER, Redaction
-from throughline.domain.conversation import Conversation as Loaded
+from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun
 from throughline.domain.summary import Adoption
+from throughline.domain.summary import Conversation as Loaded
 
 LIMITS = (1, 70, 700, 20_000)
 

@@ -11,8 +11,8 @@ from fakes.conversations import BEHIND_ALL, Conversation, answer_message, open_c
 from fakes.raw_sql import run_sql
 from throughline.db import usage as usage_module
 from throughline.db.database import Database
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput, LeaseLost
-from throughline.domain.ids import UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Outcome, RunStatus

@@ -13,8 +13,8 @@ from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.notifier import MOST_KEPT, Notification, RunSignal, read_payload, write_payloads
 from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.basic_types import RunId
 from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
-from throughline.domain.ids import RunId
 from throughline.domain.run import Outcome, RunStatus
 
 

@@ -6,8 +6,8 @@ from fakes.conversations import Conversation, open_conversation
 from fakes.event_log import MESSAGE_ID
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import MessageId
 from throughline.domain.events import MessageDelta, NewEvent
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source
 
 MB = 1_000_000

@@ -16,8 +16,8 @@ from throughline.agents.registry import AgentRegistry
 from throughline.context.calibration import Calibration
 from throughline.context.policy import ContextPolicy
 from throughline.db.database import Database
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.execution.breaker import Breakers
 from throughline.llm.counters import make_counter

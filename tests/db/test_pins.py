@@ -8,8 +8,8 @@ from fakes.conversations import Conversation, answer_message, everything, open_c
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.sessions.pins import REACH
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 
 

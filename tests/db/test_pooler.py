@@ -15,16 +15,21 @@ from fakes.waiting import HANG_SECONDS
 from throughline.client import connect
 from throughline.db.connection.address import DatabaseUrls, parse_address
 from throughline.db.connection.failures import explain
-from throughline.db.connection.limits import SESSION_SETTINGS
 from throughline.db.connection.migrations import status, upgrade
-from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.pool import SESSION_SETTINGS, ConnectionPool, PoolConfig
 from throughline.db.connection.pooler import check_urls
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.database import Database, DatabaseConfig
-from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
+from throughline.db.database import (
+    Database,
+    DatabaseConfig,
+    DatabaseLocation,
+    open_address,
+    open_database,
+    open_direct_address,
+)
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
-from throughline.domain.ids import RunId
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed")
 NAMES = ", ".join(f"'{name}'" for name in (*SESSION_SETTINGS, "transaction_timeout", "TimeZone"))

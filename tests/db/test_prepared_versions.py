@@ -4,8 +4,8 @@ import pytest
 
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation
 from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import NotFound, SummaryConflict
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Message
 from throughline.domain.summary import SummaryState
 

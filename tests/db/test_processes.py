@@ -9,7 +9,7 @@ from fakes.raw_sql import hold_rows, run_sql
 from fakes.slow_request import slow_request
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.service_status import SILENT_SECONDS
-from throughline.domain.ids import ProcessId
+from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
 from throughline.turn.worker.retention import SILENT_PROCESS_HOURS
 

@@ -10,8 +10,8 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.sessions.quotations import LOOK_AGAIN
 from throughline.db.sessions.redaction import MARKER, Redaction
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import SessionBusy
-from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import Lease
 from throughline.domain.tool import ToolContext

@@ -20,10 +20,10 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import MARKER, Redaction
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import NotFound, SessionBusy, SummaryConflict
 from throughline.domain.events import MessageDelta, NewEvent, ReasoningDelta
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.recall import HistoryQuery

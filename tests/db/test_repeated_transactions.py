@@ -6,8 +6,8 @@ from fakes.raw_sql import BACKENDS, until_sql
 from throughline.db.connection.transactions import Statements
 from throughline.db.database import Database
 from throughline.db.sessions.import_messages import Imported, import_session
-from throughline.db.statements.new_ids import new_id
-from throughline.domain.ids import SessionId
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import SessionId
 from throughline.domain.message import Source
 
 

@@ -13,10 +13,10 @@ from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database
-from throughline.db.jobs.queue import KINDS, Job
-from throughline.db.retention.old_rows import RUNS_AT_ONCE, BatchResult, RetentionRepository
+from throughline.db.job_queue import KINDS, Job
+from throughline.db.retention import RUNS_AT_ONCE, BatchResult, RetentionRepository
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.ids import RunId
 from throughline.domain.keys import NewKey, NewToken, Scope
 from throughline.domain.run import RunStatus
 from throughline.turn.follow_run import Following, Idle

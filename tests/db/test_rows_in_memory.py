@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from throughline.db.sessions.load_context import Wanted
 from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached, size_of
-from throughline.db.statements.new_ids import new_id
-from throughline.domain.conversation import Conversation
-from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import JsonObject, MessageId, SessionId, UserId
 from throughline.domain.message import ImageBlock, Message, Role, Source, TextBlock, ToolCall
 from throughline.domain.session import Session
+from throughline.domain.summary import Conversation
 
 IDS = [SessionId(new_id()) for _ in range(5)]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

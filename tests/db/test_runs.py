@@ -21,6 +21,7 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.repository import SessionChange
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import (
     DatabaseUnavailable,
     IdempotencyKeyReused,
@@ -32,7 +33,6 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.domain.events import AnswerReset, EventType, MessageCompleted, MessageDelta, NewEvent, RunEnded
-from throughline.domain.ids import RunId
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Caps, Claimer, OnBusy, Outcome, RunError, RunStatus
 

@@ -22,13 +22,11 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
 from throughline.db.search.analyzer import Analyzer, Term
-from throughline.db.search.catch_up import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp
 from throughline.db.search.entries import IndexedMessage, live_entries_of
-from throughline.db.search.index_history import WRITTEN_TERMS, HistoryIndex
-from throughline.db.search.repository import SearchRepository
-from throughline.db.search.unindexed import BLOCK_CHARACTERS, LIVE_CHARACTERS, Waiting
+from throughline.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
+from throughline.db.search.repository import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp, SearchRepository
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import DatabaseBusy
-from throughline.domain.ids import SessionId
 from throughline.domain.recall import HistoryQuery
 
 T = TypeVar("T")

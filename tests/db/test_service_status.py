@@ -9,10 +9,10 @@ from fakes.service_process import free_port
 from fakes.stage import Stage, open_stage
 from throughline.db.connection.migrations import head_revision
 from throughline.db.database import Database
-from throughline.db.jobs.queue import Job
+from throughline.db.job_queue import Job
 from throughline.db.service_status import SILENT_SECONDS, read_service_status
+from throughline.domain.basic_types import ProcessId
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from throughline.domain.ids import ProcessId
 from throughline.domain.run import Claimer
 from throughline.domain.service_status import Line, Process, ProcessKind, ProcessState, ServiceStatus
 

@@ -10,9 +10,9 @@ from throughline.db.database import Database
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
 from throughline.domain.events import AnswerReset, NewEvent
-from throughline.domain.ids import RunId, UserId
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 

@@ -21,8 +21,7 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Stat
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.runs.cancel import withdraw
-from throughline.db.runs.finish import Ending, finish
-from throughline.db.runs.skipped_messages import PORTION, PORTION_BYTES
+from throughline.db.runs.finish import PORTION, PORTION_BYTES, Ending, finish
 from throughline.domain.errors import QueueFull
 from throughline.domain.message import Message, NewMessage, text_of
 from throughline.domain.run import Caps, Outcome, RunError, RunStatus

@@ -12,9 +12,8 @@ from fakes.pooler import shared_address
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.failures import explain
-from throughline.db.connection.limits import BEGIN_LIMITED
 from throughline.db.connection.migrations import status
-from throughline.db.connection.pool import ConnectionPool, PoolConfig, Statement, statement
+from throughline.db.connection.pool import BEGIN_LIMITED, ConnectionPool, PoolConfig, Statement, statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
 from throughline.db.statements.sql import sql

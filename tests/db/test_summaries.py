@@ -9,8 +9,8 @@ import pytest
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation, segment_of
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.domain.basic_types import SummaryId
 from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
-from throughline.domain.ids import SummaryId
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact, SummaryState
 

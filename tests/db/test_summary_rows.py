@@ -1,6 +1,6 @@
 """Kept facts as their columns hold them, also those that another version of the service wrote."""
 
-from throughline.db.statements.summary_rows import _kept_facts_from
+from throughline.db.summaries.segments import _kept_facts_from
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 

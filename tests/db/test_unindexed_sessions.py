@@ -15,15 +15,13 @@ from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.jobs.queue import INDEX_OWNER, JobClaim, index_job
+from throughline.db.job_queue import INDEX_OWNER, JobClaim, index_job
 from throughline.db.search.analyzer import Analyzer
-from throughline.db.search.catch_up import MANY_SESSIONS
-from throughline.db.search.index_history import HistoryIndex
-from throughline.db.search.repository import SearchRepository
-from throughline.db.search.unindexed import LIVE_MESSAGES
+from throughline.db.search.index_history import LIVE_MESSAGES, HistoryIndex
+from throughline.db.search.repository import MANY_SESSIONS, SearchRepository
 from throughline.db.sessions.redaction import Redaction
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import DatabaseBusy
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Message
 from throughline.domain.recall import HistoryQuery
 

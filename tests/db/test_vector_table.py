@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from fakes.raw_sql import run_sql
 from throughline.db.connection.migrations import downgrade, status, upgrade
 from throughline.db.database import Database
-from throughline.db.memories.vectors import prepare_vectors
+from throughline.db.memories import prepare_vectors
 from throughline.domain.errors import DatabaseUnusable
 
 TABLE = "select to_regclass('memory_embeddings') is not null"

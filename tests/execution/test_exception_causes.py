@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from throughline.domain.errors import SettingInvalid
-from throughline.domain.exception_causes import causes_of, class_and_text, class_names, only_cause_of
+from throughline.domain.errors import SettingInvalid, causes_of, class_and_text, class_names, only_cause_of
 from throughline.execution.call_plugin import import_plugin
 
 FIRST, SECOND = KeyError("a"), OSError("b")

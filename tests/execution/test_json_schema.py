@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject
 from throughline.execution.json_schema import MAX_SCHEMA_BYTES, SchemaInvalid, check_schema, find_misfit
 
 PERSON: JsonObject = {

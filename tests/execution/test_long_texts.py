@@ -13,7 +13,7 @@ from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS
 from fakes.watched_counter import WatchedCounter
 from throughline.db.database import Database
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.run import RunStatus
 from throughline.execution.compute_threads import (

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 from throughline.execution.compute_threads import LimitReached, OwnerLimits
 
 ANNA, BERT, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))

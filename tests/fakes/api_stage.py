@@ -22,18 +22,18 @@ from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.api.front_end import API
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import ContextReport
-from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Action, Preview, SegmentToSummarise
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey, Scope
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.overrides import NO_OVERRIDES
+from throughline.domain.prompt import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.http.app import create_app

@@ -19,7 +19,7 @@ from fakes.fake_dependencies import FakeWorld
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.cli.client import ServiceClient
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 from throughline.http.route_errors import StreamAborted

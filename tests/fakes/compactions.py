@@ -7,17 +7,16 @@ from dataclasses import replace
 from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.decide_compaction import CompactionAction
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.measure import count_message
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
-from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
-from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
 from throughline.turn.prompting.planning import at_rest, make_context_input
 from throughline.turn.summary.compact import compact
 from throughline.turn.summary.prepare import prepare_next

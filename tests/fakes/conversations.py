@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.domain.conversation import Conversation as LoadedConversation
+from throughline.domain.basic_types import MessageId, UserId
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.ids import MessageId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import (
     ClaimedRun,
@@ -23,6 +22,7 @@ from throughline.domain.run import (
 )
 from throughline.domain.session import NewSession, Session
 from throughline.domain.summary import Adoption, KeptFact, NewSegment, Segment, SummaryVersion
+from throughline.domain.summary import Conversation as LoadedConversation
 
 BEHIND_ALL = 1000
 """The number of the first event of an end: behind all that a test has stored."""

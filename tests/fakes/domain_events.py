@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from fakes.scripted_turns import REPORT
+from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -21,12 +22,11 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunError, RunInput, RunStatus
 from throughline.domain.summary import CompactionOutcome
-from throughline.domain.waiting import AwaitedCall, Wait, WaitKind
+from throughline.domain.tool import AwaitedCall, Wait, WaitKind
 from throughline.wire.context import ContextOut
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
+from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
 from throughline.domain.events import HistoryQuoted, NewEvent, RunEvent
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
 

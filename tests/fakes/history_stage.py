@@ -9,14 +9,13 @@ from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.jobs.queue import EMBED_HISTORY
+from throughline.db.job_queue import EMBED_HISTORY
 from throughline.db.sessions.import_messages import DatedMessage, Imported
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.turn.recall.embed_missing import EmbedHistory, Pace
-from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedHistory, Pace
 from throughline.turn.recall.history_search import HistorySearch, MessageVectors
 
 MODEL = "openai:some-model"

@@ -9,11 +9,10 @@ from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
-from throughline.db.jobs.queue import EMBED_MEMORIES
-from throughline.domain.ids import UserId
+from throughline.db.job_queue import EMBED_MEMORIES
+from throughline.domain.basic_types import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.turn.recall.embed_missing import EmbedMemories, Pace
-from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedMemories, Pace
 from throughline.turn.recall.memory_service import MemoryService, MemoryVectors
 
 MODEL = "openai:some-model"

@@ -14,7 +14,7 @@ from fakes.scripted_model import ScriptedModel
 from fakes.stage import AGENT, Stage, open_stage
 from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import OverrideField
 from throughline.http.services import ApiConfig
 from throughline.ports.hooks import Tools
 

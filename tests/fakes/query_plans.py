@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from throughline.db.connection.pool import ConnectionPool, Row, Statement
 from throughline.db.connection.transactions import Transactions
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject
 
 
 class ExplainedTransactions(Transactions):

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import ToolCall
-from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import (
     AnswerComplete,
     ModelEvent,
+    ModelParameters,
     ModelRequest,
     ReasoningDelta,
     TextDelta,

@@ -8,8 +8,8 @@ from fakes.event_log import MESSAGE_ID
 from fakes.waiting import until
 from throughline.context.explain_context import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
+from throughline.domain.basic_types import RunId
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
-from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import (

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from throughline.domain.basic_types import MessageId
 from throughline.domain.events import (
     AnswerReset,
     Event,
@@ -12,7 +13,6 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import RunStatus
 

@@ -9,10 +9,8 @@ from functools import partial
 from fakes.raw_sql import until_sql
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
-from throughline.db.jobs.queue import INDEX_OWNER, PREPARE_SUMMARY, Schedule
-from throughline.turn.worker.indexing import index_owner
-from throughline.turn.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work
-from throughline.turn.worker.prepare_summaries import prepare_summary
+from throughline.db.job_queue import INDEX_OWNER, PREPARE_SUMMARY, Schedule
+from throughline.turn.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work, index_owner, prepare_summary
 
 STATES = "select case when lease_until is null then 'queued' else 'held' end from jobs"
 SOON = timedelta(seconds=0.01)

@@ -13,8 +13,8 @@ from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.conversations import Asker, Conversation
 from throughline.db.slack.people import SlackId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ModelUnavailable
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands

@@ -7,7 +7,7 @@ from throughline.db.slack.conversations import Asker, Conversation
 from throughline.db.slack.inbox import AcceptOutcome
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import SlackLocation, SlackMessage
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 
 _threads: dict[str, str] = {}
 

@@ -17,7 +17,7 @@ from fakes.waiting import HANG_SECONDS, until_found
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.slack.database import SlackDatabase
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import Message
 from throughline.http.app import add_interface
 from throughline.slack.bolt import CommandReply, Listeners, make_bolt

@@ -13,8 +13,8 @@ from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import ContextPolicy
 from throughline.db.database import Database
+from throughline.domain.basic_types import UserId
 from throughline.domain.events import RunEvent
-from throughline.domain.ids import UserId
 from throughline.domain.message import Content, Message, Source
 from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from throughline.domain.session import NewSession, Session

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from throughline.domain.ids import MessageId, SegmentId, SessionId
+from throughline.domain.basic_types import MessageId, SegmentId, SessionId
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.summary import Segment
 

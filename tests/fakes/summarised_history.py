@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fakes.raw_sql import run_sql
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 
 _INSERT = """
 insert into messages (id, session_id, position, role, content, author, source, token_count, counter)

@@ -10,7 +10,7 @@ from throughline.db.database import Database
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import Run, RunInput, Submission
-from throughline.domain.waiting import Decision, Resolution, WaitKind
+from throughline.domain.tool import Decision, Resolution, WaitKind
 from throughline.ports.hooks import Tools
 from throughline.turn.take_turn import take_turn
 

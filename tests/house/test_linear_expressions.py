@@ -66,7 +66,7 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
     found = expressions()
 
     assert len(found) > 150
-    assert "throughline.context.delimiters._tag_pattern()" in found
+    assert "throughline.context.view.placeholder_texts._tag_pattern()" in found
     assert any(name.startswith("throughline.context.summaries.structured_facts._") for name in found)
     assert any(name.startswith("throughline.context.summaries.find_facts._WORDS[") for name in found)
     assert any(name.startswith("throughline.llm.classify_error._WINDOW[") for name in found)

@@ -10,21 +10,20 @@ from house.growth import steep
 from house.hostile_texts import ENDS, SHAPES, Shape
 from throughline.agents.read_file import show
 from throughline.cli.printable import one_line, printable
-from throughline.context.delimiters import escaped, undelimited
+from throughline.context.compaction.strategy import distinct_words
 from throughline.context.find_citations import contains_quotation, find_citations, fold_text
-from throughline.context.shrink_message import cut_to_bytes, truncate_middle
-from throughline.context.stages.keep_important import distinct_words
 from throughline.context.summaries.check_summary import Sources, check_summary
 from throughline.context.summaries.find_facts import facts_of
-from throughline.context.summaries.parse_keep_lines import taken_facts
+from throughline.context.summaries.keep_lines import taken_facts
 from throughline.context.summaries.summary_prompt import render_transcript
+from throughline.context.view.placeholder_texts import escaped, undelimited
+from throughline.context.view.shrink_message import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.db.search.repository import snippet_of
-from throughline.domain.ids import MessageId, SessionId
-from throughline.domain.message import Message, Role, Source, ToolCall
+from throughline.domain.basic_types import MessageId, SessionId
+from throughline.domain.message import Message, Role, Source, ToolCall, clean_text
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.summary import FactKind, KeptFact
-from throughline.domain.text import clean_text
 from throughline.http.body import parse_json
 from throughline.llm.counters import CharsCounter, TiktokenCounter
 from throughline.llm.offline import summarise

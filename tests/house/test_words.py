@@ -27,7 +27,7 @@ KEPT = {
     "app/throughline/cli/commands_status.py": {"beat"},  # a key of its JSON
     "app/throughline/telemetry.py": {"rung", "rungs"},  # a metric's name and label
     "docs/reference/metrics.md": {"rung", "rungs"},  # the same
-    "app/throughline/context/view_state.py": {"rung"},  # a key of states that older versions stored
+    "app/throughline/context/view/view_state.py": {"rung"},  # a key of states that older versions stored
     "docs/examples/summarize_a_transcript.py": {"ledger"},  # what the users in it speak of
     "app/throughline/llm/local_tokenizers.py": {"hub"},  # the Hugging Face Hub
     "app/throughline/context/summaries/summary_prompt.py": {"stretches", "wishes"},  # what a model reads

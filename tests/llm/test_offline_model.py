@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.context.assemble import delimit_summary
-from throughline.context.delimiters import delimited
 from throughline.context.measure import count_prompt, count_tool_specs
+from throughline.context.view.groups import delimit_summary
+from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from throughline.llm.counters import TiktokenCounter

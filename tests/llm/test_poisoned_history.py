@@ -90,7 +90,7 @@ async def test_no_order_among_200_poisoned_originals_is_obeyed(
 async def test_orders_are_obeyed_where_nothing_escapes_the_tags_in_old_messages(
     database: Database, database_url: str, provider_double: ProviderDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("throughline.context.delimiters.escaped", lambda _tag, text: text)
+    monkeypatch.setattr("throughline.context.view.placeholder_texts.escaped", lambda _tag, text: text)
     poisons = [poison for poison in POISONS if "\n</quoted_history>\n" in poison.text][:SHARING]
 
     await ask_about(database, database_url, provider_double, poisons)

@@ -12,8 +12,15 @@ from fakes.model_calls import ANTHROPIC_SAYS_OK, OPENAI_SAYS_OK, hear, refusal_o
 from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_start, anthropic_stream, openai_stream
 from throughline.domain.errors import AnswerTooLong
 from throughline.domain.message import Role
-from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ToolSpec
+from throughline.domain.prompt import (
+    NO_PARAMETERS,
+    AnswerComplete,
+    ModelParameters,
+    ModelRequest,
+    Prompt,
+    PromptMessage,
+    ToolSpec,
+)
 from throughline.llm.openai_wire import make_openai
 from throughline.llm.read_reasoning import wants_content
 from throughline.llm.translate_messages import to_langchain

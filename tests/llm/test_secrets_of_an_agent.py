@@ -8,7 +8,7 @@ import pytest
 from fakes.model_calls import CONFIG, simple_request
 from fakes.raw_http_server import error_answer, serve_raw
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.prompt import ModelParameters
 from throughline.llm.registry import ModelRegistry
 
 BASIC = b64encode(b"usr:pa55w0rd").decode()

@@ -8,8 +8,7 @@ import pytest
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, hear, simple_request
 from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
-from throughline.domain.prompt import ToolSpec
+from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, ToolSpec
 from throughline.llm.registry import ModelRegistry
 
 COMMON = ModelParameters(temperature=0.0, top_p=0.5, stop=("END",), parallel_tool_calls=False, body={"top_k": 20})

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, hear, simple_request
-from throughline.domain.json_types import JsonObject
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import ResponseFormat
+from throughline.domain.basic_types import JsonObject
+from throughline.domain.prompt import ModelParameters, ResponseFormat
 from throughline.llm.registry import ModelRegistry
 from throughline.llm.translate_messages import moved_to_text
 from throughline.ports.models import FormatSupport

@@ -13,8 +13,7 @@ from openai_interface import test_chat_completions as chats
 from openai_interface import test_responses as responses
 from throughline.db.database import Database
 from throughline.domain.message import ToolCall
-from throughline.domain.overrides import ANY_TOOL
-from throughline.domain.prompt import Usage
+from throughline.domain.prompt import ANY_TOOL, Usage
 
 CALCULATES = Call((ToolCall("c", "calculator", '{"expression": "6*7"}'),))
 LOOKS_UP = {"type": "function", "name": "look_up"}

@@ -10,7 +10,7 @@ from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Say
 from fakes.stage import AGENT
 from throughline.db.database import Database
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import OverrideField
 
 PIRATE = "Answer as a pirate."
 ASKED: list[tuple[str, dict[str, Any]]] = [

@@ -13,8 +13,7 @@ from fakes.scripted_model import Say, Step
 from fakes.stage import AGENT
 from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
-from throughline.domain.overrides import OverrideField
-from throughline.domain.prompt import ModelRequest
+from throughline.domain.prompt import ModelRequest, OverrideField
 
 RECORDED = Path(__file__).parent / "client_requests.jsonl"
 """One request a line: the client with its version, its settings in words, and what it sent."""

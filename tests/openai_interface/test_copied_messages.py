@@ -15,10 +15,10 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import create
 from throughline.db.database import Database
-from throughline.db.retention.old_sessions import BEFORE_ALL
-from throughline.db.statements.new_ids import new_id
+from throughline.db.retention import BEFORE_ALL
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import SessionId
 from throughline.domain.message import REDACTED_TEXT, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import CopiedMessages, Opening, RunInput, Submission

@@ -11,9 +11,8 @@ from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Say
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import Page, SessionId, UserId
 from throughline.domain.message import Message, ToolCall
-from throughline.domain.page import Page
 
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 AGENT = replace(OPEN_AGENT, tools=("lookup",))

@@ -13,17 +13,15 @@ from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql, until_sql
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
-from throughline.db.jobs.queue import EMBED_MEMORIES
-from throughline.db.memories.repository import MemoryChange
+from throughline.db.job_queue import EMBED_MEMORIES
+from throughline.db.memories import MemoryChange
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailable
-from throughline.domain.ids import UserId
-from throughline.domain.memory import MAX_MEMORY_CHARACTERS
+from throughline.domain.recall import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.ports.tracing import SpanUnderWay, StepPart
-from throughline.turn.recall.embed_missing import BATCH
-from throughline.turn.recall.embedding_model import PROBE
-from throughline.turn.worker.indexing import embed_in_rounds
-from throughline.turn.worker.jobs import JobRegistry, JobsConfig, SideJobs
+from throughline.turn.recall.embed_missing import BATCH, PROBE
+from throughline.turn.worker.jobs import JobRegistry, JobsConfig, SideJobs, embed_in_rounds
 
 pytestmark = pytest.mark.usefixtures("pgvector")
 

@@ -12,8 +12,8 @@ from throughline.db.database import Database
 from throughline.db.search import message_vectors
 from throughline.db.search.message_vectors import BATCH, TEXT_CHARACTERS, signs_of
 from throughline.db.sessions.redaction import Redaction
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, ModelQuotaExhausted, ModelUnavailable, NotFound
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Role
 from throughline.domain.recall import HistoryFilter, HistoryQuery, VectorKind
 from throughline.execution.breaker import FAILURES_TO_OPEN

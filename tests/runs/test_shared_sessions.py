@@ -12,7 +12,7 @@ from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
 from throughline.db.database import Database
 from throughline.db.slack.people import SlackId
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.keys import NewKey, Scope
 
 pytestmark = pytest.mark.slow

@@ -1,8 +1,8 @@
 from uuid import UUID
 
 from fakes.event_log import MESSAGE_ID
+from throughline.domain.basic_types import RunId
 from throughline.domain.events import Event, MessageDelta, ReasoningDelta, RunEvent, ToolCallDelta
-from throughline.domain.ids import RunId
 from throughline.domain.run import RunError
 from throughline.slack.answer_sender import GrowingAnswer, sentence
 

@@ -13,7 +13,7 @@ from fakes.slack_double.workspace import BOT_ID
 from throughline.context.explain_context import ContextReport
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import Edited, Left, SlackMessage
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands

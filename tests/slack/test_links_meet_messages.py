@@ -9,7 +9,7 @@ from fakes.slack_double import TEAM, Said, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import SlackStage, begun
 from throughline.db.slack.people import SlackId
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 
 ANNA = SlackId(TEAM, "U0ANNA001")
 

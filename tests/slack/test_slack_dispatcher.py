@@ -9,7 +9,7 @@ from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TEAM, Failure, Person, say
 from fakes.slack_stage import IDENTITY
 from fakes.waiting import until_found
-from throughline.db.retention.old_rows import ROWS_AT_ONCE
+from throughline.db.retention import ROWS_AT_ONCE
 from throughline.db.slack.people import SlackId
 from throughline.slack.maintenance import Maintenance
 

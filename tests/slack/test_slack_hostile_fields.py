@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from fakes.slack_double import BOT_TOKEN, SIGNING_SECRET, say, sign
 from fakes.slack_double.payloads import Said, app_mention, deleted, edited, left, message, reaction
 from fakes.slack_stage import IDENTITY, SlackStage, no_command
-from throughline.domain.json_types import JsonObject as Json
+from throughline.domain.basic_types import JsonObject as Json
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
 

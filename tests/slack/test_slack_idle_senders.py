@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fakes.slack_delivery import DeliveryStage
 from throughline.db.runs.followed_runs import FollowedRuns
-from throughline.domain.ids import RunId
+from throughline.domain.basic_types import RunId
 from throughline.domain.run import Run
 from throughline.slack.answer_sender import STATUS_SECONDS
 

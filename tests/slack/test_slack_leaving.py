@@ -13,7 +13,7 @@ from fakes.slack_double.payloads import app_mention, left
 from fakes.slack_stage import SlackStage, begun
 from throughline.db.database import Database
 from throughline.db.slack.people import SlackId
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 
 CHANNEL, OTHER = "C0GENERAL", "C0OTHER01"
 ANNA, BERT, TWIN = "U0ANNA001", "U0BERT001", "U0TWIN001"

@@ -15,8 +15,8 @@ from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import RecallReach
 from throughline.context.policy import Recall
 from throughline.db.slack.people import SlackId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Run, RunStatus

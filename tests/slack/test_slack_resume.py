@@ -6,7 +6,7 @@ import pytest
 
 from fakes.slack_commands import Asked
 from fakes.slack_double import TEAM, say
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST

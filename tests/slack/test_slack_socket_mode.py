@@ -15,7 +15,7 @@ from fakes.slack_stage import IDENTITY, no_command, no_stop
 from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
 from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.summary import CompactionResult
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig, SlackHealth, SlackServices

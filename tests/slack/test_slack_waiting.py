@@ -16,8 +16,8 @@ from fakes.slack_stage import IDENTITY
 from fakes.slack_waiting import ANNA, ASKS, BERT, DELETES, WaitingStage, buttons, shown, waiting_stage
 from throughline.db.slack.outbox import DeliveryClaim
 from throughline.db.slack.slack_events import SlackLocation
-from throughline.domain.ids import RunId, UserId
-from throughline.domain.waiting import Decision, Resolution
+from throughline.domain.basic_types import RunId, UserId
+from throughline.domain.tool import Decision, Resolution
 from throughline.slack.decisions import read_click
 from throughline.slack.read_event import StopSign
 

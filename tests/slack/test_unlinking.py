@@ -11,8 +11,8 @@ from fakes.slack_stage import SlackStage
 from throughline.db.slack.conversations import Asker
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.people_links import EmailLink
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import SessionId, UserId
 
 ANNA, BERT = SlackId(TEAM, "U0ANNA001"), SlackId(TEAM, "U0BERT001")
 GUEST = f"slack:{TEAM}:U0ANNA001"

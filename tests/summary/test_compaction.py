@@ -6,7 +6,7 @@ import pytest
 
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
 from throughline.db.database import Database

@@ -13,17 +13,16 @@ from fakes.scripted_model import ScriptedModel
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.find_facts import facts_of
-from throughline.context.summaries.summary_layout import SummaryLayout
-from throughline.domain.ids import MessageId, SegmentId, SessionId, UserId
+from throughline.context.summaries.segment_ends import SummaryLayout
+from throughline.domain.basic_types import MessageId, SegmentId, SessionId, UserId
 from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import FactKind, KeptFact, Segment
-from throughline.ports.summaries import SummaryStore
-from throughline.turn.summary.segment_source import facts_from_answer, without_recall_results
+from throughline.ports.storage import SummaryStore
 from throughline.turn.summary.summariser import Summariser, Written
 from throughline.turn.summary.summariser_calls import SummariserCalls
 from throughline.turn.summary.summary_draft import Assignment, Draft
-from throughline.turn.summary.write_segments import SegmentWriter
+from throughline.turn.summary.write_segments import SegmentWriter, facts_from_answer, without_recall_results
 
 SESSION = Session(
     id=SessionId(UUID(int=1)),

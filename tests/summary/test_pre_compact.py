@@ -14,7 +14,7 @@ from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until
 from fakes.watched_counter import WatchedCounter
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
 from throughline.db.database import Database

@@ -14,7 +14,7 @@ from throughline.db.database import Database
 from throughline.domain.message import Role
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, PromptMessage
 from throughline.execution.breaker import FAILURES_TO_OPEN, Breakers
-from throughline.turn.prompting.summary_model import model_keys
+from throughline.turn.prompting.ready_agent import model_keys
 from throughline.turn.summary import prepare
 from throughline.turn.summary.summariser import Ask, Summariser
 from throughline.turn.summary.summariser_calls import (

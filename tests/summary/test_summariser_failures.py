@@ -5,10 +5,10 @@ from structlog.testing import capture_logs
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
-from throughline.context.delimiters import undelimited
 from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.render_summary import CUT_MARK
 from throughline.context.summaries.summary_prompt import EXISTING_TAG
+from throughline.context.view.placeholder_texts import undelimited
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
 from throughline.domain.message import Role, ToolCall

@@ -9,7 +9,7 @@ from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, posi
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import SummariserReport
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryKind
@@ -25,7 +25,7 @@ from throughline.domain.summary import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
 from throughline.turn.prompting.context_report import report_context
 from throughline.turn.prompting.planning import at_rest, make_context_input
-from throughline.turn.prompting.summary_model import model_keys
+from throughline.turn.prompting.ready_agent import model_keys
 from throughline.turn.summary.compact import compact
 from throughline.turn.summary.write_summary import Compaction
 

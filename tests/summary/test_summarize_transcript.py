@@ -13,7 +13,7 @@ from throughline.domain.errors import InvalidInput, ModelRejected, ModelUnavaila
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.llm.counters import make_counter
 from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected
-from throughline.turn.summary.summarize_transcript import summarize_transcript
+from throughline.turn.summary.summarize_now import summarize_transcript
 
 COUNT = make_counter("tiktoken").count
 LIMIT = 100

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.tool_box import make_tool_box
 from throughline.agents.registry import AgentDefaults, load_agents
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.tools.toolbox import ToolBox

@@ -10,7 +10,7 @@ import pytest
 from fakes import hostile_tools
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.call_plugin import MAX_THREADS, MAX_THREADS_OF_OWNER

@@ -9,8 +9,8 @@ import pytest
 from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool, ToolException, tool
 from langchain_core.tools.base import InjectedToolCallId
 
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.tools.tool import CallLimits

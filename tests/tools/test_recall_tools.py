@@ -10,7 +10,7 @@ from fakes.conversations import Conversation, open_conversation
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
-from throughline.domain.ids import RunId
+from throughline.domain.basic_types import RunId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.llm.counters import CharsCounter

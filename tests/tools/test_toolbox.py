@@ -8,8 +8,8 @@ import pytest
 from fakes.own_tools import blocked
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.tools.toolbox import ToolBox

@@ -3,8 +3,7 @@
 import pytest
 
 from fakes.model_calls import simple_request
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.prompt import ModelRequest, Prompt
+from throughline.domain.prompt import ModelParameters, ModelRequest, Prompt
 from throughline.domain.usage_report import CallPurpose
 from throughline.ports.tracing import EmbeddingPart, ModelCallPart
 from throughline.tracing.attributes import TraceContext, describe

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import throughline.db
-from throughline.db.connection.limits import BEGIN_LIMITED
-from throughline.db.connection.pool import Statement
+from throughline.db.connection.pool import BEGIN_LIMITED, Statement
 from throughline.tracing.attributes import summarize_statement
 
 

@@ -16,9 +16,9 @@ from fakes.stage import open_stage
 from fakes.trace_collector import trace_collector
 from throughline.assembly.runtime import open_tracing, read_headers, traces_url
 from throughline.db.database import Database
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import ProcessId, SessionId
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.ids import ProcessId, SessionId
 from throughline.domain.run import RunStatus
 from throughline.domain.service_status import Process, ProcessKind
 from throughline.ports.tracing import NO_TRACING, SummaryTrace

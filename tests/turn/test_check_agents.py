@@ -12,8 +12,7 @@ from throughline.agents.registry import AgentDefaults
 from throughline.context.policy import ContextPolicy, SummaryPolicy
 from throughline.db.database import Database
 from throughline.domain.errors import AgentInvalid, SettingInvalid
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import ModelParameters, OverrideField
 from throughline.llm.registry import ModelRegistry
 from throughline.ports.models import ChatModel
 from throughline.turn.check_agents import check_agents, check_names

@@ -10,11 +10,10 @@ from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import AGENT, with_context
 from throughline.domain.errors import ModelAuthenticationFailed, ModelInvalidRequest, ModelUnavailable
 from throughline.domain.message import ToolCall
-from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelCheck, ModelWindow, ToolUse, WindowOrigin
-from throughline.domain.prompt import ModelEvent, ModelRequest, Usage
+from throughline.domain.prompt import ModelEvent, ModelParameters, ModelRequest, Usage
 from throughline.llm.counters import make_counter
-from throughline.turn.prompting.check_model import TOOL, check_model
+from throughline.turn.prompting.agent_windows import TOOL, check_model
 
 COUNTER = make_counter("tiktoken")
 CALLED = Call((ToolCall("c1", TOOL.name, '{"tonnes": 1607}'),), "1,607 tonnes came in.", Usage(215, 40, 128))

@@ -17,8 +17,8 @@ from throughline.domain.errors import AgentInvalid, DailyBudgetReserved, DailyBu
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Outcome, RunStatus
+from throughline.domain.tool import Resolution
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
-from throughline.domain.waiting import Resolution
 from throughline.turn.check_agents import check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.daily_budget import check_daily_budget

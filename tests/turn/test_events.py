@@ -7,6 +7,7 @@ from uuid import UUID
 from fakes.event_log import MESSAGE_ID, EventLog, claimed
 from fakes.waiting import HANG_SECONDS
 from throughline.domain import prompt
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.events import (
     AnswerReset,
@@ -17,7 +18,6 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun
 from throughline.turn.event_writer import EventWriter, Unstored

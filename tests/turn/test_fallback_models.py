@@ -19,7 +19,7 @@ from throughline.domain.errors import (
     TurnTimeout,
 )
 from throughline.domain.message import Message, ToolCall
-from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.prompt import ModelParameters
 from throughline.domain.run import RunStatus
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.turn.call_model import TRIES_BEFORE_FALLBACK

@@ -16,6 +16,7 @@ from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import until_found
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageRepository
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import (
     AnswerIncomplete,
     ContextOverflow,
@@ -24,7 +25,6 @@ from throughline.domain.errors import (
     ModelUnavailable,
 )
 from throughline.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, RunEnded, RunStarted
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, NewMessage, Role, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Claimer, Lease, Run, RunStatus

@@ -10,9 +10,9 @@ from fakes.stage import AGENT, CLAIMER, Stage, open_stage
 from fakes.waiting_turns import ASKS_WEATHER, WEATHER
 from throughline.db.database import Database
 from throughline.db.sessions.repository import SessionQuery
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import IdempotencyKeyReused, SessionBusy
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.run import Opening, Run, RunInput, RunStatus, Submission, Submitted
 from throughline.domain.session import NewSession

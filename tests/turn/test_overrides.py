@@ -8,13 +8,11 @@ from fakes.scripted_model import Call, Fail, Say, ScriptedModel, ScriptedModels
 from fakes.stage import AGENT, Stage, open_stage
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.db.database import Database
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.events import AnswerReset, MessageCompleted, MessageDelta, RunEnded
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source, ToolCall
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import ANY_TOOL, OverrideField, Overrides, ResponseFormat
-from throughline.domain.prompt import Usage
+from throughline.domain.prompt import ANY_TOOL, ModelParameters, OverrideField, Overrides, ResponseFormat, Usage
 from throughline.domain.run import Run, RunInput, RunStatus, Submission
 from throughline.ports.models import FormatSupport
 from throughline.turn.call_model import TRIES_BEFORE_FALLBACK

@@ -19,9 +19,9 @@ from fakes.summarised_history import fill_summarised
 from throughline.context.policy import Recall
 from throughline.context.quoted_history import Quotation, choose_quotations, note_of, question_of
 from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.events import EventType
-from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, ToolCall, text_of
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.domain.run import RunInput, Submission

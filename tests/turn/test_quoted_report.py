@@ -12,8 +12,8 @@ from fakes.stage import Stage, open_stage
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.database import Database
 from throughline.db.runs.events import EventRepository
+from throughline.domain.basic_types import UserId
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.ids import UserId
 from throughline.turn.context_requests import ContextRequests
 
 ANSWERED = """

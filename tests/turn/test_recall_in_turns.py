@@ -18,8 +18,8 @@ from throughline.agents.definition import RecallReach
 from throughline.context.quoted_history import indented
 from throughline.db.database import Database
 from throughline.db.sessions.quotations import LOOK_AGAIN
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.events import EventType
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.recall import Found, HistoryQuery

@@ -11,7 +11,7 @@ from fakes.stage import Stage, open_stage, with_context
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import PrunePolicy, Strategy, SummaryPolicy
-from throughline.context.view_state import view_state_from
+from throughline.context.view.view_state import view_state_from
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
 from throughline.domain.events import CompactionFinished

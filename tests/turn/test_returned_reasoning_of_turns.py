@@ -20,7 +20,7 @@ from throughline.agents.definition import AgentDefinition, OtherModel, Reasoning
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import ModelInvalidRequest
 from throughline.domain.message import ToolCall
-from throughline.domain.model_parameters import ModelParameters
+from throughline.domain.prompt import ModelParameters
 from throughline.domain.run import RunStatus
 from throughline.llm.registry import ModelRegistry, ModelsConfig
 from throughline.turn.take_turn import take_turn

@@ -11,7 +11,7 @@ from fakes.raw_http_server import Answer, openai_stream, serve_raw
 from fakes.stage import Stage, with_context
 from throughline.agents.definition import DailyBudget
 from throughline.db.database import Database
-from throughline.domain.json_types import JsonValue
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.message import text_of
 from throughline.domain.run import RunStatus
 from throughline.turn.prompting.planning import at_rest

@@ -22,7 +22,7 @@ from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.waiting import Decision, Question, Resolution, WaitKind, read_question
+from throughline.domain.tool import Decision, Question, Resolution, WaitKind, read_question
 
 
 async def test_a_run_waits_for_the_result_of_a_client_tool(database: Database) -> None:

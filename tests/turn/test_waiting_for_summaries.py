@@ -9,9 +9,9 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.context.policy import Adopt
 from throughline.db.database import Database
 from throughline.db.summaries.repository import SummaryRepository
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ContextOverflow
 from throughline.domain.events import CompactionFinished
-from throughline.domain.ids import SessionId
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Run, RunStatus

@@ -28,7 +28,7 @@ from throughline.domain.events import AnswerReset, EventType, RunEvent, RunWaiti
 from throughline.domain.message import Role, Source
 from throughline.domain.prompt import Usage
 from throughline.domain.run import ClaimedRun, OnBusy, Run, RunInput, RunStatus, Submission
-from throughline.domain.waiting import Resolution, WaitKind
+from throughline.domain.tool import Resolution, WaitKind
 from throughline.turn.follow_run import Following, Idle
 from throughline.turn.take_turn import take_turn
 

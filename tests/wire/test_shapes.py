@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.wire_shapes import session_out
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import NextAction
-from throughline.context.message_variants import MessageVariant
+from throughline.context.fit_prompt import MessageVariant
 from throughline.context.preview import Action
 from throughline.db.statements.rows import content_data, content_from
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.events import EventType
-from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
 from throughline.domain.recall import Found, FoundBy, Hit
 from throughline.execution.breaker import BreakerState

@@ -18,9 +18,9 @@ from throughline.db.database import Database
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.recall import HistoryFilter, HistoryQuery
-from throughline.turn.worker.indexing import Indexing, index_owner
+from throughline.turn.worker.jobs import Indexing, index_owner
 
 BLOCKS = "select from_position, through_position from search_blocks"
 JOBS = "select kind, subject, owner_id from jobs"

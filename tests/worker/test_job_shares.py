@@ -11,9 +11,9 @@ from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.database import Database
-from throughline.db.jobs.queue import Job, Schedule, Waiting
-from throughline.db.statements.new_ids import new_id
-from throughline.domain.ids import UserId
+from throughline.db.job_queue import Job, Schedule, Waiting
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import UserId
 from throughline.turn.worker.jobs import NotDone
 
 

@@ -11,7 +11,7 @@ from fakes.waiting import until, until_found
 from throughline.assembly.process_heartbeats import ProcessHeartbeats
 from throughline.db.database import Database
 from throughline.db.service_status import HEARTBEAT_SECONDS
-from throughline.domain.ids import ProcessId
+from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
 
 PROCESS = Process(ProcessId(UUID(int=1)), ProcessKind.WORKER, "host:1:00000001", "0.1.0")

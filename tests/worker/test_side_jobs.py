@@ -14,7 +14,7 @@ from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.jobs.queue import Job, JobClaim, summary_job
+from throughline.db.job_queue import Job, JobClaim, summary_job
 from throughline.db.service_status import read_service_status
 from throughline.domain.summary import SummaryState
 from throughline.turn.worker.jobs import MAX_CRASHES, MOST_TRIES

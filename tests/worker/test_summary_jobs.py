@@ -18,11 +18,11 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.jobs.queue import summary_job
+from throughline.db.job_queue import summary_job
 from throughline.db.sessions.import_messages import Imported, import_session
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ModelRejected, ModelUnavailable
-from throughline.domain.ids import SessionId
 from throughline.domain.message import Source
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import SummaryState

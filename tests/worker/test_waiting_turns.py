@@ -7,7 +7,7 @@ from fakes.stage import open_stage
 from fakes.waiting_turns import ASKS_WEATHER, send
 from throughline.db.database import Database
 from throughline.telemetry import PrometheusMetrics
-from throughline.turn.worker.waiting_turns import WaitingTurnsReport
+from throughline.turn.worker.jobs import WaitingTurnsReport
 
 
 async def test_queued_turns_and_turns_that_wait_for_a_client_are_told_apart(

@@ -13,9 +13,9 @@ from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.database import Database
-from throughline.db.jobs.queue import Job
+from throughline.db.job_queue import Job
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
-from throughline.domain.ids import UserId
 from throughline.domain.message import text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Claimer, Run, RunStatus

@@ -25,7 +25,7 @@ from throughline.context.policy import (
     SummaryPolicy,
     SummaryShape,
 )
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 
 COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|transformers:\S(.*\S)?|[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*)\z"
 HOOK_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63}\z"

@@ -6,9 +6,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from throughline.context.policy import ContextPolicy, Range
-from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
-from throughline.domain.overrides import OverrideField, ResponseFormat
-from throughline.domain.prompt import ToolSpec
+from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, OverrideField, ResponseFormat, ToolSpec
 
 
 class RecallReach(StrEnum):

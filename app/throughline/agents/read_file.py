@@ -14,7 +14,7 @@ from throughline.agents.context_schema import ContextSection
 from throughline.agents.section import field_names
 from throughline.agents.yaml_schema import AgentFile, section_at
 from throughline.domain.errors import AgentInvalid
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 
 # Names that other libraries and services use for the fields of `context`, each with the field's name here.
 #

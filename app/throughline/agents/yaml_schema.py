@@ -13,8 +13,7 @@ from throughline.agents.context_schema import Address, ContextSection, Line, Tex
 from throughline.agents.definition import AgentDefinition, DailyBudget, ReasoningUse, RecallReach
 from throughline.agents.section import Section, policy_field
 from throughline.context.policy import ContextPolicy
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import ModelParameters, OverrideField
 
 MOST_HEADERS = 20
 MOST_BODY_BYTES = 20_000

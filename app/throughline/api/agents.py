@@ -9,9 +9,9 @@ from http import HTTPStatus
 from fastapi import APIRouter, Response
 
 from throughline.agents.definition import AgentDefinition
-from throughline.domain.json_types import JsonValue
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import OverrideField
 from throughline.http.admitted_request import Reader
 from throughline.http.sse import JsonResponse
 from throughline.wire.json_shape import JsonDict

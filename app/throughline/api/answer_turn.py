@@ -9,9 +9,9 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, TemporaryError
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
-from throughline.domain.json_types import JsonValue
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.usage_report import until_next_day
 from throughline.http.admitted_request import Call

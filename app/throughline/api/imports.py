@@ -12,13 +12,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from throughline.api.export import MEDIA_TYPE
 from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
 from throughline.db.sessions.quotations import MARKER, renumber_quotations
+from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonValue
-from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
+from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall, clean_text
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.session import MAX_EXTERNAL_ID
-from throughline.domain.text import clean_text
 from throughline.http.admitted_request import Call, Writer, source_of
 from throughline.http.body import Body, is_json_lines, parse_json, read_body, read_bytes, validate
 from throughline.http.documented import X_CLIENT, described, response_headers

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from throughline.api.requests import Text
-from throughline.db.memories.repository import MemoryChange
-from throughline.domain.memory import MAX_MEMORY_CHARACTERS
+from throughline.db.memories import MemoryChange
+from throughline.domain.recall import MAX_MEMORY_CHARACTERS
 from throughline.http.admitted_request import PathId, Reader, Writer, memory_id_of
 from throughline.http.body import read_body
 from throughline.http.documented import described, response_headers

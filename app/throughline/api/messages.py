@@ -14,9 +14,8 @@ from throughline.api.requests import SendMessage
 from throughline.db.sessions.citations import CitationReader
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
+from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import BehindWaitingTurn, OwnerQueueFull, QueueFull, SessionBusy
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import OnBusy, RunInput, Submission
 from throughline.http.admitted_request import Call, PathId, Reader, Writer, message_id_of, session_id_of, source_of

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse
 
 from throughline.domain.errors import NotFound
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.http.headers import prefers_html
 from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.http.sse import JsonResponse

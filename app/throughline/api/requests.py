@@ -16,10 +16,9 @@ from pydantic import (
 )
 
 from throughline.context.policy import MAX_INSTRUCTIONS
-from throughline.domain.message import Content, ImageBlock, TextBlock
-from throughline.domain.overrides import NO_OVERRIDES, Overrides
-from throughline.domain.text import is_blank
-from throughline.domain.waiting import MAX_OUTPUT, MAX_REASON, Decision, Resolution
+from throughline.domain.message import Content, ImageBlock, TextBlock, is_blank
+from throughline.domain.prompt import NO_OVERRIDES, Overrides
+from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, Decision, Resolution
 from throughline.http.fields import (
     IMAGE_URL,
     MAX_BLOCKS,

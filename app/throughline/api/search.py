@@ -9,10 +9,9 @@ from typing import Annotated, Literal, TypeAlias
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from throughline.domain.ids import SessionId
-from throughline.domain.message import Role
+from throughline.domain.basic_types import SessionId
+from throughline.domain.message import Role, clean_text, is_blank
 from throughline.domain.recall import HistoryFilter, HistoryQuery
-from throughline.domain.text import clean_text, is_blank
 from throughline.http.admitted_request import Call, PathId, Reader, session_id_of
 from throughline.http.fields import MAX_POSITION, Moment
 from throughline.http.query_parameters import QueryParameters

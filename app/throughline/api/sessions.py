@@ -10,12 +10,11 @@ from throughline.api.requests import ChangeSession, CreateSession
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.repository import SessionChange, SessionQuery
-from throughline.db.statements.paging import invalid_cursor
+from throughline.db.statements.sql import invalid_cursor
+from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import ExternalIdTaken, NotFound, SessionBusy
-from throughline.domain.ids import RunId
-from throughline.domain.json_types import JsonValue
+from throughline.domain.message import clean_text
 from throughline.domain.session import NewSession
-from throughline.domain.text import clean_text
 from throughline.http.admitted_request import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.http.body import read_body
 from throughline.http.documented import X_CLIENT, described, response_headers

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from throughline.api.messages import render_cited
 from throughline.api.requests import Summarize
+from throughline.domain.basic_types import SummaryId
 from throughline.domain.errors import (
     DailyBudgetReserved,
     DailyBudgetSpent,
@@ -17,9 +18,8 @@ from throughline.domain.errors import (
     SummaryLimitReached,
     TurnLimitReached,
 )
-from throughline.domain.ids import SummaryId
+from throughline.domain.message import clean_text
 from throughline.domain.summary import SummaryVersion
-from throughline.domain.text import clean_text
 from throughline.http.admitted_request import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.http.body import read_optional_body
 from throughline.http.documented import described

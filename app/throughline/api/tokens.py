@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from throughline.db.statements.rows import session_not_found
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import NotAllowed, NotFound
-from throughline.domain.ids import SessionId
 from throughline.domain.keys import TOKEN_SCOPES, NewToken, Scope
 from throughline.http.admitted_request import Call, KeyHolder, SharedSessions, dependencies_of, session_id_of
 from throughline.http.body import read_body

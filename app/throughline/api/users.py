@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from throughline.domain.errors import NotAllowed, NotFound
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.http.admitted_request import Writer, dependencies_of
 from throughline.http.documented import described
 from throughline.http.route_errors import codes

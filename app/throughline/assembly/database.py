@@ -7,9 +7,15 @@ from dataclasses import replace
 from throughline.assembly.env_file import read_program_settings
 from throughline.cli.dependencies import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
 from throughline.db.connection.migrations import status, upgrade
-from throughline.db.database import Database, DatabaseConfig
-from throughline.db.memories.vectors import prepare_vectors
-from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
+from throughline.db.database import (
+    Database,
+    DatabaseConfig,
+    DatabaseLocation,
+    open_address,
+    open_database,
+    open_direct_address,
+)
+from throughline.db.memories import prepare_vectors
 from throughline.db.service_status import read_service_status
 from throughline.domain.keys import ErasedUser
 from throughline.domain.service_status import ProcessKind, ServiceStatus

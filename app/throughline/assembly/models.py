@@ -13,7 +13,7 @@ from throughline.llm.prices import read_prices
 from throughline.llm.registry import OFFLINE, ModelRegistry, ModelsConfig, inherited_base_url
 from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock
-from throughline.turn.prompting import check_model
+from throughline.turn.prompting.agent_windows import check_model
 
 
 def agent_defaults(settings: Settings) -> AgentDefaults:
@@ -73,6 +73,6 @@ async def check_model_of(agent: str) -> ModelCheck:
         model = models.get(definition.model, definition.base_url, definition.api_key_env)
         model.check_parameters(definition.parameters)
         counter = make_counter(definition.context.token_counter)
-        return await check_model.check_model(model, counter, definition, SystemClock())
+        return await check_model(model, counter, definition, SystemClock())
     finally:
         await models.close()

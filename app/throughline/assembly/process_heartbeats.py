@@ -9,7 +9,7 @@ import structlog
 
 from throughline.assembly.runtime import Runtime
 from throughline.db.service_status import HEARTBEAT_SECONDS, ProcessRepository
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.domain.service_status import Process, ProcessState
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 

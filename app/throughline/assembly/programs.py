@@ -17,7 +17,7 @@ from throughline.assembly.runtime import VERSION, Runtime, open_runtime
 from throughline.assembly.serving import ServeMode, check_unbroken, make_services, serve_on, serving_on
 from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
 from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 from throughline.domain.keys import Scope
 from throughline.domain.service_status import ProcessKind
 from throughline.http.auth import LOCAL_USER

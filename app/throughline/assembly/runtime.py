@@ -30,7 +30,7 @@ from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.reread_agents import rereading_agents, watch_agents
 from throughline.db.database import Database
-from throughline.db.jobs.queue import (
+from throughline.db.job_queue import (
     EMBED_HISTORY,
     EMBED_MEMORIES,
     FIND_UNEMBEDDED,
@@ -38,9 +38,8 @@ from throughline.db.jobs.queue import (
     PREPARE_SUMMARY,
     Schedule,
 )
-from throughline.db.statements.new_ids import new_id
-from throughline.domain.clock import Clock
-from throughline.domain.ids import ProcessId
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import Clock, ProcessId
 from throughline.domain.service_status import ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
@@ -59,16 +58,29 @@ from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.prompting.agent_windows import log_windows
 from throughline.turn.prompting.calibrate import CalibrationCache
-from throughline.turn.recall.embed_missing import EmbedHistory, EmbedMemories, Pace
-from throughline.turn.recall.embedding_model import EmbeddingDependencies, EmbeddingModel
+from throughline.turn.recall.embed_missing import (
+    EmbeddingDependencies,
+    EmbeddingModel,
+    EmbedHistory,
+    EmbedMemories,
+    Pace,
+)
 from throughline.turn.recall.history_search import HistorySearch, MessageVectors
 from throughline.turn.recall.memory_service import MemoryService, MemoryVectors
 from throughline.turn.state import TurnConfig, TurnDependencies
-from throughline.turn.worker.indexing import Indexing, embed_in_rounds, index_owner
-from throughline.turn.worker.jobs import JobRegistry, JobsConfig, SideJobs, Work
-from throughline.turn.worker.prepare_summaries import prepare_summary
+from throughline.turn.worker.jobs import (
+    ExpiredWaits,
+    Indexing,
+    JobRegistry,
+    JobsConfig,
+    SideJobs,
+    WaitingTurnsReport,
+    Work,
+    embed_in_rounds,
+    index_owner,
+    prepare_summary,
+)
 from throughline.turn.worker.retention import ErasureConfig, Retention, RetentionConfig, SessionErasure
-from throughline.turn.worker.waiting_turns import ExpiredWaits, WaitingTurnsReport
 from throughline.turn.worker.worker import Worker, WorkerConfig
 
 TRACES_PATH = "/v1/traces"

@@ -15,8 +15,8 @@ from throughline.assembly.process_heartbeats import noted, tune_collector
 from throughline.assembly.runtime import Runtime
 from throughline.assembly.slack import SlackHttpInterface
 from throughline.db.connection.migrations import head_revision
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import ClaimingFailed
-from throughline.domain.ids import UserId
 from throughline.http.app import add_interface, create_app
 from throughline.http.server import HttpServer, Shutdown, limit_connections
 from throughline.http.services import ApiConfig, Readiness, Services

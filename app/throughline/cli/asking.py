@@ -10,11 +10,17 @@ from throughline.cli.dependencies import LineReader
 from throughline.cli.failures import RequestRefused, TurnWaits
 from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import InvalidInput
-from throughline.domain.json_types import JsonObject
-from throughline.domain.text import is_blank
-from throughline.domain.tool import compact_object, read_arguments, readable_arguments
-from throughline.domain.waiting import Question, WaitKind, read_question
+from throughline.domain.message import is_blank
+from throughline.domain.tool import (
+    Question,
+    WaitKind,
+    compact_object,
+    read_arguments,
+    read_question,
+    readable_arguments,
+)
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.runs import RunOut, WaitingCall
 

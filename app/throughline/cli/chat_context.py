@@ -13,8 +13,8 @@ from throughline.cli.context_gauges import draw_context
 from throughline.cli.context_views import draw_preview, span
 from throughline.cli.history_views import INVALID_STYLE, marked, problems
 from throughline.cli.printable import joined, moment, one_line, printable, wrapped
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import InvalidInput
-from throughline.domain.json_types import JsonObject
 from throughline.wire.messages import MessageOut
 from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, SummaryVersionOut
 

@@ -3,7 +3,7 @@
 from throughline.cli.chat_state import ChatState
 from throughline.cli.printable import one_line
 from throughline.domain.errors import InvalidInput
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import OverrideField
 from throughline.wire.service import AgentOut
 
 OWN = "default"

@@ -12,7 +12,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply, with_provider_message
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.json_shape import Shape
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage

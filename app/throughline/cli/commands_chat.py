@@ -19,8 +19,8 @@ from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
 from throughline.cli.session_files import check_id, whole_id
 from throughline.domain.errors import InvalidInput, ThroughlineError
+from throughline.domain.message import clean_text, is_blank
 from throughline.domain.model_window import WindowOrigin
-from throughline.domain.text import clean_text, is_blank
 from throughline.wire.service import AgentOut
 
 

@@ -14,8 +14,8 @@ from throughline.cli.context_gauges import Gauge, draw_bar
 from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import NoWorkerAvailable
-from throughline.domain.json_types import JsonValue
 from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
 from throughline.wire.service import UsageGroupOut

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rich.text import Text
 
 from throughline.cli.printable import CONTROL, one_line, printable
-from throughline.domain.citation import CitationStatus
+from throughline.domain.recall import CitationStatus
 from throughline.wire.messages import CitationOut, CitedMessageOut, HitOut, MessageOut
 
 UNCONFIRMED = " ?"

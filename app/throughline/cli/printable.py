@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 
 ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves

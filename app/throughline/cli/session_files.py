@@ -14,8 +14,8 @@ import click
 from throughline.cli.client import ServiceClient, SessionFilter
 from throughline.cli.printable import moment, one_line
 from throughline.cli.screen import Screen
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.json_types import JsonValue
 from throughline.wire.sessions import SessionOut
 
 # Ids of sessions as users type them, whole or their first characters.

@@ -14,6 +14,7 @@ from throughline.client.client import Client
 from throughline.client.connection import connect
 from throughline.client.given import Ended, NotAnswered, answer, approve, edit, reject, result
 from throughline.client.limits import Limits
+from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import (
     DatabaseUnavailable,
     DatabaseUnusable,
@@ -45,12 +46,11 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, Source, ToolCall
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import OnBusy, Run, RunStatus
 from throughline.domain.session import Session
-from throughline.domain.waiting import AwaitedCall, Decision, Resolution, Wait, WaitKind
+from throughline.domain.tool import AwaitedCall, Decision, Resolution, Wait, WaitKind
 
 __all__ = [
     "AnswerReset",

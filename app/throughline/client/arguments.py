@@ -11,14 +11,12 @@ from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
+from throughline.domain.basic_types import JsonObject, RunId, SessionId
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import RunId, SessionId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.overrides import Overrides
-from throughline.domain.prompt import ToolSpec
+from throughline.domain.message import clean_text, is_blank
+from throughline.domain.prompt import Overrides, ToolSpec
 from throughline.domain.run import OnBusy, RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
-from throughline.domain.text import clean_text, is_blank
 from throughline.execution.json_schema import SchemaInvalid, check_schema
 from throughline.wire.overrides import ClientTools, OverridesIn, read_client_tools
 

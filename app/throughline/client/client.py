@@ -30,15 +30,13 @@ from throughline.db.database import Database
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.domain.basic_types import JsonObject, RunId, SessionId, UserId
 from throughline.domain.errors import DatabaseUnavailable, InvalidInput
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
-from throughline.domain.ids import RunId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import Message, Source
+from throughline.domain.message import Message, Source, clean_text, is_blank
 from throughline.domain.run import OnBusy, Run, RunInput, RunStatus, Submission
 from throughline.domain.session import NewSession, Session
-from throughline.domain.text import clean_text, is_blank
-from throughline.domain.waiting import Resolution
+from throughline.domain.tool import Resolution
 from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event
 
 PAUSE_SECONDS = 1.0

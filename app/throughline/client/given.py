@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from throughline.client.arguments import read_storable_object, read_text
 from throughline.domain.errors import InvalidInput, PermanentError
-from throughline.domain.message import Message, text_of
+from throughline.domain.message import Message, clean_text, text_of
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.text import clean_text
-from throughline.domain.waiting import MAX_OUTPUT, MAX_REASON, Decision, Resolution
+from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, Decision, Resolution
 
 AGAIN = "To ask again, submit the message with another idempotency key."
 

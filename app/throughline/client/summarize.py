@@ -18,17 +18,16 @@ from throughline.assembly.models import agent_defaults, models_config
 from throughline.context.budget import MAX_SUMMARY_SHARE
 from throughline.context.calibration import factor
 from throughline.context.policy import ContextPolicy, SummaryPolicy
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import MessageId, SessionId
-from throughline.domain.message import Message, NewMessage, Source
-from throughline.domain.text import clean_text
+from throughline.domain.message import Message, NewMessage, Source, clean_text
 from throughline.http.openai_messages import MAX_MESSAGES
 from throughline.llm.counters import make_counter
 from throughline.llm.registry import OFFLINE, ModelRegistry
 from throughline.ports.models import ChatModel
 from throughline.settings import read_settings
 from throughline.turn.summary.summariser import Summariser
-from throughline.turn.summary.summarize_transcript import summarize_transcript
+from throughline.turn.summary.summarize_now import summarize_transcript
 
 LEAST_TOKENS, MOST_TOKENS = 50, 100_000
 NO_ID = UUID(int=0)

@@ -6,8 +6,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from throughline.context.calibration import scale
-from throughline.context.compaction_cut import row_tokens
-from throughline.context.compaction_triggers import (
+from throughline.context.compaction.compaction_cut import row_tokens
+from throughline.context.compaction.compaction_triggers import (
     CompactionTrigger,
     count_trigger,
     counted_from,
@@ -18,15 +18,15 @@ from throughline.context.compaction_triggers import (
     summarised_through,
     tokens_since_summary,
 )
-from throughline.context.context_input import ContextInput
+from throughline.context.compaction.last_stages import OLDEST_TRIMMED
 from throughline.context.fit_prompt import fit_view
 from throughline.context.measure import count_system
 from throughline.context.plan_context import ContextPlan, plan_context
-from throughline.context.repair_messages import EMPTY_USER_TEXT
-from throughline.context.stages.last_stages import OLDEST_TRIMMED
-from throughline.context.view import View
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.groups import EMPTY_USER_TEXT
+from throughline.context.view.view import View
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import AdoptedSummary, Prepared
 

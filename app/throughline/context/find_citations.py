@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
-from throughline.context.markdown.code_spans import spans
-from throughline.context.markdown.fences import Kind, read
-from throughline.domain.citation import Citation
-from throughline.domain.ids import SessionId
+from throughline.context.markdown import Kind, read, spans
+from throughline.domain.basic_types import SessionId
+from throughline.domain.recall import Citation
 
 _ELLIPSIS = re.compile(r"[\[(]?(?:…|\.{3,200}+)[\])]?")
 _UNCOMPARED = str.maketrans(dict.fromkeys("\"'`*«»‹›‚‘’‛„“”‟＂＇", ""))

@@ -6,16 +6,15 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 
 from throughline.context.calibration import scale
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import NOTHING_DUE, CompactionAction
-from throughline.context.fit_prompt import FittedPrompt, fit_view
-from throughline.context.message_variants import ShownMessage, list_variants
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import NOTHING_DUE, CompactionAction
+from throughline.context.compaction.strategy import score_messages
+from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view, list_variants
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
 from throughline.context.quoted_history import Quotation, with_quotations
-from throughline.context.stages.keep_important import score_messages
-from throughline.context.view import View, next_view
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.view import View, next_view
 
 
 class Action(StrEnum):

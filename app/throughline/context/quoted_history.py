@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from throughline.context.calibration import scale, unscale
-from throughline.context.compaction_triggers import critical_tokens
-from throughline.context.delimiters import LINE_ENDS, delimited
+from throughline.context.compaction.compaction_triggers import critical_tokens
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.measure import count_message
-from throughline.context.placeholder_texts import TAG
-from throughline.domain.ids import SessionId
+from throughline.context.view.placeholder_texts import LINE_ENDS, TAG, delimited
+from throughline.domain.basic_types import SessionId
 from throughline.domain.message import REDACTED_TEXT, Message, Role, searched_text
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.recall import Found, Hit

@@ -11,8 +11,8 @@ from throughline.db.connection.migrations import check_known, status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import ProcessId
 from throughline.domain.errors import DatabaseUnusable
-from throughline.domain.ids import ProcessId
 from throughline.domain.service_status import (
     HeldRuns,
     Line,

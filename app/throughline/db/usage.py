@@ -4,14 +4,44 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
+from throughline.context.calibration import Calibration
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.rows import INSERT_CALLS, USAGE_COLUMNS, call_parameters, usage_from
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.prompt import Usage
 from throughline.domain.usage_report import DaySpending, ModelCall, Payer, Spending, UsageGroup, UsageKey, UsageQuery
+
+_LOAD = sql("select ratio, samples, learned_window from token_calibration where model = :model")
+_SAVE = sql("""
+    insert into token_calibration (model, ratio, samples, learned_window)
+    values (:model, :ratio, :samples, :learned_window)
+    on conflict (model) do update set ratio = excluded.ratio, samples = excluded.samples,
+        learned_window = excluded.learned_window, updated_at = now()
+""")
+
+
+class CalibrationRepository:
+    """Storage of calibrations; implements the interface CalibrationStore (ports/storage.py)."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def load(self, model: str) -> Calibration | None:
+        rows = await self._transactions.fetch(_LOAD, model=model)
+        return Calibration(**rows[0]) if rows else None
+
+    async def save(self, model: str, calibration: Calibration) -> None:
+        await self._transactions.fetch(
+            _SAVE,
+            model=model,
+            ratio=calibration.ratio,
+            samples=calibration.samples,
+            learned_window=calibration.learned_window,
+        )
+
 
 MOST_GROUPS = 10_000
 """Most groups of one report."""
@@ -84,7 +114,6 @@ class UsageRepository:
         self._transactions = transactions
 
     async def store_calls(self, payer: Payer, calls: Sequence[ModelCall]) -> None:
-        """Store the calls in one statement; nothing happens without calls."""
         if calls:
             await self._transactions.fetch(
                 _STORE,
@@ -96,10 +125,6 @@ class UsageRepository:
             )
 
     async def spent_today(self, owner_id: UserId, agent: str, run_id: RunId | None = None) -> DaySpending:
-        """Return what the user's calls of the agent, summaries included, have used since midnight UTC.
-
-        The running turns are those that were claimed before the run `run_id`; all of them without it.
-        """
         (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent, run_id=run_id)
         return DaySpending(
             spent=Spending(int(row["tokens"]), row["cost_usd"]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
-from throughline.domain.ids import MessageId, RunId
+from throughline.domain.basic_types import MessageId, RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.summary import CompactionOutcome

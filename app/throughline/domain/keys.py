@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-from throughline.domain.ids import KeyId, SessionId, UserId
+from throughline.domain.basic_types import KeyId, SessionId, UserId
 
 
 @dataclass(frozen=True, slots=True)

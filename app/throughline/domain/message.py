@@ -1,12 +1,12 @@
 """Messages: the stored items of a session, numbered by position, with their content blocks and tool calls."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-from throughline.domain.ids import MessageId, RunId, SessionId
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject, MessageId, RunId, SessionId
 from throughline.domain.reasoning import Reasoning
 
 REDACTED_TEXT = "[This message was redacted.]"
@@ -136,3 +136,40 @@ def searched_text(message: Message) -> str:
         for part in (text_of(message.content), *(f"{call.name} {call.arguments}" for call in message.tool_calls))
         if part
     )
+
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def clean_text(text: str) -> str:
+    """Return `text` with NUL and lone surrogates replaced by U+FFFD, otherwise unchanged.
+
+    PostgreSQL text cannot hold NUL, and neither UTF-8 nor JSON can hold a lone surrogate. A surrogate pair that a
+    stream split is joined to the character it encodes. Text is not normalised.
+    """
+    if "\x00" in text:
+        text = text.replace("\x00", REPLACEMENT)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean_content(content: Content) -> Content:
+    """Return `content` with each of its texts cleaned."""
+    return change_texts(content, clean_text)
+
+
+def change_texts(content: Content, change: Callable[[str], str]) -> Content:
+    """Return `content` with `change` applied to each of its texts."""
+    if isinstance(content, str):
+        return change(content)
+    return tuple(
+        replace(block, text=change(block.text)) if isinstance(block, TextBlock) else block for block in content
+    )
+
+
+def is_blank(text: str) -> bool:
+    """Whether `text` has no visible characters: only whitespace and zero-width characters."""
+    return not text.strip().strip("\u200b\u200c\u200d\u2060\ufeff").strip()

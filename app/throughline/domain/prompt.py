@@ -1,14 +1,133 @@
 """Requests to chat models and their answers: prompt, tool specifications, and the events of a streamed answer."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
+from enum import StrEnum
 from typing import TypeAlias
 
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.message import Content, Role, ToolCall
-from throughline.domain.model_parameters import NO_PARAMETERS, ModelParameters
-from throughline.domain.overrides import ResponseFormat
 from throughline.domain.reasoning import Reasoning
+
+
+class OverrideField(StrEnum):
+    """A field of an agent that a request may override, if the agent allows it."""
+
+    MODEL = "model"
+    TEMPERATURE = "temperature"
+    INSTRUCTIONS = "instructions"
+    RESPONSE_FORMAT = "response_format"
+
+
+NO_TOOLS, ANY_TOOL = "none", "required"
+"""Tool choices that forbid tools, and that demand any of them, as OpenAI's API names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """The JSON schema that an answer must fit.
+
+    `name`, `description` and `strict` are sent to providers that take a schema, as OpenAI's API defines them.
+    """
+
+    schema: JsonObject
+    name: str = "answer"
+    description: str = ""
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """The overrides of one request; what is not given stays the agent's.
+
+    `instructions` are appended to the system prompt. `max_output_tokens` limits each answer further than the reserve.
+    `tool_choice` says for the first model call whether tools may or must be called: NO_TOOLS, ANY_TOOL or a tool's
+    name. `allowed_tools` are the names of the only tools that this call is sent, None for all. Every agent allows these
+    three.
+
+    `is_lenient`: the client cannot know what the agent allows. What the agent does not allow is then lowered to what
+    every agent may take, unless its file is strict.
+    """
+
+    model: str | None = None
+    temperature: float | None = None
+    instructions: str | None = None
+    response_format: ResponseFormat | None = None
+    max_output_tokens: int | None = None
+    tool_choice: str | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    is_lenient: bool = False
+
+    @property
+    def chosen_tools(self) -> tuple[str, ...]:
+        """The names of the tools that the request chooses, empty if it names none."""
+        if self.tool_choice is None or self.tool_choice in {NO_TOOLS, ANY_TOOL}:
+            return self.allowed_tools or ()
+        return (self.tool_choice,)
+
+    def leniently(self) -> "Overrides":
+        """Return the overrides as those of a client that cannot know what the agent allows."""
+        return replace(self, is_lenient=True) if any(self.given()) else self
+
+    def given(self) -> Iterator[OverrideField]:
+        """Yield the names of the fields that are not None and that the agent has to allow."""
+        for name in OverrideField:
+            if getattr(self, name) is not None:
+                yield name
+
+
+NO_OVERRIDES = Overrides()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """Parameters of a model call; what is not set is not sent, so that the provider's default holds.
+
+    - `stop`: texts at which the answer ends. `seed`: asks for the same answer to the same prompt.
+    - `reasoning_effort`: how much a reasoning model thinks; the names are the provider's.
+    - `parallel_tool_calls`: whether one step may call several tools.
+    - `include_thoughts`: asks Gemini for its thoughts as text.
+    - `return_reasoning`: whether the steps of a run are sent back with their reasoning as text.
+    - `headers`, `body`: further HTTP headers, and further members of the request's JSON body.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: str | None = None
+    parallel_tool_calls: bool | None = None
+    include_thoughts: bool | None = None
+    return_reasoning: bool | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: JsonObject = field(default_factory=dict)
+
+    def given(self) -> Iterator[tuple[str, object]]:
+        """Yield the names and values of the parameters that are set."""
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            if value is not None and value not in ((), {}):
+                yield declared.name, value
+
+
+NO_PARAMETERS = ModelParameters()
+
+
+def strings_in(parameters: ModelParameters) -> Iterator[str]:
+    """Yield the values of headers and all texts in the body: an operator may have put secrets there."""
+    yield from parameters.headers.values()
+    waiting: list[object] = [*parameters.body.values()]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case list() as items:
+                waiting += items
+            case dict() as members:
+                waiting += members.values()
+            case _:
+                pass
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

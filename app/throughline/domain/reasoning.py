@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.basic_types import JsonObject, JsonValue
 
 # `<think>` blocks: reasoning that a model writes into its text, removed from a whole text or while it arrives.
 #

@@ -3,11 +3,50 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 
-from throughline.domain.ids import RunId, SessionId
+from throughline.domain.basic_types import JsonObject, MemoryId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role
 from throughline.domain.prompt import Usage
+
+
+class CitationStatus(StrEnum):
+    """The result of comparing a citation with the stored messages."""
+
+    VALID = "valid"
+    NO_SUCH_MESSAGE = "no_such_message"
+    QUOTATION_NOT_FOUND = "quotation_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A citation in a text, not checked yet.
+
+    `start` (inclusive) and `end` (exclusive) are the character range of its positions in the text, without the
+    brackets. Both positions are inclusive; they are equal if the text names one message.
+    `session_id` is None if the text names no session. `quotation` is the text in quotation marks beside it, or ''.
+    """
+
+    start: int
+    end: int
+    from_position: int
+    to_position: int
+    session_id: SessionId | None = None
+    quotation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCitation:
+    """A citation with the session it refers to and the result of its check."""
+
+    start: int
+    end: int
+    from_position: int
+    to_position: int
+    session_id: SessionId
+    status: CitationStatus
+
 
 Vector: TypeAlias = tuple[float, ...]
 
@@ -121,3 +160,31 @@ class Place:
 
     session_id: SessionId
     position: int
+
+
+MAX_MEMORY_CHARACTERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A stored memory; `score` is its match in a search, comparable only within one search result.
+
+    `text_version` counts changes of the text, so that data derived from an earlier text can be recognised as outdated.
+    """
+
+    id: MemoryId
+    user_id: UserId
+    text: str
+    metadata: JsonObject
+    created_at: datetime
+    updated_at: datetime
+    score: float | None = None
+    text_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMemories:
+    """The result of a memory search, best match first, and how it was searched."""
+
+    memories: tuple[Memory, ...]
+    by: FoundBy

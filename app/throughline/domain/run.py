@@ -5,15 +5,12 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import Content, NewMessage, Role, Source, text_of
-from throughline.domain.overrides import NO_OVERRIDES, Overrides
-from throughline.domain.prompt import ToolSpec, Usage
+from throughline.domain.basic_types import JsonObject, MessageId, RunId, SessionId, UserId
+from throughline.domain.message import Content, NewMessage, Role, Source, clean_content, text_of
+from throughline.domain.prompt import NO_OVERRIDES, Overrides, ToolSpec, Usage
 from throughline.domain.session import NewSession
-from throughline.domain.text import clean_content
+from throughline.domain.tool import NewWait, Wait
 from throughline.domain.usage_report import ModelCall
-from throughline.domain.waiting import NewWait, Wait
 
 # The lease on a claimed row: a side job, a Slack delivery or a run.
 #

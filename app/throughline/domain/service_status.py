@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from throughline.domain.ids import ProcessId
+from throughline.domain.basic_types import ProcessId
 
 
 class ProcessKind(StrEnum):

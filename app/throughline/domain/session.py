@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject, MessageId, SessionId, UserId
 from throughline.domain.message import Source
 
 MAX_EXTERNAL_ID = 255

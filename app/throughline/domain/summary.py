@@ -1,12 +1,12 @@
 """Summaries: texts that replace messages 1..p in prompts, their segments, and the versions a session can return to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from throughline.domain.ids import MessageId, RunId, SegmentId, SessionId, SummaryId
-from throughline.domain.message import Role
+from throughline.domain.basic_types import MessageId, RunId, SegmentId, SessionId, SummaryId
+from throughline.domain.message import Message, Role
 from throughline.domain.session import Session
 
 
@@ -290,3 +290,29 @@ class SummaryLease:
 
     id: UUID
     session_id: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The part of a session that one query loads, and the messages that the current run adds to it.
+
+    `history` are the newest messages of other runs after the cursor, oldest first; older ones are left out if there are
+    too many. `own` are all messages of the current run, whatever their size. `pinned` are pinned messages of other runs
+    that are not in `history`, oldest first. `prepared` is the newest prepared summary that builds on the session's
+    current summary version. `adopted` is the adopted version at loading. Both are None if there is no such summary.
+
+    `resumed_calls` are tool calls without a result that a crashed process left; whether they ran is unknown. Each is
+    named by its step in the run (`OpenCall.step`).
+    """
+
+    session: Session
+    history: tuple[Message, ...] = ()
+    own: tuple[Message, ...] = ()
+    pinned: tuple[Message, ...] = ()
+    prepared: Prepared | None = None
+    adopted: AdoptedSummary | None = None
+    resumed_calls: frozenset[str] = frozenset()
+
+    def with_own(self, *messages: Message) -> "Conversation":
+        """Return the conversation with further messages of the current run."""
+        return replace(self, own=(*self.own, *messages))

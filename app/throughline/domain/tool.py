@@ -3,14 +3,209 @@
 import functools
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
 from typing import NoReturn
 
-from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import RunId, SessionId, UserId
-from throughline.domain.json_types import JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.basic_types import JsonValue, MessageId, RunId, SessionId, UserId
+from throughline.domain.errors import InvalidInput, RunNotWaiting
+from throughline.domain.message import Message, ToolCall, clean_text, text_of
+
+# What a waiting run waits for from outside: results of client tools, approvals and answers to questions.
+#
+# A run waits after a step whose tool calls the service may not run, or not yet. It holds no slot and no lease
+# meanwhile.
+
+MAX_OUTPUT = 1_000_000
+"""Longest result of a client's tool, or answer of a person, in characters."""
+
+MAX_REASON = 4_000
+"""Longest reason of a rejection, in characters."""
+
+OUTSIDE = "outside"
+"""Key in the metadata of a tool's result whose call waited: its WaitKind, or `expired`."""
+
+
+class WaitKind(StrEnum):
+    """What a tool call waits for.
+
+    - TOOL_RESULT: the result of a tool that the client runs itself.
+    - APPROVAL: a person's decision whether the service may run the call.
+    - ANSWER: a person's answer to the model's question.
+    """
+
+    TOOL_RESULT = "tool_result"
+    APPROVAL = "approval"
+    ANSWER = "answer"
+
+
+class Decision(StrEnum):
+    """A person's decision on a call that needs approval: run it, run it with other arguments, or do not run it."""
+
+    APPROVE = "approve"
+    EDIT = "edit"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedCall:
+    """A tool call that waits, and for what."""
+
+    call: ToolCall
+    kind: WaitKind
+
+    @property
+    def id(self) -> str:
+        """The id of the call."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.call.name
+
+    @property
+    def arguments(self) -> str:
+        """The arguments, as the model wrote them."""
+        return self.call.arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a waiting call was given from outside.
+
+    `text` is the client's result, the person's answer, or the reason of a rejection ('' if none was given). `is_error`
+    marks a client's result as a failure. `decision` is set for approvals only, `arguments` (JSON text) only for
+    Decision.EDIT. `author` names who gave it, None if the request named nobody.
+    """
+
+    call_id: str
+    text: str = ""
+    is_error: bool = False
+    decision: Decision | None = None
+    arguments: str | None = None
+    author: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question of a call that waits for an answer, and the answers to choose from, none if any will do."""
+
+    text: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewWait:
+    """The start of a wait: the calls, the stored message that makes them, and the time at which the wait expires."""
+
+    calls: tuple[AwaitedCall, ...]
+    message_id: MessageId
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The last wait of an unfinished run, kept until the run waits again or ends.
+
+    `fence` is that of the lease under which the run began to wait.
+    """
+
+    calls: tuple[AwaitedCall, ...]
+    until: datetime
+    fence: int
+    resolutions: tuple[Resolution, ...] = ()
+
+    @property
+    def open_calls(self) -> tuple[AwaitedCall, ...]:
+        """The calls that were given nothing yet."""
+        given = {resolution.call_id for resolution in self.resolutions}
+        return tuple(awaited for awaited in self.calls if awaited.id not in given)
+
+    def kind_of(self, call_id: str) -> WaitKind | None:
+        """Return what the call waited for, None if the wait has no such call."""
+        return next((awaited.kind for awaited in self.calls if awaited.id == call_id), None)
+
+    def has_any_call(self, given: Sequence[Resolution]) -> bool:
+        """Return whether at least one of the resolutions is for a call of this wait."""
+        return any(self.kind_of(one.call_id) is not None for one in given)
+
+    def resolution_for(self, call_id: str) -> Resolution | None:
+        """Return what the call was given, None if nothing."""
+        return next((given for given in self.resolutions if given.call_id == call_id), None)
+
+
+def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
+    """Return the wait with the further resolutions. A repetition of a stored one changes nothing.
+
+    Raises InvalidInput for a call that does not wait, needs another kind of resolution, or is among `given` with two
+    different ones, RunNotWaiting for a call that was given something else before.
+    """
+    resolutions = list(wait.resolutions)
+    for number, one in enumerate(given):
+        field = f"calls.{number}"
+        kind = wait.kind_of(one.call_id)
+        if kind is None:
+            known = ", ".join(awaited.id for awaited in wait.calls)
+            raise InvalidInput(
+                f"The turn does not wait for a call {one.call_id!r}; it waits for: {known}.", field=f"{field}.call_id"
+            )
+        if (kind is WaitKind.APPROVAL) is not (one.decision is not None):
+            needed = "`decision`" if kind is WaitKind.APPROVAL else "`output`"
+            raise InvalidInput(f"The call {one.call_id!r} waits for: {kind}. Send {needed}.", field=field)
+        stored = next((other for other in resolutions if other.call_id == one.call_id), None)
+        if stored is not None and stored != one:
+            if wait.resolution_for(one.call_id) is None:
+                raise InvalidInput(
+                    f"The request gives the call {one.call_id!r} two different things. Send one of them.", field=field
+                )
+            raise RunNotWaiting(f"The call {one.call_id!r} was given something else before, which counts.")
+        if stored is None:
+            resolutions.append(one)
+    return replace(wait, resolutions=tuple(resolutions))
+
+
+def matches_result(one: Resolution, result: Message) -> bool:
+    """Return whether the stored result came from an equal resolution.
+
+    Authors are compared; for a decision also its reason and arguments, for anything else text and error flag.
+    """
+    kept = result.metadata
+    if kept.get("given_by") != one.author:
+        return False
+    if one.decision is None:
+        kinds = {WaitKind.TOOL_RESULT.value, WaitKind.ANSWER.value}
+        is_error = kept.get("is_error") is True
+        return kept.get(OUTSIDE) in kinds and (text_of(result.content), is_error) == (one.text, one.is_error)
+    is_same = kept.get("decision") == str(one.decision) and kept.get("reason", "") == one.text
+    return is_same and kept.get("arguments") == (None if one.arguments is None else json.loads(one.arguments))
+
+
+def read_question(arguments: str) -> Question:
+    """Return the question in the arguments of a call of `ask_user`.
+
+    Options that are no text or blank are left out. Without a question, the arguments themselves stand for it.
+    """
+    try:
+        given = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        given = {}
+    if not isinstance(given, dict):
+        given = {}
+    text, options = given.get("question"), given.get("options")
+    listed = options if isinstance(options, list) else []
+    return Question(
+        text if isinstance(text, str) and text.strip() else arguments,
+        tuple(option for option in listed if isinstance(option, str) and option.strip()),
+    )
+
+
+def awaited(calls: Iterable[ToolCall], kinds: Mapping[str, str]) -> tuple[AwaitedCall, ...]:
+    """Return the calls that `kinds` names, each with its kind, in the order of `calls`."""
+    return tuple(AwaitedCall(call, WaitKind(kinds[call.id])) for call in calls if call.id in kinds)
+
 
 RAW_ARGUMENTS = "_raw"
 """Key of the object that wraps arguments which are not a JSON object, when they are sent to a provider again."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.prompt import Usage
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 
 
 def doubled_backoff(tries: int, first_seconds: float, longest_seconds: float) -> float:

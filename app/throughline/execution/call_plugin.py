@@ -18,8 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from throughline.domain.errors import SettingInvalid
-from throughline.domain.exception_causes import class_and_text, only_cause_of
+from throughline.domain.errors import SettingInvalid, class_and_text, only_cause_of
 from throughline.execution.compute_threads import LimitReached, OwnerLimits, present_owner
 from throughline.execution.error_boundary import Outcome, Raised, Returned, outcome_of
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from throughline.domain.ids import UserId
+from throughline.domain.basic_types import UserId
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.reasoning import characters_in

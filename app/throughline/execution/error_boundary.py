@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
-from throughline.domain.exception_causes import traceback_lines
+from throughline.domain.errors import traceback_lines
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import extend
 
-from throughline.domain.json_types import JsonObject, JsonValue
-from throughline.domain.text import REPLACEMENT, clean_text
+from throughline.domain.basic_types import JsonObject, JsonValue
+from throughline.domain.message import REPLACEMENT, clean_text
 from throughline.execution.schema_patterns import (
     MAX_MATCHED_CHARACTERS,
     Matcher,

@@ -10,8 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.domain.errors import ThroughlineError
-from throughline.domain.exception_causes import traceback_lines
+from throughline.domain.errors import ThroughlineError, traceback_lines
 from throughline.domain.run import RowLease
 from throughline.execution.error_boundary import UNEXPECTED, ErrorBoundary, running_concurrently
 from throughline.execution.heartbeats import Heartbeat, Heartbeats

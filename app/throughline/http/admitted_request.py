@@ -16,12 +16,10 @@ from starlette.requests import HTTPConnection
 
 from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.statements.rows import run_not_found, session_not_found
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock, MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.errors import NotAllowed, NotFound
-from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.keys import Principal, Scope, TokenLimits
-from throughline.domain.message import Source
-from throughline.domain.text import clean_text
+from throughline.domain.message import Source, clean_text
 from throughline.execution.compute_threads import OwnerLimits, work_for
 from throughline.http.auth import CREATE_KEY_HINT, Authenticator, method_of, read_credentials, route_of
 from throughline.http.services import ApiConfig, Services

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
 from throughline.domain.keys import KEY_START, TOKEN_PREFIX, AuthenticatedKey, Principal, Scope
-from throughline.domain.text import is_blank
+from throughline.domain.message import is_blank
 from throughline.http.route_errors import OriginRefused
 from throughline.http.services import ApiConfig, Services, is_loopback
 

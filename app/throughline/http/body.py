@@ -13,8 +13,8 @@ from typing import NoReturn, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from throughline.domain.json_types import JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.basic_types import JsonValue
+from throughline.domain.message import clean_text
 from throughline.http.problem_documents import field_errors
 from throughline.http.route_errors import FieldError, InvalidRequest, MalformedBody, UnsupportedMediaType
 

@@ -12,8 +12,8 @@ from uuid import UUID
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import PermanentError
-from throughline.domain.ids import UserId
 from throughline.execution.compute_threads import LimitReached, OwnerLimits, present_owner
 from throughline.http.problem_documents import error_problem
 from throughline.http.route_errors import BodyMemoryExhausted, BodyTooLarge, BodyTooSlow, UnsupportedMediaType

@@ -8,8 +8,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, JsonValue
 
+from throughline.domain.message import is_blank
 from throughline.domain.session import MAX_EXTERNAL_ID
-from throughline.domain.text import is_blank
 from throughline.http.problem_documents import TIME_WORDS
 
 MAX_TITLE = 200

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from throughline.domain.errors import InvalidInput
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.http.problem_documents import problem
 from throughline.http.services import ANY_ORIGIN
 

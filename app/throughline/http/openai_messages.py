@@ -18,9 +18,9 @@ from throughline.domain.message import (
     Source,
     TextBlock,
     ToolCall,
+    is_blank,
     text_of,
 )
-from throughline.domain.text import is_blank
 from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, optional_content_kind
 
 MAX_MESSAGES = 10_000

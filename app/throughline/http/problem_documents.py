@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import (
     BehindWaitingTurn,
     DatabaseUnavailable,
@@ -28,8 +29,7 @@ from throughline.domain.errors import (
     TemporaryError,
     ThroughlineError,
 )
-from throughline.domain.json_types import JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
 from throughline.http.route_errors import FieldError, InvalidRequest, TooManyConnections

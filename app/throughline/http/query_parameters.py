@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.http.body import parse_json, validate

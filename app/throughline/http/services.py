@@ -10,9 +10,8 @@ from throughline.agents.registry import AgentRegistry
 from throughline.context.explain_context import ContextReport
 from throughline.context.preview import Preview
 from throughline.db.database import Database
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock, MessageId, SessionId, UserId
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.run import RunInput, Submission, Submitted

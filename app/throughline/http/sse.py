@@ -16,9 +16,9 @@ from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import RunEvent
-from throughline.domain.json_types import JsonValue
 from throughline.domain.run import Run
 from throughline.http.admitted_request import Call
 from throughline.http.route_errors import StreamAborted

@@ -16,7 +16,7 @@ from ssl import SSLContext
 import httpx
 from langchain_core.language_models import BaseChatModel
 
-from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.bounded_http import ask_uncompressed
 from throughline.llm.providers import ModelName, is_of_a_provider

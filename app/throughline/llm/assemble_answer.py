@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata
 
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
-from throughline.domain.message import ToolCall
+from throughline.domain.message import ToolCall, clean_text, is_blank
 from throughline.domain.prompt import (
     CUT_REASONS,
     WINDOW_FULL,
@@ -23,7 +23,6 @@ from throughline.domain.prompt import (
     Usage,
 )
 from throughline.domain.reasoning import Reasoning, SplitText, ThinkBlockSplitter
-from throughline.domain.text import clean_text, is_blank
 from throughline.domain.tool import is_json_object
 from throughline.llm.read_reasoning import NO_PARTS, PartKind, PartsAssembly, read_reasoning
 from throughline.llm.translate_messages import CALL_ID

@@ -17,7 +17,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration
 from langchain_core.runnables import Runnable, RunnableBinding
 
-from throughline.context.groups import Group, group_messages
+from throughline.context.view.groups import Group, group_messages
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import (
     ModelInvalidRequest,
     ModelTimeout,
@@ -25,12 +26,18 @@ from throughline.domain.errors import (
     SettingInvalid,
     ThroughlineError,
 )
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Block, Content, ImageBlock, Role, TextBlock, text_of
-from throughline.domain.model_parameters import ModelParameters, strings_in
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.overrides import ANY_TOOL
-from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, PromptMessage, Usage
+from throughline.domain.prompt import (
+    ANY_TOOL,
+    ModelEvent,
+    ModelParameters,
+    ModelRequest,
+    Prompt,
+    PromptMessage,
+    Usage,
+    strings_in,
+)
 from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
 from throughline.llm.classify_error import Call, classify

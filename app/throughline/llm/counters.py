@@ -19,9 +19,8 @@ from tiktoken.model import encoding_name_for_model
 
 from throughline.context.measure import count_message
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.message import Message, NewMessage
+from throughline.domain.message import Message, NewMessage, clean_text
 from throughline.domain.prompt import PromptMessage
-from throughline.domain.text import clean_text
 from throughline.execution.call_plugin import PluginCall, PluginTimedOut, ThreadLimitReached, import_plugin
 from throughline.execution.compute_threads import run_in_compute_thread
 from throughline.execution.error_boundary import Raised, outcome_of

@@ -7,20 +7,18 @@ from decimal import Decimal
 from functools import partial
 from itertools import islice
 
-from throughline.context.delimiters import undelimited
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
-from throughline.context.placeholder_texts import TAG as RECALL_TAG
 from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,
     EXISTING_TAG,
     SUMMARISER_SYSTEM_PROMPT,
 )
-from throughline.domain.message import Role, text_of
-from throughline.domain.model_parameters import ModelParameters
+from throughline.context.view.placeholder_texts import TAG as RECALL_TAG
+from throughline.context.view.placeholder_texts import undelimited
+from throughline.domain.message import Role, clean_text, text_of
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
-from throughline.domain.text import clean_text
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelParameters, ModelRequest, TextDelta, Usage
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.context_windows import OFFLINE_WINDOW
 from throughline.llm.counters import TiktokenCounter, warm_counter

@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from throughline.context.assemble import SUMMARY_TAG, SUMMARY_TITLE
-from throughline.context.delimiters import undelimited
-from throughline.context.placeholder_texts import SEARCH, TAG
 from throughline.context.quoted_history import ASKING_WORDS, QUESTION_WORDS, begins_asking
+from throughline.context.view.groups import SUMMARY_TAG, SUMMARY_TITLE
+from throughline.context.view.placeholder_texts import SEARCH, TAG, undelimited
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt, ToolSpec
 from throughline.llm.offline_sentences import FILLER_WORDS, INTRODUCTION, is_filler, is_question, sentences_of

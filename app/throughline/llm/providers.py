@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.json_types import JsonObject
 from throughline.llm.read_reasoning import NO_PARTS, PartKind
 
 PLACEHOLDER_KEY = "no-key-needed"

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from langchain_core.messages import AIMessageChunk
 
+from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.errors import AnswerTooLong
-from throughline.domain.json_types import JsonObject, JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 
 NAMES = ("reasoning_content", "reasoning", "thinking")
 """Members with a piece of reasoning as text.

@@ -8,11 +8,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
+from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.identity_cache import ComputedCache, IdentityCache, has_short_arguments
-from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, text_of
-from throughline.domain.overrides import ResponseFormat
-from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.domain.prompt import Prompt, PromptMessage, ResponseFormat, ToolSpec
 from throughline.domain.tool import send_again
 from throughline.llm.read_reasoning import content_blocks
 

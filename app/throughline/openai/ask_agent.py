@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from throughline.db.sessions.append import title_of
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import SessionId
-from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.message import NewMessage, Role, Source, is_blank
 from throughline.domain.run import CopiedMessages, OnBusy, Opening, Run, RunInput, Submission, Submitted
 from throughline.domain.session import NewSession, Session
-from throughline.domain.text import is_blank
-from throughline.domain.waiting import Resolution
+from throughline.domain.tool import Resolution
 from throughline.http.admitted_request import Call
 from throughline.http.headers import Idempotency
 from throughline.openai.follow_part import FollowedPart

@@ -9,15 +9,13 @@ from uuid import UUID
 from fastapi import Request
 
 from throughline.db.sessions.continued_session import ContinuedSession, UserText
+from throughline.domain.basic_types import JsonObject, SessionId
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import NewMessage, Role, Source, text_of
-from throughline.domain.overrides import Overrides
+from throughline.domain.message import NewMessage, Role, Source, clean_content, is_blank, text_of
+from throughline.domain.prompt import Overrides
 from throughline.domain.run import OnBusy, Run, RunInput
 from throughline.domain.session import MAX_EXTERNAL_ID, Session
-from throughline.domain.text import clean_content, is_blank
-from throughline.domain.waiting import Resolution, WaitKind
+from throughline.domain.tool import Resolution, WaitKind
 from throughline.http.admitted_request import Call, source_of
 from throughline.http.headers import Idempotency, fingerprint_of, read_idempotency
 from throughline.http.openai_messages import read_messages

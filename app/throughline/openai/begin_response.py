@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import InvalidInput, RunNotWaiting, SessionBusy, SessionWaiting
-from throughline.domain.ids import RunId
-from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Role, text_of
+from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Role, clean_text, text_of
 from throughline.domain.run import OnBusy, Run, RunInput, Submitted
-from throughline.domain.text import clean_text
-from throughline.domain.waiting import Resolution
+from throughline.domain.tool import Resolution
 from throughline.http.admitted_request import Call
 from throughline.openai.ask_agent import AgentRequest, ask_agent, resume_turn, split_messages
 from throughline.openai.find_target import RequestOrigin, ResponseRequest, Target, copy_through, find_target

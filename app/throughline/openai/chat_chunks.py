@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.errors import TemporaryError
 from throughline.domain.events import (
     AnswerReset,
@@ -17,12 +18,9 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.ids import MessageId
-from throughline.domain.json_types import JsonValue
-from throughline.domain.message import Message, Role, ToolCall, text_of
+from throughline.domain.message import Message, Role, ToolCall, is_blank, text_of
 from throughline.domain.run import Run
-from throughline.domain.text import is_blank
-from throughline.domain.waiting import WaitKind
+from throughline.domain.tool import WaitKind
 from throughline.openai.output_items import JsonDict
 from throughline.openai.response_object import RunResponse, part_usage
 

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, JsonValue, Tag
 
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import InvalidInput
-from throughline.domain.json_types import JsonObject
-from throughline.domain.overrides import Overrides, ResponseFormat
-from throughline.domain.prompt import ToolSpec
+from throughline.domain.prompt import Overrides, ResponseFormat, ToolSpec
 from throughline.http.fields import STRICT
 from throughline.http.openai_messages import MAX_MESSAGES, ImportedMessage
 from throughline.openai.not_applied import ChatSampling

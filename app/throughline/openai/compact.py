@@ -10,7 +10,7 @@ from pydantic import Field
 
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.db.sessions.import_messages import DatedMessage, Imported
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.run import CopiedMessages

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
 from throughline.http.body import parse_json, validate
 from throughline.http.openai_messages import FOREIGN
 from throughline.http.route_errors import InvalidRequest, MalformedBody

@@ -12,9 +12,8 @@ from pydantic import BaseModel, Field
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange
+from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.session import NewSession, Session
 from throughline.http.admitted_request import Call, Reader, Writer, source_of

@@ -16,9 +16,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonValue
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.http.problem_documents import field_errors, headers_of, http_error_problem, http_error_words
 from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS

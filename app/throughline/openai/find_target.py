@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 from throughline.agents.definition import AgentDefinition
 from throughline.db.runs.list_runs import RunQuery
+from throughline.domain.basic_types import JsonObject, SessionId
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import NewMessage, Role, Source, text_of
-from throughline.domain.overrides import Overrides
+from throughline.domain.prompt import Overrides
 from throughline.domain.run import CopiedMessages, Run
-from throughline.domain.waiting import Decision, Resolution
+from throughline.domain.tool import Decision, Resolution
 from throughline.http.admitted_request import Call
 from throughline.http.headers import NO_KEY, Idempotency
 from throughline.openai.ids import read_conversation_id, read_response_id

@@ -9,7 +9,7 @@ from fastapi import Request
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.waiting import OUTSIDE, WaitKind
+from throughline.domain.tool import OUTSIDE, WaitKind
 from throughline.http.admitted_request import Call
 from throughline.http.follow import follow_run, stopping
 from throughline.http.route_errors import StreamAborted

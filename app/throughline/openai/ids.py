@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from throughline.domain.basic_types import MessageId, RunId, SessionId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import MessageId, RunId, SessionId
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 
 HEX_LENGTH = 32
 MAX_SHOWN = 60

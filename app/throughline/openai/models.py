@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from fastapi import APIRouter, Response
 
 from throughline.agents.definition import AgentDefinition
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import NotFound
-from throughline.domain.json_types import JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.http.admitted_request import Reader
 from throughline.http.sse import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute

@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
 from throughline.agents.definition import AgentDefinition
-from throughline.domain.json_types import JsonObject
-from throughline.domain.overrides import OverrideField, Overrides
+from throughline.domain.basic_types import JsonObject
+from throughline.domain.prompt import OverrideField, Overrides
 from throughline.http.fields import STRICT
 
 NOT_APPLIED_HEADER = "X-Not-Applied"

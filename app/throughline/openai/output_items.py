@@ -6,10 +6,9 @@ Tools that the service runs itself are shown as `mcp_call`, because clients run 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from throughline.domain.ids import MessageId
-from throughline.domain.json_types import JsonValue
+from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall, text_of
-from throughline.domain.waiting import OUTSIDE, WaitKind
+from throughline.domain.tool import OUTSIDE, WaitKind
 from throughline.openai.ids import call_item_id, message_item_id, result_item_id
 
 SERVER_LABEL = "throughline"

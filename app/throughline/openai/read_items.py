@@ -7,10 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from throughline.db.sessions.messages import LAST_POSITION, MessageQuery, ReadPage
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import SessionId
-from throughline.domain.message import Message
-from throughline.domain.text import clean_text
+from throughline.domain.message import Message, clean_text
 from throughline.http.admitted_request import Call
 from throughline.http.query_parameters import QueryParameters
 from throughline.openai.ids import read_item_id

@@ -7,7 +7,7 @@ from typing import TypeVar
 from fastapi import Request
 from pydantic import BaseModel
 
-from throughline.domain.json_types import JsonValue
+from throughline.domain.basic_types import JsonValue
 from throughline.http.body import read_json, validate
 from throughline.http.route_errors import FieldError, InvalidRequest
 

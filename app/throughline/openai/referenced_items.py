@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import MessageId, SessionId
 from throughline.http.admitted_request import Call
 from throughline.openai.ids import call_item_id, read_item_id
 from throughline.openai.input_items import CallItem, Item, ItemReference, item_from

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from throughline.agents.definition import AgentDefinition
 from throughline.db.runs.repository import ContinuedRun
 from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
 from throughline.domain.errors import NotFound
 from throughline.domain.events import RunEnded, RunWaiting
-from throughline.domain.ids import SessionId
-from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Run, RunError, RunStatus
-from throughline.domain.waiting import OUTSIDE, Resolution, WaitKind, matches_result
+from throughline.domain.tool import OUTSIDE, Resolution, WaitKind, matches_result
 from throughline.http.admitted_request import Call
 from throughline.openai.follow_part import FollowedPart, RunPart, messages_of, split_run
 from throughline.openai.ids import ResponseRef, conversation_id, response_not_found

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, JsonValue, Tag
 
-from throughline.domain.json_types import JsonObject
-from throughline.domain.overrides import Overrides, ResponseFormat
-from throughline.domain.prompt import ToolSpec
-from throughline.domain.text import is_blank
+from throughline.domain.basic_types import JsonObject
+from throughline.domain.message import is_blank
+from throughline.domain.prompt import Overrides, ResponseFormat, ToolSpec
 from throughline.http.fields import STRICT
 from throughline.openai.input_items import Input
 from throughline.openai.not_applied import ResponseSampling, Word

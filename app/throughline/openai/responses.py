@@ -14,11 +14,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from throughline.db.runs.remove_messages import Removal, Removed
+from throughline.db.runs.list_runs import Removal, Removed
 from throughline.db.sessions.messages import LAST_POSITION
+from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
-from throughline.domain.ids import RunId
-from throughline.domain.json_types import JsonValue
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.http.admitted_request import Call, Reader, Writer, source_of

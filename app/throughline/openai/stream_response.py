@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 from fastapi import Response
 
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
@@ -19,11 +20,9 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.run import RunStatus
-from throughline.domain.tool import ASK_USER
-from throughline.domain.waiting import AwaitedCall, WaitKind
+from throughline.domain.tool import ASK_USER, AwaitedCall, WaitKind
 from throughline.http.admitted_request import Call
 from throughline.http.route_errors import StreamAborted
 from throughline.http.sse import STREAM_HEADERS, EventStream, json_line

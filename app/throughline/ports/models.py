@@ -4,9 +4,8 @@ from collections.abc import AsyncGenerator
 from enum import StrEnum
 from typing import Protocol
 
-from throughline.domain.model_parameters import ModelParameters
 from throughline.domain.model_window import ModelWindow
-from throughline.domain.prompt import ModelEvent, ModelRequest
+from throughline.domain.prompt import ModelEvent, ModelParameters, ModelRequest
 
 
 class FormatSupport(StrEnum):

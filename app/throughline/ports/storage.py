@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from throughline.context.calibration import Calibration
-from throughline.domain.conversation import Conversation
+from throughline.domain.basic_types import JsonObject, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.events import HistoryQuoted, NewEvent, RunEnded, RunEvent, RunWaiting
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.domain.run import (
@@ -27,8 +26,118 @@ from throughline.domain.run import (
     Submission,
     Submitted,
 )
-from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.domain.session import Session
+from throughline.domain.summary import (
+    Adoption,
+    Conversation,
+    MeasuredMessages,
+    NewSegment,
+    ReadLimits,
+    Segment,
+    SummaryLease,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithSegments,
+    WantedSegment,
+)
 from throughline.domain.usage_report import DaySpending, ModelCall, Payer
+
+# The interface to stored summaries, for turns, jobs and requests: segments, versions, the cursor, the view state.
+#
+# Each method is one transaction. `lease` is None if the caller is not a turn.
+
+
+class SummaryStore(Protocol):
+    """Segments and versions of a session's summary; every change of the cursor is a compare-and-set."""
+
+    async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
+        """Return the segment made from the input with this hash, None if there is none."""
+
+    async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
+        """Store a segment; if one with the same `read_hash` exists, return it and write nothing.
+
+        The cursor stays unchanged. Raises SummaryConflict if a message was redacted since it was read, LeaseLost,
+        NotFound.
+        """
+
+    async def save_failure(self, session: Session, reason: str) -> Session:
+        """Store why no summary could be written, until one is written; return the session with the reason."""
+
+    async def usual_seconds(self, session_id: SessionId) -> float | None:
+        """Return the average seconds that the session's newest segments took to write.
+
+        None if no model has written one for this session.
+        """
+
+    async def chain_of_segments(self, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
+        """Return consecutive stored segments from position `first`, all ending before `before`.
+
+        If several segments could follow, the longest is taken.
+        """
+
+    async def copy_segment(
+        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+    ) -> Segment | None:
+        """Copy the segment that answers the same request from another session of the same owner, and return the copy.
+
+        Return None if there is none. Sessions of other owners are never read. Raises LeaseLost, SummaryConflict,
+        NotFound.
+        """
+
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+        """Return the adopted version, or the prepared one that builds on it, with its segments.
+
+        `state` says which of the two; None if the session has no such version.
+        """
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Store a version and move the session's cursor to it, by compare-and-set on `expected_version`.
+
+        The cursor only moves forward. Prepared versions of an older base are discarded in the same transaction. Raises
+        SummaryConflict, and LeaseLost if the given lease is lost.
+        """
+
+    async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
+        """Store a version as prepared, replacing an earlier prepared one; the adopted summary is unchanged.
+
+        Raises SummaryConflict if the session's version is not `expected_version` or a prepared version covers as much.
+        """
+
+    async def adopt_prepared(
+        self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
+    ) -> Session:
+        """Adopt the prepared version, by compare-and-set on `expected_version`. Raises SummaryConflict, LeaseLost."""
+
+    async def save_view(
+        self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
+    ) -> bool:
+        """Store the view state after the compaction stages; return False, unstored, if the summary changed meanwhile.
+
+        Raises LeaseLost if the given lease is lost.
+        """
+
+    async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
+        """Record in the view state that a summary through this position was not worth writing.
+
+        The rest of the view state is unchanged. Nothing is written if the summary changed meanwhile.
+        """
+
+    async def ask_for_next(self, session_id: SessionId) -> None:
+        """Queue the job that prepares the session's next summary if one is due when the job runs."""
+
+    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
+        """Take the session's lease for a summary on demand, for `seconds`. Raises SummaryInProgress, NotFound."""
+
+    async def renew_leases(
+        self, leases: Collection[SummaryLease], seconds: float
+    ) -> Mapping[SummaryLease, LeaseRenewal]:
+        """Extend the leases to `seconds` from now; the result lacks leases that others have taken."""
+
+    async def release_lease(self, lease: SummaryLease) -> None:
+        """End the lease, so that another process can summarise the session. No error if the lease is lost."""
+
+    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
+        """Return the adopted version, None if the session has no summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +176,7 @@ class FollowedRuns(Protocol):
         ...
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """Return up to `limit` stored events after event number `after_seq`, in order."""
+        """Return up to `limit` stored events after event number `after_seq`, in order; few readers read at once."""
         ...
 
     async def replay(self, run: Run) -> tuple[RunEvent, ...]:
@@ -176,7 +285,8 @@ class RunStore(Protocol):
         """End the run in one transaction: answer, usage, status and the last events.
 
         The answer is stored as step `answer`, so it exists at most once. `unstored` are the turn's events that are not
-        stored yet. The closing events follow them, numbered from `next_seq`. Raises LeaseLost.
+        stored yet. The closing events follow them, numbered from `next_seq`. Wakes this process's claim loop if the
+        owner may have another run that can start now. Raises LeaseLost.
         """
 
     async def fail(self, lease: Lease, error: RunError) -> None:
@@ -218,7 +328,7 @@ class MessageStore(Protocol):
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
         """Return number, tokens and first position of the newest messages that a summary can read within the limits.
 
-        Only the positions from `first` to `last` are considered.
+        Only the positions from `first` to `last` are considered. Long tool outputs are measured as shortened.
         """
 
     def new_message_id(self) -> MessageId:
@@ -231,7 +341,8 @@ class MessageStore(Protocol):
 
         It is stored under `message.id`, or under a new id if that is None.
         If (run, step) is already stored, return that message and write nothing. `calls` are the model calls that the
-        message cost; they are stored with it. Raises LeaseLost.
+        message cost; they are stored with it. A recall tool's result is stored as an error if a message it quotes from
+        another session was redacted or erased meanwhile. Raises LeaseLost.
         """
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest
 from throughline.domain.run import Outcome, Run, RunStatus

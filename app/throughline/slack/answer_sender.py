@@ -8,11 +8,11 @@ from typing import TypeAlias
 import structlog
 
 from throughline.context.find_citations import find_citations
-from throughline.context.markdown.code_spans import spans
+from throughline.context.markdown import spans
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.sessions.citations import CitationReader
 from throughline.db.slack.outbox import Delivery
-from throughline.domain.citation import Citation, CitationStatus
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost, NotFound, TemporaryError, ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
@@ -23,8 +23,8 @@ from throughline.domain.events import (
     ToolAnswered,
     ToolCalled,
 )
-from throughline.domain.ids import RunId
 from throughline.domain.message import text_of
+from throughline.domain.recall import Citation, CitationStatus
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.asked_messages import AskedMessages

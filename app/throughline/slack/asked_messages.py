@@ -15,8 +15,16 @@ from throughline.db.slack.outbox import Delivery, PartStatus
 from throughline.db.slack.people import SlackId
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.tool import ASK_USER, readable_arguments
-from throughline.domain.waiting import OUTSIDE, AwaitedCall, Decision, Resolution, Wait, WaitKind
+from throughline.domain.tool import (
+    ASK_USER,
+    OUTSIDE,
+    AwaitedCall,
+    Decision,
+    Resolution,
+    Wait,
+    WaitKind,
+    readable_arguments,
+)
 from throughline.slack.blocks import escaped
 from throughline.slack.call_blocks import CallEnd, CallMessage, ask_message, ended_message, key_of, when
 from throughline.slack.sent_messages import DeliveryServices, SentMessages, metadata_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughline.context.explain_context import ContextReport, FiringGauge, NextAction
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.slack.bolt import CommandReply
 
 FULL, EMPTY, MARK = "█", "░", "│"

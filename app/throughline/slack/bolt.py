@@ -14,8 +14,7 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from throughline.domain.errors import TemporaryError, ThroughlineError
-from throughline.domain.exception_causes import traceback_lines
+from throughline.domain.errors import TemporaryError, ThroughlineError, traceback_lines
 from throughline.slack.config import Identity, SlackConfig
 
 EVENTS_OF_APP = ("app_uninstalled", "tokens_revoked")

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from throughline.domain.ids import RunId
-from throughline.domain.json_types import JsonValue
-from throughline.domain.tool import readable_arguments
-from throughline.domain.waiting import AwaitedCall, Question, WaitKind, read_question
+from throughline.domain.basic_types import JsonValue, RunId
+from throughline.domain.tool import AwaitedCall, Question, WaitKind, read_question, readable_arguments
 from throughline.slack.blocks import escaped
 from throughline.slack.markdown.convert import to_slack
 

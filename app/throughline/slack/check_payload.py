@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qsl
 
-from throughline.domain.json_types import JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.basic_types import JsonValue
+from throughline.domain.message import clean_text
 
 MAX_DEPTH = 64
 JSON_TYPE = "application/json"

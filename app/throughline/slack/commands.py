@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from throughline.db.slack.conversations import Asker, Conversation, Detached, Found, LastUsed, is_direct_channel
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.people_links import CodeLink
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.ids import SessionId
 from throughline.domain.summary import CompactionResult
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.blocks import HELP, named, plain, show_context

@@ -8,8 +8,7 @@ from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.database import SlackDatabase
 from throughline.db.slack.people import SlackId
-from throughline.domain.clock import Clock
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import Clock, SessionId, UserId
 from throughline.domain.summary import CompactionResult
 from throughline.turn.summary.reread import SummaryRequest
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from throughline.db.slack.asked_calls import ClickedCall
 from throughline.db.slack.people import SlackId
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, ThroughlineError
-from throughline.domain.ids import RunId
 from throughline.domain.run import Run
-from throughline.domain.waiting import AwaitedCall, Decision, Resolution, WaitKind
+from throughline.domain.tool import AwaitedCall, Decision, Resolution, WaitKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.call_blocks import option_at
 from throughline.slack.config import Identity, SlackServices

@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.signature import SignatureVerifier
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.slack.check_payload import MalformedPayload, check_payload
 
 Scope: TypeAlias = MutableMapping[str, Any]  # ASGI's own types are open

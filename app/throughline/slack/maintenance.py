@@ -8,10 +8,9 @@ import structlog
 from throughline.db.slack.database import SlackDatabase
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.people_links import EmailLink
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock, JsonValue
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
-from throughline.domain.json_types import JsonValue
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.config import Identity
 from throughline.slack.web_api import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure, SlackWebApi

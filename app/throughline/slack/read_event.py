@@ -25,7 +25,7 @@ from throughline.db.slack.slack_events import (
     SlackMessage,
     WithdrawalOutcome,
 )
-from throughline.domain.text import clean_text, is_blank
+from throughline.domain.message import clean_text, is_blank
 from throughline.slack.config import Identity
 
 # Conversion of Slack messages to plain text: mentions, links and entities are resolved.

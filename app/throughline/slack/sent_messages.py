@@ -7,8 +7,7 @@ import structlog
 from throughline.db.sessions.citations import CitationRepository
 from throughline.db.slack.database import SlackDatabase
 from throughline.db.slack.outbox import Delivery, SlackOutbox
-from throughline.domain.clock import Clock
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import Clock, JsonObject
 from throughline.slack.config import Identity
 from throughline.slack.web_api import GONE, MAX_WAIT_SECONDS, TOKEN_ERRORS, SlackRefused, SlackUnsure, SlackWebApi
 

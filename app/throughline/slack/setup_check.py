@@ -10,7 +10,7 @@ import structlog
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.domain.errors import SettingInvalid, TemporaryError
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.config import Identity, SlackConfig, SlackHealth

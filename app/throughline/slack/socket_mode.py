@@ -15,7 +15,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.execution.breaker import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.bolt import make_client, silent_logger

@@ -14,9 +14,8 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock, JsonObject, JsonValue
 from throughline.domain.errors import PermanentError, TemporaryError
-from throughline.domain.json_types import JsonObject, JsonValue
 
 TOKEN_REFUSED = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
 TOKEN_ERRORS = TOKEN_REFUSED | {"missing_scope", "no_permission"}

@@ -11,10 +11,10 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
+from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.message import clean_text
 from throughline.domain.prompt import ToolSpec
-from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.call_plugin import PluginTimedOut, call_plugin
 from throughline.execution.error_boundary import Outcome, Raised, Returned, outcome_of_awaiting

@@ -9,15 +9,13 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from uuid import UUID
 
-from throughline.context.delimiters import delimited
-from throughline.context.placeholder_texts import TAG
 from throughline.context.quoted_history import RECORD_NOTE, head_of, indented
-from throughline.context.shrink_message import truncate_middle
+from throughline.context.view.placeholder_texts import TAG, delimited
+from throughline.context.view.shrink_message import truncate_middle
+from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.ids import RunId, SessionId
-from throughline.domain.message import Message, searched_text
+from throughline.domain.message import Message, is_blank, searched_text
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
-from throughline.domain.text import is_blank
 from throughline.domain.tool import ResultRoom, ToolContext
 from throughline.ports.storage import History
 from throughline.tools.tool import ToolFailed

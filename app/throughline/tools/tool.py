@@ -7,9 +7,9 @@ from typing import ParamSpec, Protocol, TypeVar
 import structlog
 from pydantic import ConfigDict, TypeAdapter
 
-from throughline.domain.exception_causes import class_names, only_cause_of, traceback_lines
+from throughline.domain.errors import class_names, only_cause_of, traceback_lines
+from throughline.domain.message import clean_text, is_blank
 from throughline.domain.prompt import ToolSpec
-from throughline.domain.text import clean_text, is_blank
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached
 

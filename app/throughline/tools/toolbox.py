@@ -10,12 +10,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from throughline.domain.errors import SettingInvalid
-from throughline.domain.exception_causes import class_and_text, only_cause_of
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import ToolCall
+from throughline.domain.basic_types import JsonObject
+from throughline.domain.errors import SettingInvalid, class_and_text, only_cause_of
+from throughline.domain.message import ToolCall, clean_text
 from throughline.domain.prompt import ToolSpec
-from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
 from throughline.execution.call_plugin import call_plugin, import_plugin
 from throughline.execution.error_boundary import Raised, Returned, outcome_of

@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import Status, StatusCode, Tracer, format_trace_id, set_span_in_context
 
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.run import Run
 from throughline.ports.tracing import NO_SPAN, PartResult, Span, SummaryTrace, TracedPart
 from throughline.tracing.attributes import (

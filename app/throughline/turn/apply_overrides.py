@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.overrides import NO_OVERRIDES, OverrideField, Overrides
+from throughline.domain.prompt import NO_OVERRIDES, OverrideField, Overrides
 from throughline.domain.run import RunInput
 from throughline.ports.hooks import Tools
 from throughline.ports.models import FormatSupport, Models

@@ -13,8 +13,7 @@ from throughline.agents.registry import AgentDefaults
 from throughline.context.budget import check_fits, make_budget
 from throughline.context.measure import count_system
 from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
-from throughline.domain.model_parameters import ModelParameters
-from throughline.domain.overrides import OverrideField
+from throughline.domain.prompt import ModelParameters, OverrideField
 from throughline.domain.tool import ASK_USER
 from throughline.ports.hooks import Tools
 from throughline.ports.models import ChatModel, Models

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from throughline.context.explain_context import ContextReport
 from throughline.context.preview import Preview
-from throughline.domain.ids import MessageId, SessionId, UserId
+from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of
-from throughline.domain.overrides import NO_OVERRIDES
+from throughline.domain.prompt import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionResult

@@ -8,8 +8,8 @@ a process that dies leaves behind.
 from decimal import Decimal
 
 from throughline.agents.definition import AgentDefinition
+from throughline.domain.basic_types import UserId
 from throughline.domain.errors import DailyBudgetReserved, DailyBudgetSpent
-from throughline.domain.ids import UserId
 from throughline.domain.run import Run
 from throughline.domain.usage_report import DaySpending, Spending, until_next_day
 from throughline.turn.prompting.ready_agent import ReadyAgent

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import structlog
 
 from throughline.domain import prompt
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import LeaseLost, TemporaryError
 from throughline.domain.events import (
     AnswerReset,
@@ -19,7 +20,6 @@ from throughline.domain.events import (
     ReasoningDelta,
     ToolCallDelta,
 )
-from throughline.domain.ids import MessageId
 from throughline.domain.run import ClaimedRun
 from throughline.ports.storage import EventStore
 

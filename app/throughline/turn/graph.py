@@ -10,11 +10,11 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from throughline.agents.definition import ReasoningUse
-from throughline.domain.conversation import Conversation
 from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.message import text_of
 from throughline.domain.run import USER_STEP, Run, user_message
+from throughline.domain.summary import Conversation
 from throughline.ports.tracing import StepPart, traced
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.llm_node import llm_node

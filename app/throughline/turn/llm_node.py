@@ -11,7 +11,7 @@ from langgraph.runtime import Runtime
 from throughline.agents.definition import AgentDefinition, ReasoningUse
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.quoted_history import Quotation
-from throughline.domain.conversation import Conversation
+from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.errors import (
     AnswerNotInFormat,
     ContextOverflow,
@@ -25,14 +25,11 @@ from throughline.domain.errors import (
     TurnTimeout,
     provider_words,
 )
-from throughline.domain.ids import MessageId
-from throughline.domain.json_types import JsonValue
-from throughline.domain.message import NewMessage, Role
-from throughline.domain.overrides import NO_TOOLS, ResponseFormat
-from throughline.domain.prompt import MAX_ANSWER_BYTES, AnswerComplete, ModelRequest
+from throughline.domain.message import NewMessage, Role, clean_text, is_blank
+from throughline.domain.prompt import MAX_ANSWER_BYTES, NO_TOOLS, AnswerComplete, ModelRequest, ResponseFormat
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.run import RunError
-from throughline.domain.text import clean_text, is_blank
+from throughline.domain.summary import Conversation
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.json_schema import SchemaInvalid, check_schema, find_misfit
 from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_fallback, reset_shown_text

@@ -19,8 +19,8 @@ from throughline.context.quoted_history import (
     question_of,
     with_quotations,
 )
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.reduce_context import FittedContext

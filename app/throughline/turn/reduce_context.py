@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 import structlog
 
 from throughline.context.calibration import scale
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.decide_compaction import CompactionAction
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import FittedPrompt, fit_view
 from throughline.context.plan_context import ContextPlan
-from throughline.context.view import View, kept_state
-from throughline.context.view_state import view_state_json
-from throughline.domain.conversation import Conversation
+from throughline.context.view.view import View, kept_state
+from throughline.context.view.view_state import view_state_json
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
-from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
 from throughline.turn.prompting.planning import ModelCall, compute_context, plan_call, reload_conversation, view_after
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import Turn

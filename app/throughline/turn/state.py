@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from throughline.agents.definition import AgentDefinition
-from throughline.context.decide_compaction import CompactionAllowance
+from throughline.context.compaction.decide_compaction import CompactionAllowance
 from throughline.context.quoted_history import Quotation
-from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Source
 from throughline.domain.prompt import MAX_ANSWER_BYTES
 from throughline.domain.run import ClaimedRun, Lease
+from throughline.domain.summary import Conversation
+from throughline.domain.tool import AwaitedCall
 from throughline.domain.usage_report import ModelCall
-from throughline.domain.waiting import AwaitedCall
 from throughline.ports.storage import EventStore, History, RunStore
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.prompting.ready_agent import ReadyAgent

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import structlog
 
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable
 from throughline.domain.events import MessageCompleted, ToolCalled
-from throughline.domain.ids import RunId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.usage_report import ModelCall
 from throughline.execution.error_boundary import ErrorBoundary

@@ -22,11 +22,10 @@ from throughline.domain.errors import (
     ThroughlineError,
     provider_words,
 )
-from throughline.domain.message import NewMessage, Role
+from throughline.domain.message import NewMessage, Role, is_blank
 from throughline.domain.run import USER_STEP, ClaimedRun, Outcome, RowLease, Run, RunError, RunStatus, user_message
-from throughline.domain.text import is_blank
+from throughline.domain.tool import NewWait
 from throughline.domain.usage_report import total_usage
-from throughline.domain.waiting import NewWait
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason

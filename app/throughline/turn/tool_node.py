@@ -12,12 +12,22 @@ from langgraph.runtime import Runtime
 
 from throughline.agents.definition import RecallReach
 from throughline.context.budget import result_limit
-from throughline.domain.conversation import Conversation
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.events import ToolAnswered
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
-from throughline.domain.tool import ASK_USER, ResultRoom, ToolContext, ToolOutcome, is_json_object
-from throughline.domain.waiting import OUTSIDE, AwaitedCall, Decision, Resolution, WaitKind
+from throughline.domain.summary import Conversation
+from throughline.domain.tool import (
+    ASK_USER,
+    OUTSIDE,
+    AwaitedCall,
+    Decision,
+    Resolution,
+    ResultRoom,
+    ToolContext,
+    ToolOutcome,
+    WaitKind,
+    is_json_object,
+)
 from throughline.ports.tracing import ToolCallPart, traced
 from throughline.turn.prompting.planning import count_new
 from throughline.turn.prompting.ready_agent import ReadyAgent

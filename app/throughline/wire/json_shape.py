@@ -11,8 +11,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from throughline.domain.json_types import JsonValue
-from throughline.domain.page import Page
+from throughline.domain.basic_types import JsonValue, Page
 
 JsonDict: TypeAlias = dict[str, JsonValue]
 Id: TypeAlias = Annotated[

@@ -4,10 +4,9 @@ from typing import Annotated, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from throughline.domain.citation import CheckedCitation, CitationStatus
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
 from throughline.domain.reasoning import Reasoning
-from throughline.domain.recall import Found, FoundBy, Hit
+from throughline.domain.recall import CheckedCitation, CitationStatus, Found, FoundBy, Hit
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
 CITATIONS = "the first 50 citations of the text, in their order"

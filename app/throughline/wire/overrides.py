@@ -7,9 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from throughline.context.policy import MAX_INSTRUCTIONS
-from throughline.domain.overrides import Overrides, ResponseFormat
-from throughline.domain.prompt import ToolSpec
-from throughline.domain.text import is_blank
+from throughline.domain.message import is_blank
+from throughline.domain.prompt import Overrides, ResponseFormat, ToolSpec
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from throughline.domain.message import Source
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.waiting import WaitKind
+from throughline.domain.tool import WaitKind
 from throughline.wire.context import ContextOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 from throughline.wire.messages import MessageOut

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from fakes.provider_double.counting import texts_of
 from fakes.provider_double.json_types import Json
-from throughline.context.delimiters import undelimited
 from throughline.context.summaries.summary_prompt import EXISTING_TAG
+from throughline.context.view.placeholder_texts import undelimited
 
 _SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)\b", re.MULTILINE)
 _BLOCK = 4096

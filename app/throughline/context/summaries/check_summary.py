@@ -12,8 +12,8 @@ from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
 from throughline.context.summaries.readable_text import one_of
 from throughline.context.summaries.render_summary import CUT_MARK, cut_at_boundary, cut_middle_at_boundaries
+from throughline.domain.message import is_blank
 from throughline.domain.reasoning import without_thinking
-from throughline.domain.text import is_blank
 
 # Detection of texts that are no summary: refusals, error texts, echoes of the request, bare headings.
 #

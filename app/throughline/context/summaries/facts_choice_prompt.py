@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from throughline.context.delimiters import delimited
 from throughline.context.measure import Count
 from throughline.context.summaries.kept_facts_text import fact_line, one_a_line
+from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.reasoning import without_thinking

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from throughline.context.summaries.fact_subjects import is_same_subject, subject_key, words_of
-from throughline.context.summaries.later_statements import (
+from throughline.context.summaries.keep_lines import (
     adds,
     are_siblings,
     chance_numbers,

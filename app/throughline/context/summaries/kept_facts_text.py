@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from throughline.context.delimiters import as_label
 from throughline.context.measure import Count
 from throughline.context.summaries.fact_subjects import subject_key, words_of
-from throughline.context.summaries.later_statements import changes
+from throughline.context.summaries.keep_lines import changes
+from throughline.context.view.placeholder_texts import as_label
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from throughline.domain.text import clean_text
+from throughline.domain.message import clean_text
 
 _SEPARATOR = re.compile(r",\s+")
 

@@ -4,10 +4,10 @@ import bisect
 import re
 from collections.abc import Sequence
 
-from throughline.context.delimiters import INVISIBLE
 from throughline.context.measure import Count
-from throughline.context.shrink_message import fair_level, truncate_middle
 from throughline.context.summaries.kept_facts_text import FACTS_HEADING, INSTRUCTIONS_HEADING
+from throughline.context.view.placeholder_texts import INVISIBLE
+from throughline.context.view.shrink_message import fair_level, truncate_middle
 from throughline.domain.summary import Segment
 
 CUT_MARK = "\n[The summary was longer and is cut here.]"

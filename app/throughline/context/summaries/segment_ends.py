@@ -1,20 +1,26 @@
 """Choice of a segment's end: within the summary model's window, preferably at a long pause or a change of subject."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import accumulate
 from statistics import mean, pstdev
 
-from throughline.context.groups import split_at_cuts
 from throughline.context.measure import Count
+from throughline.context.policy import SummaryKind
 from throughline.context.summaries.fact_subjects import words_of
-from throughline.context.summaries.render_summary import HEAD_TOKENS
+from throughline.context.summaries.keep_lines import changes
+from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
+from throughline.context.summaries.readable_text import one_line
+from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
 from throughline.context.summaries.summary_prompt import LINE_TOKENS, TOOL_CHARACTERS, render_transcript
+from throughline.context.view.groups import split_at_cuts
+from throughline.context.view.shrink_message import truncate_middle
 from throughline.domain.message import Message, Role, text_of
-from throughline.domain.summary import Segment
+from throughline.domain.summary import KeptFact, Segment
 
 # Growth of a tiered summary: which neighbouring segments are merged, and how large each may be.
 #
@@ -306,3 +312,126 @@ def fitting_pieces(
 def _tokens(piece: Sequence[Message], room_tokens: int, count: Count) -> int:
     text = render_transcript(piece)
     return count(text[: max(room_tokens, 1) * CHARACTERS_A_TOKEN]) + LINE_TOKENS * len(piece)
+
+
+NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
+"""Shares of a summary's limit: least of the narrative, most of a rolling narrative, and most of the instructions."""
+
+SHRUNK_TO = 0.75
+"""Largest size of a summary with its facts, as a share of what it replaces: a compaction must free a real part."""
+
+JOIN_TOKENS = 2
+"""Tokens of the blank line between two parts."""
+
+_PLACE = re.compile(r"\[#\d{1,9}\]")
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedSummary:
+    """A summary as prompts show it, and its tokens by our count."""
+
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLayout:
+    """Division of a summary of at most `limit_tokens`, counted by `count`; with the kind `llm` all is narrative."""
+
+    limit_tokens: int
+    kind: SummaryKind
+    count: Count
+
+    @property
+    def narrative_tokens(self) -> int:
+        """The tokens reserved for the segments, including all their head lines but one."""
+        part = self.limit_tokens
+        if self.kind is SummaryKind.HYBRID:
+            part = part * NARRATIVE_PERCENT // 100
+        return max(part - HEAD_TOKENS, part // 2)
+
+    @property
+    def rolling_tokens(self) -> int:
+        """The most tokens of a rolling summary's single text, which is read and rewritten, and paid for, every time."""
+        return max(self.limit_tokens * ROLLING_PERCENT // 100 - HEAD_TOKENS, self.narrative_tokens)
+
+    def free_narrative_tokens(self, facts: Sequence[KeptFact], segments: Sequence[Segment]) -> int:
+        """Return the tokens that the texts of `segments` may take, given `facts`.
+
+        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that the
+        texts do not state already.
+        """
+        left = self.fact_tokens(facts)
+        beside = _beside("\n".join(segment.text for segment in segments), mattering(facts))
+        return self.narrative_tokens + max(left - self.count(self._facts(beside, left)), 0)
+
+    def fact_tokens(self, facts: Sequence[KeptFact]) -> int:
+        """Return the tokens reserved for facts other than instructions; 0 with the kind `llm` (narrative only)."""
+        rules = self.count(self._instructions(facts))
+        return max(self.limit_tokens - self.narrative_tokens - HEAD_TOKENS - rules - 2 * JOIN_TOKENS, 0)
+
+    def render(
+        self, segments: Sequence[Segment], facts: Sequence[KeptFact], replaced_tokens: int | None = None
+    ) -> RenderedSummary:
+        """Return the text of the summary: the segments from oldest to newest, then instructions and kept facts.
+
+        It never exceeds the limit. Facts fill the room that the limit leaves, or the aim: SHRUNK_TO of
+        `replaced_tokens`, the size of what the text replaces. If instructions would make it no smaller than that, the
+        narrative is cut, never the instructions.
+        """
+        if self.kind is SummaryKind.LLM:
+            return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
+        replaced = 2 * self.limit_tokens if replaced_tokens is None else replaced_tokens
+        rules = self._instructions(facts)
+        beside = max(replaced - 1 - self.count(rules) - JOIN_TOKENS, LEAST_NODE_TOKENS) if rules else self.limit_tokens
+        most = min(self.free_narrative_tokens(facts, segments) + HEAD_TOKENS, beside)
+        narrative = narrative_text(marked(segments, facts), max_tokens=most, count=self.count)
+        aim = min(self.limit_tokens, int(SHRUNK_TO * replaced))
+        left = aim - self.count(PARAGRAPH.join((narrative, rules))) - JOIN_TOKENS
+        return self._joined([narrative, rules, self._facts(_beside(narrative, facts), left)])
+
+    def _instructions(self, facts: Sequence[KeptFact]) -> str:
+        most = self.limit_tokens * INSTRUCTION_PERCENT // 100
+        return render_instructions(facts, max_tokens=most, count=self.count)
+
+    def _facts(self, facts: Sequence[KeptFact], max_tokens: int) -> str:
+        return render_facts(facts, max_tokens=max_tokens, count=self.count)
+
+    def _joined(self, parts: Sequence[str]) -> RenderedSummary:
+        text = PARAGRAPH.join(part for part in parts if part)
+        if self.count(text) > self.limit_tokens:
+            text = truncate_middle(text, self.limit_tokens, self.count, " of the summary")
+        return RenderedSummary(text, self.count(text) if text else 0)
+
+
+def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
+    """Return the facts that the narrative does not state word for word.
+
+    Replaced facts and facts that state a change are always returned: the narrative may repeat the old value later on.
+    """
+    narrative_line = one_line(narrative)
+    return [fact for fact in facts if fact.replaced_by or fact.text not in narrative_line or changes(fact.text)]
+
+
+def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segment, ...]:
+    """Return the segments with citations marked as replaced.
+
+    A citation `[#12]` is marked if every fact kept from message 12 was replaced by a later one.
+    """
+    ended: dict[str, int] = {}
+    for fact in facts:
+        ended[f"[#{fact.position}]"] = min(fact.replaced_by, ended.get(f"[#{fact.position}]", fact.replaced_by))
+    marks = {place: f"{place[:-1]}, replaced by #{by}]" for place, by in ended.items() if by}
+
+    def mark(place: re.Match[str]) -> str:
+        return marks.get(place[0], place[0])
+
+    return tuple(replace(segment, text=_PLACE.sub(mark, segment.text)) for segment in segments)
+
+
+def mattering(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
+    """Return the facts for which the narrative makes room.
+
+    They are not replaced, and a model has chosen them at least as often as it passed them over.
+    """
+    return tuple(fact for fact in facts if not fact.replaced_by and fact.score >= EVEN)

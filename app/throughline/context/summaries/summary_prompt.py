@@ -8,7 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from throughline.context.delimiters import (
+from throughline.context.measure import Count
+from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.keep_lines import KEEP_TASK, SUBJECTS_BEFORE
+from throughline.context.summaries.render_summary import PARAGRAPH, node_text
+from throughline.context.view.groups import split_at_cuts
+from throughline.context.view.placeholder_texts import (
     BLANK,
     HASHES,
     INVISIBLE,
@@ -18,12 +23,7 @@ from throughline.context.delimiters import (
     delimited,
     escaped,
 )
-from throughline.context.groups import split_at_cuts
-from throughline.context.measure import Count
-from throughline.context.policy import SummaryPolicy
-from throughline.context.shrink_message import cut_middle, fair_level, truncate_middle
-from throughline.context.summaries.parse_keep_lines import KEEP_TASK, SUBJECTS_BEFORE
-from throughline.context.summaries.render_summary import PARAGRAPH, node_text
+from throughline.context.view.shrink_message import cut_middle, fair_level, truncate_middle
 from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.summary import Segment

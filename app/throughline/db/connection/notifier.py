@@ -17,8 +17,8 @@ import structlog
 
 from throughline.db.connection.address import Address
 from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
+from throughline.domain.basic_types import RunId
 from throughline.domain.events import NewEvent, RunEvent
-from throughline.domain.ids import RunId
 from throughline.ports.storage import Seen
 
 # Signals that wake tasks of this process which wait for work or for a run's events.

@@ -13,8 +13,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 from throughline.db.connection.address import Address, DatabaseUrls
 from throughline.db.connection.connect_failures import explain_connect, located
 from throughline.db.connection.failures import ADVICE, DRIVER_ERRORS, explain
-from throughline.db.connection.limits import POOLED_SETTINGS
-from throughline.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
+from throughline.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, POOLED_SETTINGS
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 LISTENS = 3

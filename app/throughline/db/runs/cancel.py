@@ -2,13 +2,12 @@
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.events import next_event, store_events
-from throughline.db.runs.finish import numbered
-from throughline.db.runs.skipped_messages import append_due, keep_skipped
+from throughline.db.runs.finish import append_due, keep_skipped, numbered
 from throughline.db.sessions.append import retitle
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, input_json, run_from
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.events import ending
-from throughline.domain.ids import RunId, UserId
 from throughline.domain.run import Run, RunInput
 
 _CANCEL = sql(

@@ -20,6 +20,7 @@ from throughline.db.statements.rows import (
     to_json,
 )
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -40,13 +41,11 @@ from throughline.domain.events import (
     ToolCalled,
     end_type,
 )
-from throughline.domain.ids import MessageId, RunId, SessionId
-from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Lease, Run, RunStatus
 from throughline.domain.summary import CompactionOutcome
-from throughline.domain.waiting import NewWait, Wait, awaited
+from throughline.domain.tool import NewWait, Wait, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
@@ -315,10 +314,6 @@ class EventRepository:
         self._notifier = notifier
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
-        """Store a batch of events under the lease and notify readers. Raises LeaseLost.
-
-        The commit does not wait for the disk: a machine crash may lose events of a running turn, but not its messages.
-        """
         if not events:
             return
         rows = await self._transactions.fetch(
@@ -340,10 +335,6 @@ class EventRepository:
         return tuple(RunEvent(run_id, seq, event) for seq, event in read if event is not None)
 
     async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
-        """Return the event with the messages that the prompt of the session's newest turn quoted.
-
-        None if the prompt quoted nothing, or if the turn's events are deleted.
-        """
         rows = await self._transactions.fetch(
             _NEWEST_QUOTED, session_id=session_id, type=EventType.HISTORY_QUOTED.value
         )

@@ -25,6 +25,7 @@ from throughline.db.statements.rows import (
     run_not_found,
 )
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.events import (
     REPLAYED_END_SEQ,
@@ -37,7 +38,6 @@ from throughline.domain.events import (
     ToolAnswered,
     ToolCalled,
 )
-from throughline.domain.ids import RunId
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
 from throughline.execution.error_boundary import ErrorBoundary
@@ -137,10 +137,6 @@ class FollowedRuns:
 
     @asynccontextmanager
     async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
-        """Yield a signal that is woken for new events, or with `ends_only` only if the run may have ended.
-
-        While the signal is in use, the poll runs. It also wakes readers that wait with `wait_beyond`.
-        """
         async with self._notifier.subscribe(run_id, ends_only=ends_only) as signal:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._poll(), name="look at followed runs")
@@ -152,38 +148,28 @@ class FollowedRuns:
         return run_from(rows[0]) if rows else None
 
     async def reload(self, run: Run) -> Run:
-        """Return the current state of the run, even if its owner has changed. Raises NotFound if it was erased."""
         found = await self.find(run.id)
         if found is None:
             raise run_not_found(run.id)
         return found
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """Return up to `limit` stored events after number `after_seq`; at most MOST_READING readers read at once."""
         async with self._reading:
             return await self._events.read_events(run_id, after_seq, limit)
 
     async def replay(self, run: Run) -> tuple[RunEvent, ...]:
-        """Return the events of an ended or waiting run, reconstructed from its stored messages by replay_events."""
         return replay_events(run, await self._messages(run))
 
     async def ending(self, run: Run) -> RunEnded | RunWaiting:
-        """Return the last event of an ended or waiting run, made from its stored row and messages."""
         return last_event(run, await self._messages(run))
 
     async def find_waiting(self, run: Run) -> Run | None:
-        """Return the waiting run of the session behind which the queued `run` stands in line; None without one."""
         if run.status is not RunStatus.QUEUED:
             return None
         rows = await self._transactions.fetch(_WAITING, session_id=run.session_id, run_id=run.id)
         return run_from(rows[0]) if rows else None
 
     async def has_running_worker(self) -> bool:
-        """Whether any worker holds an unexpired lease on any run. If so, queued runs wait for a slot, not for a worker.
-
-        At most one statement runs per WORKED_ON_SECONDS for all callers. Raises DatabaseUnavailable, or
-        DatabaseUnusable if the database is closed meanwhile.
-        """
         asking = self._asking
         if asking is None or (asking.done() and time.monotonic() - self._asked_at >= WORKED_ON_SECONDS):
             self._asked_at = time.monotonic()

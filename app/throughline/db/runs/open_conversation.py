@@ -16,8 +16,8 @@ from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_
 from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import SessionBusy
-from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.run import USER_STEP, Opening, Run, Submission, Submitted, user_message
 from throughline.domain.session import NewSession, Session

@@ -20,10 +20,10 @@ from throughline.db.statements.rows import (
     wait_data,
 )
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.errors import RunNotWaiting
-from throughline.domain.ids import RunId, UserId
 from throughline.domain.run import Run, RunInput, RunStatus
-from throughline.domain.waiting import Resolution, matches_result, resolve
+from throughline.domain.tool import Resolution, matches_result, resolve
 
 MOST_EXPIRED = 1_000
 """Runs that one statement queues again because their wait has expired."""

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.cancel import request_cancel
-from throughline.db.runs.skipped_messages import append_due
+from throughline.db.runs.finish import append_due
 from throughline.db.sessions.append import title_of
-from throughline.db.statements.idempotency_keys import check_key, key_reused
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import (
     MESSAGE_IDS,
     NO_MESSAGE_IDS,
@@ -22,9 +20,9 @@ from throughline.db.statements.rows import (
     run_from,
     session_not_found,
 )
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import check_key, key_reused, new_id, sql
+from throughline.domain.basic_types import RunId
 from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy, SessionWaiting
-from throughline.domain.ids import RunId
 from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
 
 _INTERRUPT = sql("""

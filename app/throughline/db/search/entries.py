@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.search.analyzer import Analyzer, shortened
-from throughline.domain.ids import SessionId
+from throughline.domain.basic_types import SessionId
 
 LENGTH_STEP = 0.9
 """Step of the length scale, as a base-2 logarithm: 14 steps reach 6,000 terms."""

@@ -14,7 +14,7 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.search.rank import conditions_of, is_positional, scope_of
 from throughline.db.search.ranking_statement import BOUNDS, FILTERED, SCOPE
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.recall import HistoryFilter, Place, Vector, VectorKind
 
 BATCH = 64

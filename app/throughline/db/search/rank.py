@@ -39,7 +39,7 @@ from throughline.db.search.ranking_statement import (
 )
 from throughline.db.statements.rows import MESSAGE_COLUMNS
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.recall import HistoryFilter
 
 CANDIDATES, FEW_CANDIDATES = 100, 40

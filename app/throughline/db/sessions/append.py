@@ -7,7 +7,6 @@ from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.quotations import MARKER
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import (
     INSERT_CALLS,
     INSERT_REASONING,
@@ -23,9 +22,9 @@ from throughline.db.statements.rows import (
     reasoning_parameters,
     session_not_found,
 )
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import SessionBusy
-from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of
 from throughline.domain.run import Lease
 from throughline.domain.usage_report import ModelCall

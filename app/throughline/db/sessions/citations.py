@@ -11,9 +11,9 @@ from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from
 from throughline.db.statements.sql import sql
-from throughline.domain.citation import CheckedCitation, Citation, CitationStatus
-from throughline.domain.ids import SessionId, UserId
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import searched_text
+from throughline.domain.recall import CheckedCitation, Citation, CitationStatus
 from throughline.execution.compute_threads import run_off_loop_if_large
 
 MOST_QUOTED_SPAN = 50

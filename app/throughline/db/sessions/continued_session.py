@@ -19,11 +19,11 @@ from throughline.db.statements.rows import (
     session_not_found,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.message import REDACTED_TEXT, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
-from throughline.domain.waiting import OUTSIDE, WaitKind
+from throughline.domain.tool import OUTSIDE, WaitKind
 
 _STORED = """
     coalesce((select json_agg(t) from (

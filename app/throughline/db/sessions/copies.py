@@ -18,11 +18,10 @@ from uuid import UUID
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.append import INSERT_COLUMNS, PORTION
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_TEXT, WRITTEN_COLUMNS
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import MessageCopy, NewMessage, text_of
 from throughline.domain.run import CopiedMessages
 

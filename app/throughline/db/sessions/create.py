@@ -6,12 +6,10 @@ A module of its own, so that a caller can create or find a session within a tran
 from enum import StrEnum
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.statements.idempotency_keys import check_key, key_reused
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, to_json
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import check_key, key_reused, new_id, sql
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ExternalIdTaken
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.session import NewSession, Session
 
 _CREATE = sql(

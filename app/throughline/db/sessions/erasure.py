@@ -9,7 +9,7 @@ from throughline.db.sessions.quotations import hold_history
 from throughline.db.sessions.redaction import redact_traces
 from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.message import MessageCopy
 
 POSITIONS_AT_ONCE = 20_000

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.jobs.queue import enqueue_job, index_job, summary_job
+from throughline.db.job_queue import enqueue_job, index_job, summary_job
 from throughline.db.sessions.append import RunMessage, append_messages
 from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_history, link_copies
 from throughline.db.sessions.create import check_external_id
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, to_json
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import SessionId, UserId
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject, SessionId, UserId
 from throughline.domain.message import NewMessage, Source
 from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session

@@ -20,11 +20,10 @@ from throughline.db.statements.rows import (
     session_not_found,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.conversation import Conversation
-from throughline.domain.ids import MessageId, RunId, SessionId, SummaryId
+from throughline.domain.basic_types import MessageId, RunId, SessionId, SummaryId
 from throughline.domain.message import Message, Role
 from throughline.domain.session import Session
-from throughline.domain.summary import AdoptedSummary, Prepared
+from throughline.domain.summary import AdoptedSummary, Conversation, Prepared
 
 SHARE_EACH, LEAST_EACH = 8, 64
 """A message counts at most this fraction of the tokens to load, but at least LEAST_EACH tokens.

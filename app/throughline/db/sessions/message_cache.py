@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from throughline.db.sessions.load_context import Wanted, first_of_history
-from throughline.domain.conversation import Conversation
+from throughline.domain.basic_types import SessionId
 from throughline.domain.identity_cache import MEMORY_OF_ARGUMENTS, has_short_arguments
-from throughline.domain.ids import SessionId
 from throughline.domain.message import ImageBlock, Message, TextBlock
+from throughline.domain.summary import Conversation
 
 ROW_BYTES = 4_000
 """Estimated bytes of a row without its texts: ids, times, fields and derived prompt data (1,800 on OpenAI's wire)."""

@@ -7,23 +7,141 @@ from typing import Literal
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_message
-from throughline.db.sessions.load_context import Wanted
-from throughline.db.sessions.load_newer import load_known_context
-from throughline.db.sessions.message_cache import MessageCache
+from throughline.db.sessions.load_context import (
+    SUMMARY_PIECES,
+    Found,
+    Wanted,
+    adopted_from,
+    choose_rows,
+    load_context,
+    prepared_from,
+)
+from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redacted, Redaction, redact_message
-from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
-from throughline.db.statements.sql import sql
-from throughline.domain.conversation import Conversation
+from throughline.db.statements.rows import (
+    MESSAGE_COLUMNS,
+    PINNED,
+    SESSION_COLUMNS,
+    message_from,
+    prefixed,
+    session_from,
+    session_not_found,
+)
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import MessageId, Page, RunId, SessionId, UserId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.page import Page
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease, Run
-from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.domain.summary import Conversation, MeasuredMessages, ReadLimits
 from throughline.domain.usage_report import ModelCall
+
+MOST_NEW = 256
+"""New rows up to which only these are read. With more, everything is loaded, since not all may be shown."""
+
+_LOAD_NEWER = sql(
+    """
+    with s as materialized (
+        select {session_columns}, 1 as line,
+            array(select p.message_id from message_pins p where p.session_id = s.id) as pins,
+            s.redaction_count = :redaction_count and s.message_count - :last <= {most_new} and exists (
+                select 1 from messages m where m.session_id = s.id and m.position = :last and m.id = :last_id
+            ) as is_known
+        from sessions s where s.id = :session_id
+    ), shown as (
+        select {message_columns} from s cross join lateral (
+            select {message_columns} from messages m
+            where m.session_id = :session_id and m.position > :last and m.position <= :last + {most_new}
+            order by m.position limit {most_new}
+        ) m
+        where s.is_known
+        union all
+        select {message_columns} from s cross join messages m
+        where s.is_known and m.run_id = cast(:run_id as uuid) and m.session_id = :session_id and m.position < :first
+        union all
+        select {message_columns} from s cross join unnest(s.pins) as p (message_id) cross join lateral (
+            select {message_columns} from messages m
+            where m.id = p.message_id and m.position < :first
+                and (cast(:run_id as uuid) is null or m.run_id is distinct from :run_id)
+            limit 1
+        ) m
+        where s.is_known
+    ), numbered as (
+        select shown.*, row_number() over (order by shown.position) as line from shown
+    ), {summaries}
+    select {prefixed}, s.pins as of_session_pins, s.is_known as of_session_is_known, {of_summaries}, numbered.* {lines}
+    order by numbered.position
+""",
+    session_columns=SESSION_COLUMNS,
+    message_columns=MESSAGE_COLUMNS,
+    prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
+    **SUMMARY_PIECES,
+    most_new=str(MOST_NEW),
+)
+"""Statement that reads the rows after the cached ones, if the cached ones are valid (`is_known`).
+
+They are valid if the redaction count and the newest row's id are unchanged.
+After a database restore, or for a session stored again under the same id, that position has another row.
+"""
+
+
+async def load_known_context(tx: Statements, loaded: MessageCache, wanted: Wanted) -> Conversation:
+    """Load like `load_context`, but reuse the session's cached rows, and cache the loaded ones.
+
+    Raises NotFound.
+    """
+    kept = loaded.get(wanted.session_id)
+    known = None if kept is None else await _load_newer(tx, loaded, kept, wanted)
+    if known is not None:
+        return known
+    conversation = await load_context(tx, wanted)
+    now = cacheable_rows(conversation, wanted.max_tokens)
+    if now is None:
+        loaded.forget(wanted.session_id)
+    else:
+        loaded.keep(wanted.session_id, now)
+    return conversation
+
+
+async def _load_newer(
+    tx: Statements, loaded: MessageCache, kept: CachedMessages, wanted: Wanted
+) -> Conversation | None:
+    """Return the conversation, None if the cached rows are outdated or insufficient. Raises NotFound."""
+    rows = await tx.fetch(
+        _LOAD_NEWER,
+        session_id=wanted.session_id,
+        run_id=wanted.run_id,
+        first=kept.first,
+        last=kept.last.position,
+        last_id=kept.last.id,
+        redaction_count=kept.redaction_count,
+    )
+    if not rows:
+        loaded.forget(wanted.session_id)
+        raise session_not_found(wanted.session_id)
+    found = _read(rows, kept)
+    if found is None:
+        return None
+    cursor, newer = found.session.summary_through_position, found.rows[len(kept.rows) :]
+    loaded.keep(wanted.session_id, extend_cached(kept, newer, cursor, wanted))
+    return choose_rows(found, wanted)
+
+
+def _read(rows: Sequence[Row], kept: CachedMessages) -> Found | None:
+    first = next(row for row in rows if row["of_session_id"] is not None)
+    if not first["of_session_is_known"]:
+        return None
+    messages = [message_from(row) for row in rows if row["id"] is not None]
+    return Found(
+        session=session_from(first, "of_session_"),
+        rows=(*kept.rows, *(message for message in messages if message.position > kept.last.position)),
+        early=tuple(message for message in messages if message.position < kept.first),
+        pins={MessageId(message_id) for message_id in first["of_session_pins"]},
+        prepared=prepared_from(first),
+        adopted=adopted_from(first),
+    )
+
 
 _RELATED = sql(
     """
@@ -220,35 +338,22 @@ class MessageRepository:
         self._loaded = loaded
 
     async def find_owner(self, session_id: SessionId) -> UserId:
-        """Return the session's owner. Raises NotFound."""
         rows = await self._transactions.fetch(_OWNER, id=session_id)
         if not rows:
             raise session_not_found(session_id)
         return UserId(rows[0]["owner_id"])
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
-        """Load the session and its newest messages after the summary's cursor; cached rows are not read again.
-
-        Raises NotFound.
-        """
         wanted = Wanted(session_id, run_id, max_tokens)
         loaded = await load_known_context(self._transactions, self._loaded, wanted)
         return await with_returned_reasoning(self._transactions, loaded, run_id)
 
     def new_message_id(self) -> MessageId:
-        """Return an id for a message that readers are shown before it is stored."""
         return MessageId(new_id())
 
     async def append_message(
         self, lease: Lease, step: str, message: NewMessage, calls: Sequence[ModelCall] = ()
     ) -> Message:
-        """Append the message under the run's lease and return it; (run, step) is stored only once. Raises LeaseLost.
-
-        `calls` are the model calls that the message cost; they are stored with it.
-
-        A recall tool's result is stored as an error if a message it quotes from another session was redacted or erased
-        meanwhile.
-        """
         if not quotes_elsewhere(lease, message):
             return await append_message(self._transactions, lease, step, message, calls)
         return await self._transactions.run(lambda tx: _append_quotation(tx, lease, step, message))
@@ -256,10 +361,6 @@ class MessageRepository:
     async def get_messages_after(
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
     ) -> tuple[Message, ...]:
-        """Return up to `limit` messages after the given one, oldest first.
-
-        With None, or an id that the session does not have, they are the first messages.
-        """
         rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
         return tuple(message_from(row) for row in rows)
 
@@ -277,10 +378,6 @@ class MessageRepository:
         return await imported_tool_names(self._transactions, session_id)
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
-        """Return number, tokens and first position of the newest messages that a summary can read within the limits.
-
-        Only the positions from `first` to `last` are considered. Long tool outputs are measured as shortened.
-        """
         rows = await self._transactions.fetch(
             _MEASURE,
             session_id=session_id,

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.context.groups import Group, group_messages
+from throughline.context.view.groups import Group, group_messages
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.errors import NotFound
-from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Message, Role
 from throughline.ports.storage import CheckRoom, PinGroup
 
@@ -67,25 +67,18 @@ class PinRepository:
         self._transactions = transactions
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
-        """Return the messages that are pinned together with this one: a tool call and its results. Raises NotFound."""
         whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _find_group(tx, whose, message_id))
 
     async def pin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...], check: CheckRoom
     ) -> tuple[Message, ...]:
-        """Pin the messages and return them by position; already pinned messages stay pinned.
-
-        `check` gets the tokens of the session's other pinned messages, while the session is locked against other pins.
-        Raises NotFound, and the errors of `check`.
-        """
         whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _pin(tx, whose, message_ids, check))
 
     async def unpin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
     ) -> tuple[Message, ...]:
-        """Remove the pins of the messages, if they have any, and return the messages by position. Raises NotFound."""
         whose = _OwnedSession(owner_id, session_id)
         return await self._transactions.run(lambda tx: _unpin(tx, whose, message_ids))
 

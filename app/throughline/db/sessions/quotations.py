@@ -9,14 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from throughline.context.placeholder_texts import RECALL_TOOLS
+from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import SessionId, UserId
-from throughline.domain.message import REDACTED_TEXT, NewMessage, Role, text_of
+from throughline.domain.basic_types import SessionId, UserId
+from throughline.domain.message import REDACTED_TEXT, NewMessage, Role, change_texts, text_of
 from throughline.domain.run import Lease
-from throughline.domain.text import change_texts
 
 MARKER = REDACTED_TEXT
 LOOK_AGAIN = "The history changed while it was read: part of this was redacted or erased. Look again."

@@ -21,12 +21,11 @@ from throughline.db.sessions.copies import find_copies, find_copies_of_session, 
 from throughline.db.sessions.quotations import MARKER as MARKER  # noqa: PLC0414  # part of what this module offers
 from throughline.db.sessions.quotations import find_quoting, find_quoting_session, hold_history
 from throughline.db.statements.locks import lock_session
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import MESSAGE_COLUMNS, MESSAGE_TEXT, PINNED, message_from, to_json
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import new_id, sql
 from throughline.db.summaries.adopt import discard_prepared, supersede
+from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.errors import NotFound, SessionBusy
-from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Message, MessageCopy
 from throughline.domain.session import Session
 

@@ -15,15 +15,11 @@ from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.statements.locks import lock_session
-from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.paging import decode_cursor, encode_cursor
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, sql
 from throughline.db.summaries.adopt import discard_prepared
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
+from throughline.domain.basic_types import JsonObject, MessageId, Page, RunId, SessionId, UserId
 from throughline.domain.message import Message, MessageCopy, NewMessage
-from throughline.domain.page import Page
 from throughline.domain.session import NewSession, Session
 
 _WILDCARDS = re.compile(r"([\\%_])")

@@ -10,7 +10,7 @@ from throughline.db.slack.outbox import check_held
 from throughline.db.slack.people import SlackId
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, UserId
+from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.message import Message
 from throughline.domain.run import RowLease, Run
 

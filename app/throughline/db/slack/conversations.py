@@ -9,7 +9,7 @@ from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.slack_events import SlackLocation
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 
 # Continuing a session in Slack: it is reserved for the next new thread of a direct conversation.
 #

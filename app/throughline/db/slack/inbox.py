@@ -23,15 +23,13 @@ from throughline.db.slack.slack_events import (
     take_event,
     withdraw_message,
 )
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import to_json, wait_from
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
 from throughline.domain.errors import QueueFull
-from throughline.domain.ids import RunId, SessionId, UserId
-from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Source
 from throughline.domain.run import Caps, Run, RunInput, Submission
-from throughline.domain.waiting import Resolution, WaitKind
+from throughline.domain.tool import Resolution, WaitKind
 
 _ASKED = sql("""
     select r.id, r.owner_id, r.wait, r.waits_until, array(

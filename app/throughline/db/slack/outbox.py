@@ -9,11 +9,10 @@ from throughline.db.connection.notifier import Signal
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import content_from
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import LeaseLost
-from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import text_of
 from throughline.domain.run import LeaseRenewal, RowLease
 

@@ -7,7 +7,7 @@ from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.slack.people import SlackId, guest_name, lock_person
 from throughline.db.slack.slack_events import Left
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.basic_types import RunId, SessionId, UserId
 
 _ANY = sql("select exists (select 1 from slack_participants) as is_any")
 _OWNER_FOR = sql("""

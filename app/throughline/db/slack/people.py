@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.sql import sql
-from throughline.domain.ids import UserId
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import UserId
 
 LOOK_UP_AGAIN_MINUTES = 24 * 60
 LOOK_UP_FAILED_MINUTES = 5

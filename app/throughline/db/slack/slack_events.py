@@ -10,8 +10,7 @@ from throughline.db.sessions.append import retitle
 from throughline.db.slack.people import Person, SlackId, ensure_person
 from throughline.db.statements.rows import content_from, to_json
 from throughline.db.statements.sql import sql
-from throughline.domain.ids import RunId, SessionId, UserId
-from throughline.domain.json_types import JsonValue
+from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
 from throughline.domain.run import Run, RunStatus
 
 

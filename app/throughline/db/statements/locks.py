@@ -7,8 +7,8 @@ its one earlier snapshot.
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.rows import SESSION_COLUMNS, lease_lost, session_from, session_not_found
 from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 

@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from throughline.db.connection.pool import Row
-from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import new_id
+from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId, UserId
 from throughline.domain.errors import LeaseLost, NotFound
-from throughline.domain.ids import MessageId, RunId, SessionId, UserId
-from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.message import (
     Block,
     Content,
@@ -22,12 +21,11 @@ from throughline.domain.message import (
     TextBlock,
     ToolCall,
 )
-from throughline.domain.overrides import NO_OVERRIDES, Overrides, ResponseFormat
-from throughline.domain.prompt import ToolSpec, Usage
+from throughline.domain.prompt import NO_OVERRIDES, Overrides, ResponseFormat, ToolSpec, Usage
 from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus, user_message_id
 from throughline.domain.session import Session
+from throughline.domain.tool import AwaitedCall, Decision, Resolution, Wait, WaitKind
 from throughline.domain.usage_report import ModelCall
-from throughline.domain.waiting import AwaitedCall, Decision, Resolution, Wait, WaitKind
 
 Stored = Mapping[str, Any]  # Any: as `wait_data` and `client_tools_data` write it
 

@@ -6,26 +6,31 @@ from uuid import UUID
 
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.jobs.queue import ENQUEUE_SUMMARY
+from throughline.db.job_queue import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
-from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import lease_lost, session_not_found, to_json
-from throughline.db.statements.sql import sql
-from throughline.db.statements.summary_rows import SEGMENT_COLUMNS, VERSION_COLUMNS, segment_from, version_from
-from throughline.db.summaries.adopt import adopt_summary, is_adopted
-from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
-from throughline.db.summaries.restore import restore, restore_none
+from throughline.db.statements.sql import new_id, sql
+from throughline.db.summaries.adopt import (
+    adopt_prepared,
+    adopt_summary,
+    is_adopted,
+    prepare_summary,
+    restore,
+    restore_none,
+)
 from throughline.db.summaries.segments import (
+    SEGMENT_COLUMNS,
+    VERSION_COLUMNS,
     chain_of_segments,
     find_segment,
     hold_unredacted,
     load_segments,
     save_segment,
+    segment_from,
+    version_from,
 )
+from throughline.domain.basic_types import JsonObject, Page, SessionId, SummaryId, UserId
 from throughline.domain.errors import NotFound, SummaryInProgress
-from throughline.domain.ids import SessionId, SummaryId, UserId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.page import Page
 from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
 from throughline.domain.summary import (
@@ -223,45 +228,26 @@ class SummaryRepository:
         self._transactions = transactions
 
     async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
-        """Return the segment made from the input with this hash, None if there is none."""
         return await find_segment(self._transactions, session_id, read_hash)
 
     async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
-        """Store a segment and return it; if its `read_hash` is stored already, return that segment.
-
-        Raises LeaseLost, NotFound, and SummaryConflict if a message was redacted since it was read.
-        """
         return await self._transactions.run(lambda tx: save_segment(tx, session_id, segment, lease))
 
     async def usual_seconds(self, session_id: SessionId) -> float | None:
-        """Return the average seconds that the session's newest segments took to write.
-
-        None if no model has written one for this session.
-        """
         seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
         return None if seconds is None else float(seconds)
 
     async def chain_of_segments(self, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
-        """Return consecutive segments from position `first`, all ending before the position `before`."""
         return await chain_of_segments(self._transactions, session_id, first, before)
 
     async def copy_segment(
         self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
     ) -> Segment | None:
-        """Copy the segment from another session of the owner and return it, None if no session has it.
-
-        Raises LeaseLost, SummaryConflict, NotFound.
-        """
         if not await is_with_others(self._transactions, session_id, wanted):
             return None
         return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
-        """Return the adopted version, or the prepared one that builds on it, with its segments in order.
-
-        `state` says which of the two; None if the session has no such version.
-        Two statements are safe, since versions and segments never change. Raises ValueError for another state.
-        """
         if state not in _OF_STATE:
             raise ValueError(f"a session has many versions that are {state.value}: there are no parts of the one")
         version = await self._find(_OF_STATE[state], session_id)
@@ -271,23 +257,16 @@ class SummaryRepository:
         return SummaryWithSegments(version, segments)
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
-        """Store a version and move the session's cursor forward to it. Raises SummaryConflict, NotFound, LeaseLost."""
         version_id = SummaryId(new_id())
         return await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
 
     async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
-        """Store a version as prepared, replacing an earlier prepared one. Raises SummaryConflict, NotFound."""
         version_id = SummaryId(new_id())
         return await self._transactions.run(lambda tx: prepare_summary(tx, adoption, version_id))
 
     async def adopt_prepared(
         self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
     ) -> Session:
-        """Adopt the prepared version. Raises SummaryConflict, NotFound, LeaseLost.
-
-        If the transaction is repeated, the version may be adopted already, by this call's first try, whose reply was
-        lost. That is no conflict.
-        """
         is_repeated = False
 
         async def adopt(tx: Statements) -> Session:
@@ -302,10 +281,6 @@ class SummaryRepository:
     async def save_view(
         self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
     ) -> bool:
-        """Store the session's view state; return False if the summary's version is not the expected one.
-
-        Raises LeaseLost.
-        """
         rows = await self._transactions.fetch(
             _SAVE_VIEW,
             run_id=None if lease is None else lease.run_id,
@@ -320,42 +295,30 @@ class SummaryRepository:
         return bool(rows[0]["saved"])
 
     async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
-        """Record that a summary through this position was not worth writing; do nothing if the summary changed.
-
-        Only this key of the view state is changed, since a running turn may be changing the rest.
-        """
         await self._transactions.fetch(
             _SAVE_SKIPPED, session_id=session_id, through_position=through_position, expected_version=expected_version
         )
 
     async def save_failure(self, session: Session, reason: str) -> Session:
-        """Store the reason why no summary could be written; return the session with it.
-
-        It is cleared when a summary is stored. A session that was erased is returned unchanged.
-        """
         rows = await self._transactions.fetch(_SAVE_FAILURE, session_id=session.id, reason=reason)
         return replace(session, summary_failure=reason, summary_failed_at=rows[0]["failed_at"]) if rows else session
 
     async def ask_for_next(self, session_id: SessionId) -> None:
-        """Queue the job that prepares the session's next summary; if it is under way, it runs again afterwards."""
         await self._transactions.fetch(_ASK_FOR_NEXT, session_id=session_id)
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
-        """Take the session's lease for a summary on demand, for `seconds`. Raises SummaryInProgress, NotFound."""
         lease_id = new_id()
         return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
 
     async def renew_leases(
         self, leases: Collection[SummaryLease], seconds: float
     ) -> Mapping[SummaryLease, LeaseRenewal]:
-        """Extend the leases to `seconds` from now; the result lacks leases that others have taken."""
         return {lease: HELD for lease in leases if await renew_lease(self._transactions, lease, seconds)}
 
     async def release_lease(self, lease: SummaryLease) -> None:
         await release_lease(self._transactions, lease)
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
-        """Return the adopted version, None if the session has no summary."""
         return await self._find(_LATEST, session_id)
 
     async def list(

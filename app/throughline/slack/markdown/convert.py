@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from throughline.context.markdown.fences import Fence, Kind, Line, read
+from throughline.context.markdown import Fence, Kind, Line, read
 from throughline.slack.markdown.inline import harmless_code, inline, inline_lines, plain
 
 # Tables, which Slack's Markdown lacks: aligned text in a code block, or a list if that would be too wide.

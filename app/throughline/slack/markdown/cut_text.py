@@ -7,8 +7,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from throughline.context.markdown.code_spans import spans
-from throughline.context.markdown.fences import Fence, Kind, read
+from throughline.context.markdown import Fence, Kind, read, spans
 
 _LIKE_A_FENCE = re.compile(r"[ \t>]{0,99}+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]{1,99}+){0,9}+(?:```|~~~)")
 """Text that would be a fence at the beginning of a line. Deeper nesting is not searched for."""

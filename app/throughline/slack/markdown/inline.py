@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from urllib.parse import urlsplit
 
-from throughline.context.markdown.code_spans import Span, spans
+from throughline.context.markdown import Span, spans
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 MASK = "\0"
-"""Placeholder for a code span while the text around it is processed. No text contains it, see domain/text.py."""
+"""Placeholder for a code span while the text around it is processed. No text contains it, see domain/message.py."""
 
 _CONTROL_IN_CODE = re.compile(
     r"<(?=!(?:channel|here|everyone|group)\b|!(?:subteam|date)\^|@[UW][A-Z0-9]{7,}+[>|]|#[CG][A-Z0-9]{7,}+[>|])"

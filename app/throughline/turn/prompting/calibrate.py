@@ -8,7 +8,7 @@ import structlog
 from throughline.context.budget import make_budget
 from throughline.context.calibration import Calibration, factor, learn, learn_overflow, trusted_window
 from throughline.context.fit_prompt import FittedPrompt
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.domain.errors import ContextOverflow, ThroughlineError
 from throughline.domain.message import ImageBlock
 from throughline.domain.prompt import Prompt

@@ -17,16 +17,19 @@ from throughline.context.explain_context import (
 )
 from throughline.context.preview import Preview, preview_call
 from throughline.context.quoted_history import Quotation
-from throughline.domain.conversation import Conversation
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import TemporaryError
-from throughline.domain.json_types import JsonObject
-from throughline.domain.message import Content, Message, NewMessage, Role, Source
+from throughline.domain.message import Content, Message, NewMessage, Role, Source, clean_content
 from throughline.domain.session import Session
-from throughline.domain.summary import AdoptedSummary, SummaryVersion
-from throughline.domain.text import clean_content
+from throughline.domain.summary import AdoptedSummary, Conversation, SummaryVersion
 from throughline.turn.prompting.planning import at_rest, compute_context, count_new, make_context_input
-from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, with_calibration
-from throughline.turn.prompting.summary_model import named_summary_model, read_health
+from throughline.turn.prompting.ready_agent import (
+    PromptDependencies,
+    ReadyAgent,
+    named_summary_model,
+    read_health,
+    with_calibration,
+)
 from throughline.wire.context import ContextOut
 
 log = structlog.get_logger(__name__)

@@ -4,8 +4,8 @@ from functools import partial
 
 from throughline.context.calibration import scale
 from throughline.context.measure import tokens_of
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import InvalidInput
-from throughline.domain.ids import MessageId
 from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.ports.storage import PinGroup, PinStore

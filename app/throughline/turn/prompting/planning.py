@@ -5,20 +5,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import ALL_ALLOWED, CompactionAllowance
-from throughline.context.groups import group_messages
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import ALL_ALLOWED, CompactionAllowance
 from throughline.context.measure import count_message
-from throughline.context.placeholder_texts import hints_for
 from throughline.context.plan_context import ContextPlan, plan_context, with_effective_state
-from throughline.context.view import View, next_view, waiting_for_growth
-from throughline.context.view_state import view_state_from
-from throughline.domain.conversation import Conversation
-from throughline.domain.ids import RunId
+from throughline.context.view.context_input import ContextInput
+from throughline.context.view.groups import group_messages
+from throughline.context.view.placeholder_texts import hints_for
+from throughline.context.view.view import View, next_view, waiting_for_growth
+from throughline.context.view.view_state import view_state_from
+from throughline.domain.basic_types import RunId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.session import Session
-from throughline.domain.summary import CompactionOutcome, CompactionResult, Prepared
+from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation, Prepared
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import TokenCounter
 from throughline.ports.storage import MessageStore

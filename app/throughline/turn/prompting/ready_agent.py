@@ -4,20 +4,21 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import structlog
+
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.budget import Budget, make_budget
 from throughline.context.calibration import Calibration, factor, trusted_window
-from throughline.context.delimiters import delimited
 from throughline.context.measure import count_tool_specs
-from throughline.domain.overrides import ResponseFormat
-from throughline.domain.prompt import ToolSpec
-from throughline.execution.breaker import Breakers
+from throughline.context.view.placeholder_texts import delimited
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.prompt import ResponseFormat, ToolSpec
+from throughline.execution.breaker import BreakerReading, Breakers, BreakerState
 from throughline.ports.hooks import Tools
 from throughline.ports.metrics import Metrics
 from throughline.ports.models import ChatModel, FormatSupport, Models, TokenCounter
-from throughline.ports.storage import CalibrationStore, MessageStore
-from throughline.ports.summaries import SummaryStore
+from throughline.ports.storage import CalibrationStore, MessageStore, SummaryStore
 
 REJECTED_TAG = "rejected_answer"
 MAX_SHOWN_ANSWER = 2_000
@@ -151,3 +152,40 @@ def _budget(definition: AgentDefinition, model_limit: int, calibration: Calibrat
     """Return the limits in the agent's window, or in a smaller window that the provider's errors have named."""
     configured = definition.context.window or model_limit
     return make_budget(definition.context, trusted_window(calibration, configured))
+
+
+log = structlog.get_logger(__name__)
+
+
+def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
+    """Return the agent's summary model; None if the agent names none, or the named one is not available."""
+    policy = agent.definition.context.summary
+    if not policy.model:
+        return None
+    try:
+        return models.get(policy.model, policy.base_url, policy.api_key_env)
+    except SettingInvalid as error:
+        log.warning("summary model unusable, agent's own model used", model=policy.model, error=error.code)
+        return None
+
+
+def model_keys(model_key: str) -> tuple[str, str, str]:
+    """Return the keys under which a model's failures are counted: general ones, timeouts in turns, other timeouts.
+
+    They are separate because a model too slow for a turn can still write summaries in the background.
+    """
+    return model_key, f"{model_key} in turns", f"{model_key} ahead of turns"
+
+
+def content_key(model_key: str, session_id: str) -> str:
+    """Return the key under which a model's unusable answers for one session are counted."""
+    return f"{model_key} for {session_id}"
+
+
+def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
+    """Return the state of the circuit breaker that blocks the session's calls of the model longest.
+
+    It is closed if none blocks them.
+    """
+    readings = [breakers.reading(key) for key in (*model_keys(model_key), content_key(model_key, session_id))]
+    return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

@@ -8,12 +8,12 @@ import structlog
 from throughline.db.search.message_vectors import MessageVectorRepository, Scope
 from throughline.db.search.query import ReadQuery
 from throughline.db.search.repository import SearchRepository
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message
 from throughline.domain.recall import Found, HistoryQuery, Place, VectorKind
-from throughline.turn.recall.embedding_model import EmbeddingModel
-from throughline.turn.recall.fuse_rankings import fuse
+from throughline.turn.recall.embed_missing import EmbeddingModel
+from throughline.turn.recall.memory_service import fuse
 
 DEPTH = 100
 """Messages taken from each ranking before the two are combined; more than a search may return."""

@@ -1,23 +1,45 @@
 """Storage and search of memories, for the interfaces."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 
-from throughline.db.memories.repository import MemoryChange, MemoryRepository
-from throughline.db.memories.vectors import MemoryVectorRepository
+from throughline.db.memories import MemoryChange, MemoryRepository, MemoryVectorRepository
+from throughline.domain.basic_types import JsonObject, MemoryId, UserId
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.ids import MemoryId, UserId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.memory import FoundMemories, Memory
-from throughline.turn.recall.embedding_model import EmbeddingModel
-from throughline.turn.recall.fuse_rankings import fuse
+from throughline.domain.recall import FoundMemories, Memory
+from throughline.turn.recall.embed_missing import EmbeddingModel
+
+# Combination of search rankings by rank alone, since scores of different searches are not comparable.
+#
+# Reciprocal rank fusion: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual
+# Rank Learning Methods", SIGIR 2009.
+
+DIGITS = 6
+"""Decimal places of a fused score."""
+
+Found = TypeVar("Found", bound=Hashable)
+
+
+def fuse(*rankings: tuple[Sequence[Found], float], k: float) -> list[tuple[Found, float]]:
+    """Return everything found once, best first, with its score: the sum of weight / (k + rank) over the rankings.
+
+    A ranking comes with its weight. Of equal scores the one named first comes first.
+    """
+    scores: dict[Found, float] = {}
+    for ranking, weight in rankings:
+        for rank, found in enumerate(ranking, start=1):
+            scores[found] = scores.get(found, 0.0) + weight / (k + rank)
+    return [(found, round(score, DIGITS)) for found, score in sorted(scores.items(), key=lambda item: -item[1])]
+
 
 DEPTH = 100
 """Results taken from each ranking before two are combined; more than a search may return."""
 
 K = 60
-"""The constant of reciprocal rank fusion, as in the paper that `fuse_rankings.py` names."""
+"""The constant of reciprocal rank fusion, as in the paper that `fuse_rankings` names."""
 
 log = structlog.get_logger(__name__)
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import structlog
 
-from throughline.context.decide_compaction import CompactionAction
+from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.plan_context import ContextPlan
-from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
-from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
 from throughline.execution.error_boundary import UNEXPECTED
 from throughline.ports.hooks import PreCompact
 from throughline.ports.tracing import CompactionPart, traced

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.execution.call_plugin import PluginCall
 from throughline.ports.hooks import Decision, Hooks
 from throughline.ports.storage import UsageStore

@@ -6,8 +6,7 @@ A module of its own, because it decides which models write; `summariser.py` says
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import factor, stepped, trusted_window, unscale
 from throughline.ports.models import ChatModel
-from throughline.turn.prompting.ready_agent import ReadyAgent, calibration_key
-from throughline.turn.prompting.summary_model import named_summary_model
+from throughline.turn.prompting.ready_agent import ReadyAgent, calibration_key, named_summary_model
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.summariser import Summariser, SummaryRejected
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import structlog
 
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.explain_context import NEXT_MESSAGE, next_plan
 from throughline.context.plan_context import ContextPlan
-from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS
-from throughline.context.view import waiting_for_growth
+from throughline.context.summaries.keep_lines import KEEP_TOKENS
+from throughline.context.view.view import waiting_for_growth
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError, provider_words
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult

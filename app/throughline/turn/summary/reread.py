@@ -7,15 +7,14 @@ before that position is kept.
 import math
 from dataclasses import dataclass, replace
 
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.decide_compaction import CompactionAction, CompactionDecision
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryShape
 from throughline.context.summaries.segment_ends import MERGED
 from throughline.context.summaries.summary_prompt import TOOL_CHARACTERS
-from throughline.domain.conversation import Conversation
 from throughline.domain.errors import InvalidInput
-from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.domain.summary import Conversation, MeasuredMessages, ReadLimits
 from throughline.ports.hooks import Decision
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.summariser import SummaryRejected

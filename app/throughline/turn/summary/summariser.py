@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from throughline.context.calibration import scale
-from throughline.context.delimiters import undelimited
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.check_summary import (
     MOST_CHARACTERS_PER_TOKEN,
@@ -18,7 +17,7 @@ from throughline.context.summaries.check_summary import (
     Verdict,
     check_summary,
 )
-from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS, split_answer
+from throughline.context.summaries.keep_lines import KEEP_TOKENS, split_answer
 from throughline.context.summaries.render_summary import cut_back
 from throughline.context.summaries.segment_ends import first_segment
 from throughline.context.summaries.summary_prompt import (
@@ -29,11 +28,11 @@ from throughline.context.summaries.summary_prompt import (
     chunk_for_summariser,
     summary_request,
 )
+from throughline.context.view.placeholder_texts import undelimited
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
-from throughline.domain.message import Message, text_of
+from throughline.domain.message import Message, clean_text, text_of
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
 from throughline.domain.reasoning import without_thinking
-from throughline.domain.text import clean_text
 from throughline.domain.usage_report import CallPurpose
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel

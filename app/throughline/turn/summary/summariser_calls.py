@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from throughline.domain.clock import Clock
+from throughline.domain.basic_types import Clock
 from throughline.domain.errors import (
     ContextOverflow,
     ModelAuthenticationFailed,
@@ -28,7 +28,7 @@ from throughline.domain.usage_report import CallPurpose, ModelCall
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics, count_cost
-from throughline.turn.prompting.summary_model import content_key, model_keys
+from throughline.turn.prompting.ready_agent import content_key, model_keys
 from throughline.turn.summary.summariser import (
     Ask,
     NotWorthIt,

@@ -1,26 +1,94 @@
 """Summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import ContextPlan
-from throughline.domain.errors import InvalidInput, TemporaryError
-from throughline.domain.ids import SessionId
+from throughline.context.summaries.check_summary import Sources
+from throughline.context.summaries.summary_prompt import SMALLEST_BUDGET, chunk_for_summariser, render_transcript
+from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import InvalidInput, ModelUnavailable, TemporaryError
+from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.execution.error_boundary import running_concurrently
 from throughline.execution.heartbeats import Heartbeats
-from throughline.ports.summaries import SummaryStore
+from throughline.ports.storage import SummaryStore
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.turn.prompting.planning import ModelCall, at_rest, plan_call
 from throughline.turn.summary.compact import compact
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest, plan_reread
+from throughline.turn.summary.summariser import Summariser, SummaryRejected, check_answer, summarize_messages
+from throughline.turn.summary.summariser_calls import pause_seconds
 from throughline.turn.summary.write_summary import Compaction
+
+# Summary of messages that belong to no session, read in parts that fit the model's window. Nothing is stored.
+#
+# The Python client uses it.
+
+Chunk = tuple[Message, ...]
+
+
+async def summarize_transcript(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> str:
+    """Return one checked text for `existing_summary` and `messages` together.
+
+    The messages are read in parts; each call extends the text of the call before. A failed or unusable answer is
+    requested once more. Raises InvalidInput if the summary model's window has no room for messages, SummaryRejected,
+    NotWorthIt, and the ModelRejected and ModelUnavailable families.
+    """
+    text, count = existing_summary, summariser.count
+    replaced = await run_off_loop_if_large(len(text), partial(count, text))
+    room = _room(max(replaced, summariser.max_tokens), summariser)
+    cut = partial(chunk_for_summariser, tuple(messages), budget_tokens=room, count=count)
+    for chunk in await run_off_loop_if_large(characters_of(messages), cut):
+        record = render_transcript(chunk)
+        replaced += await run_off_loop_if_large(len(record), partial(count, record))
+        text = await _ask_twice(chunk, Sources(record, text, (1, chunk[-1].position)), replaced, summariser)
+    return text
+
+
+def _room(kept_tokens: int, summariser: Summariser) -> int:
+    """Return the tokens of a request that remain besides the summary it carries and the instructions."""
+    most = summariser.request_tokens(summariser.max_tokens)
+    room = most - kept_tokens - summariser.count(summariser.instructions) - SMALLEST_BUDGET
+    if room < max(most // 4, SMALLEST_BUDGET):
+        raise InvalidInput(
+            f"The existing summary and the instructions take {most - max(room, 0)} of the {most} tokens that a request "
+            f"to {summariser.model.name} may have: shorten them, or name a model with a larger window.",
+            field="existing_summary",
+        )
+    return room
+
+
+async def _ask_twice(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
+    try:
+        return await _ask(chunk, sources, replaced_tokens, summariser)
+    except SummaryRejected:
+        pass
+    except ModelUnavailable as error:
+        await asyncio.sleep(pause_seconds(error))
+    return await _ask(chunk, sources, replaced_tokens, summariser)
+
+
+async def _ask(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
+    """Return the checked answer.
+
+    `replaced_tokens` is the size of everything read so far, all of which the text replaces.
+    """
+    answer = await summarize_messages(chunk, sources.existing, summariser)
+    checked = await check_answer(
+        answer, summariser, replaced_tokens=replaced_tokens, max_tokens=summariser.max_tokens, sources=sources
+    )
+    return checked.text
+
 
 LEASE_SECONDS = 15.0
 """Seconds for which a crashed process blocks other summaries on demand; a running process renews its lease in time."""

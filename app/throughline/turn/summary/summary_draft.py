@@ -8,14 +8,14 @@ from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.kept_facts import merge_kept_facts, without_subjects
-from throughline.context.summaries.summary_layout import RenderedSummary, SummaryLayout
+from throughline.context.summaries.segment_ends import RenderedSummary, SummaryLayout
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, read_hash
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.ids import MessageId
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import Adoption, KeptFact, NewSegment, Segment, SummaryState, SummaryWithSegments
-from throughline.ports.summaries import SummaryStore
+from throughline.ports.storage import SummaryStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughline.context.plan_context import ContextPlan, backlog
-from throughline.domain.conversation import Conversation
 from throughline.domain.message import ImageBlock, Message, NewMessage
 from throughline.domain.session import Session
+from throughline.domain.summary import Conversation
 from throughline.execution.compute_threads import characters_of
 from throughline.ports.storage import MessageStore
 from throughline.turn.prompting.planning import ModelCall, plan_call, with_summary

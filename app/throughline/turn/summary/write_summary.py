@@ -7,17 +7,15 @@ from functools import partial
 
 import structlog
 
-from throughline.context.compaction_triggers import CompactionTrigger
-from throughline.context.decide_compaction import CompactionAction
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.plan_context import ContextPlan
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError, provider_words
-from throughline.domain.message import Message, NewMessage
+from throughline.domain.message import Message, NewMessage, clean_text
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
-from throughline.domain.summary import CompactionOutcome, CompactionResult, KeptFact
-from throughline.domain.text import clean_text
+from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation, KeptFact
 from throughline.domain.usage_report import Payer
 from throughline.execution.call_plugin import PluginCall
 from throughline.execution.error_boundary import ErrorBoundary, Raised
@@ -25,12 +23,11 @@ from throughline.ports.hooks import Decision, PreCompact
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.find_summarisers import find_summarisers, summary_tokens
-from throughline.turn.summary.segment_source import without_recall_results
 from throughline.turn.summary.summariser import NotWorthIt
 from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.turn.summary.summary_draft import Assignment, Draft, open_draft
 from throughline.turn.summary.unsummarised_messages import Unsummarised
-from throughline.turn.summary.write_segments import SegmentWriter
+from throughline.turn.summary.write_segments import SegmentWriter, without_recall_results
 
 HOOK_SECONDS = 5.0
 SHARE_OF_LIMIT = 0.5

@@ -4,16 +4,29 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
 import structlog
 
-from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, TakenJob, Waiting
-from throughline.domain.errors import ThroughlineError, provider_words
-from throughline.domain.ids import UserId
-from throughline.domain.run import RowLease
+from throughline.db.job_queue import (
+    EXPIRED_WAITS,
+    INDEX_HISTORY,
+    JobClaim,
+    JobQueue,
+    PutBack,
+    Schedule,
+    TakenJob,
+    Waiting,
+)
+from throughline.db.search.repository import SearchRepository
+from throughline.domain.basic_types import Clock, SessionId, UserId
+from throughline.domain.errors import NotFound, ThroughlineError, provider_words
+from throughline.domain.run import RowLease, WaitingTurns
+from throughline.domain.summary import CompactionOutcome
 from throughline.execution.breaker import doubled_backoff
+from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import (
     ErrorBoundary,
     Outcome,
@@ -23,6 +36,68 @@ from throughline.execution.error_boundary import (
 )
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
+from throughline.turn.recall.embed_missing import Rest
+from throughline.turn.state import TurnDependencies
+from throughline.turn.summary.prepare import is_next_due, prepare_next
+
+EVERY_WAITING = timedelta(minutes=1)
+
+
+class WaitingRuns(Protocol):
+    """The storage of waiting runs."""
+
+    async def expire_waits(self, now: datetime) -> int:
+        """Queue the runs whose wait has expired at `now`, up to a limit; return how many."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredWaits:
+    """The scheduled search for waits that have expired. Concurrent runs of it have the same result as one."""
+
+    runs: WaitingRuns
+    clock: Clock
+
+    async def run(self) -> None:
+        """Queue all runs whose wait has expired."""
+        while queued := await self.runs.expire_waits(self.clock.now()):
+            log.info("expired waits queued", runs=queued)
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Return the schedule of `run`: every minute."""
+        return (Schedule(EXPIRED_WAITS, EVERY_WAITING, self.run),)
+
+
+class WaitingTurnsStore(Protocol):
+    """The part of the storage of runs that counts queued and waiting turns."""
+
+    async def count_waiting(self) -> Sequence[WaitingTurns]:
+        """Return the number and the age of the turns that are queued, and of those that wait."""
+        ...
+
+
+class TurnMetrics(Protocol):
+    """Metrics of waiting turns."""
+
+    def turns_waiting(self, *, status: str, turns: int, oldest_seconds: float) -> None:
+        """Record the number of turns with this status, and the age of the oldest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTurnsReport:
+    """Reads the waiting turns and records them."""
+
+    runs: WaitingTurnsStore
+    metrics: TurnMetrics
+
+    async def record(self) -> None:
+        """Record the waiting turns once."""
+        for found in await self.runs.count_waiting():
+            self.metrics.turns_waiting(
+                status=found.status.value, turns=found.turns, oldest_seconds=found.oldest_seconds
+            )
+
 
 MOST_TRIES = 12
 """Failures after which a job is given up: three quarters of an hour, longer than most outages.
@@ -264,3 +339,103 @@ def _by_the_clock(schedule: Schedule) -> Work:
         await schedule.run()
 
     return run
+
+
+# Maintenance of the search index in the background, by one job for each user whose messages are not indexed.
+#
+# An import, the adoption of a summary, and a search that ran out of time enqueue the job at once. A schedule enqueues
+# it for all other messages. A search indexes remaining messages itself for a limited time and reports what is missing.
+
+
+async def embed_in_rounds(run: Callable[[str], Awaitable[Rest | None]], subject: str) -> NotDone | None:
+    """Do one round of an embedding job: call `run` with the job's subject, the name of the embedding model.
+
+    Return None if the job is done, else the pause before its next round. Raises the model's errors, and
+    DatabaseUnavailable.
+    """
+    rest = await run(subject)
+    return None if rest is None else NotDone(rest.pause, has_failed=rest.has_failed)
+
+
+EVERY = timedelta(minutes=5)
+
+
+async def index_owner(
+    history: SearchRepository, embed_soon: Callable[[], Awaitable[None]] | None, subject: str
+) -> NotDone | None:
+    """Index due messages of the owner named by `subject`, in rounds between which other jobs may run.
+
+    With an embedding model, `embed_soon` queues the job that embeds the indexed messages. Texts are tokenized on the
+    owner's one compute thread, which searches and turns share. Return None if no more messages are due. Raises
+    DatabaseUnavailable.
+    """
+    owner_id = UserId(UUID(subject))
+    work_for(owner_id)
+    messages, is_more_due = await history.index_owner(owner_id)
+    if messages:
+        log.info("messages indexed for search", owner_id=str(owner_id), messages=messages)
+        if embed_soon is not None:
+            await embed_soon()
+    return NotDone(has_failed=not messages) if is_more_due else None
+
+
+class Indexing:
+    """The scheduled search for owners with unindexed messages, whose indexing jobs it enqueues."""
+
+    def __init__(self, history: SearchRepository) -> None:
+        self._history = history
+
+    async def run(self) -> None:
+        """Enqueue a job for each owner with messages that have been unindexed for some minutes."""
+        owners = await self._history.enqueue_indexing()
+        if owners:
+            log.info("search indexing jobs enqueued", owners=owners)
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Return the schedule by which `run` is called."""
+        return (Schedule(INDEX_HISTORY, EVERY, self.run),)
+
+
+# The job that prepares a session's next summary in advance.
+#
+# Losing the job costs only time, because a turn that needs a missing summary writes it itself.
+
+MOST_PLANS = 3
+"""Consecutive planning attempts of a job if the session's summary keeps changing while it writes."""
+
+
+async def prepare_summary(
+    dependencies: TurnDependencies, index_session: Callable[[SessionId], Awaitable[int]], subject: str
+) -> NotDone | None:
+    """Prepare the summary of the session named by `subject`, if one is due; a repeated call finds nothing to do.
+
+    Afterwards index the session's messages, so that those the summary covers can be found and quoted.
+
+    Return None if the job is done. If a further summary is due, the next round prepares it, so that other sessions'
+    jobs run in between. That happens with a long history, or if a turn ended meanwhile and found this job queued.
+    Raises DatabaseUnavailable.
+    """
+    session_id = SessionId(UUID(subject))
+    try:
+        owner_id = await dependencies.messages.find_owner(session_id)
+        work_for(owner_id)
+        not_done = await _prepare(dependencies, session_id)
+    except NotFound:
+        log.info("job skipped, session deleted", session_id=subject)
+        return None
+    with ErrorBoundary(log.warning, "session indexing failed", session_id=subject):
+        await index_session(session_id)
+    return not_done
+
+
+async def _prepare(dependencies: TurnDependencies, session_id: SessionId) -> NotDone | None:
+    session = (await dependencies.messages.load_context(session_id, None, max_tokens=1)).session
+    for _ in range(MOST_PLANS):
+        attempt = await prepare_next(dependencies, session)
+        if attempt.is_stale:
+            continue
+        if attempt.outcome is CompactionOutcome.FAILED:
+            return NotDone(timedelta(seconds=attempt.delay_seconds), has_failed=True)
+        is_written = attempt.outcome is CompactionOutcome.PREPARED
+        return NotDone() if is_written and await is_next_due(dependencies, session) else None
+    return NotDone(has_failed=True)

@@ -9,10 +9,9 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.jobs.queue import ARCHIVED_SESSIONS, EXPIRED_SESSIONS, RETENTION, UNUSED_SUMMARIES, Schedule
-from throughline.db.retention.old_rows import FIRST_ID, BatchResult, RetentionRepository
-from throughline.db.retention.old_sessions import BEFORE_ALL, OldSession, OldSessions
-from throughline.domain.clock import Clock
+from throughline.db.job_queue import ARCHIVED_SESSIONS, EXPIRED_SESSIONS, RETENTION, UNUSED_SUMMARIES, Schedule
+from throughline.db.retention import BEFORE_ALL, FIRST_ID, BatchResult, OldSession, OldSessions, RetentionRepository
+from throughline.domain.basic_types import Clock
 from throughline.domain.errors import DatabaseUnavailable, SessionBusy, TemporaryError
 
 PAUSE_SECONDS = 0.05
@@ -38,7 +37,7 @@ NOTHING_MORE = BatchResult(deleted=0, last=None)
 
 
 class RetentionMetrics(Protocol):
-    """Metrics of retention by kind: the kinds of `db/retention/old_rows.py`, and `archived_sessions`.
+    """Metrics of retention by kind: the kinds of `db/retention.py`, and `archived_sessions`.
 
     `run_events` are counted in runs.
     """

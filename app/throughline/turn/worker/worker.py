@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
-from throughline.domain.exception_causes import traceback_lines
-from throughline.domain.ids import RunId, UserId
+from throughline.domain.basic_types import RunId, UserId
+from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, traceback_lines
 from throughline.domain.run import ClaimedRun, Claimer, RowLease
 from throughline.execution.compute_threads import LimitReached, OwnerLimits
 from throughline.execution.heartbeats import Heartbeat, Heartbeats

@@ -1,1 +1,0 @@
-"""Side jobs, which are work besides turns: their queue and their kinds."""

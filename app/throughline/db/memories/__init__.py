@@ -1,1 +1,0 @@
-"""Storage of users' memories and their embedding vectors."""

@@ -1,1 +1,0 @@
-"""Users and their API keys."""
