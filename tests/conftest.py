@@ -34,11 +34,11 @@ gc.disable()  # until all tests are imported: imports make no garbage, and a col
 
 IS_POOLED = bool(os.environ.get("TEST_POOLER"))
 POSTGRES_FIXTURE = "server_url"
-PROCESS_FOLDERS = {"chaos", "replay", "runs", "service"}
+PROCESS_FOLDERS = {"runs", "service"}
 """Folders whose tests are marked as starting programs; tests elsewhere that do so mark themselves."""
 
-PROVIDER_FOLDERS = {"anthropic_double", "llm"}
-"""Folders whose tests import the packages of providers, which takes each process that does it seconds."""
+PROVIDER_FOLDER = "llm"
+"""The folder whose tests import the packages of providers, which takes each process that does it seconds."""
 
 
 def pytest_configure() -> None:
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgres")
         if item.path.parent.name in PROCESS_FOLDERS:
             item.add_marker("process")
-    items.sort(key=lambda item: item.path.parent.name not in PROVIDER_FOLDERS)
+    items.sort(key=lambda item: item.path.parent.name != PROVIDER_FOLDER)
 
 
 @pytest.hookimpl(tryfirst=True)

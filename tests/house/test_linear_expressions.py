@@ -19,15 +19,6 @@ PARTS = 8
 SHORT_STRIDE = 8
 """In every run one in so many of the shapes is tried that all expressions share."""
 
-KNOWN_STEEP = (
-    r"[-+(]*\s*\d[\d.\s()]*(?:(?:\*\*|[-+*/%^×÷])[-+\s(]*\d[\d.\s()]*)+",
-    r"[<\N{FULLWIDTH LESS-THAN SIGN}](\s*/?\s*record)",
-    r"^\s*</?[\w -]+[^>\n]*>\s*$",
-    r"!\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?[^)\n]*\)",
-    r"(\d+) maximum context length",
-    r"\s+$",
-)
-
 
 @cache
 def _judged() -> dict[str, re.Pattern[str]]:
@@ -36,6 +27,7 @@ def _judged() -> dict[str, re.Pattern[str]]:
 
 @pytest.mark.slow
 def test_every_expression_takes_time_in_proportion_to_what_it_repeats() -> None:
+    assert len(_judged()) > 150
     assert [found for name, pattern in _judged().items() for found in _steep_in_short_search(name, pattern)] == []
 
 
@@ -47,29 +39,6 @@ def test_every_expression_takes_time_in_proportion_to_its_text(part: int) -> Non
     names = sorted(_judged())[part::PARTS]
 
     assert [found for name in names for found in _steep_in_full_search(name, _judged()[name])] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("expression", KNOWN_STEEP)
-def test_the_short_search_finds_expressions_that_do_not(expression: str) -> None:
-    assert next(_steep_in_short_search("known", re.compile(expression, re.MULTILINE)), None) is not None
-
-
-@pytest.mark.proof
-@pytest.mark.slow
-@pytest.mark.parametrize("expression", KNOWN_STEEP)
-def test_the_full_search_finds_expressions_that_do_not(expression: str) -> None:
-    assert next(_steep_in_full_search("known", re.compile(expression, re.MULTILINE)), None) is not None
-
-
-def test_the_check_sees_the_expressions_of_the_project() -> None:
-    found = expressions()
-
-    assert len(found) > 150
-    assert "throughline.context.view.placeholder_texts._tag_pattern()" in found
-    assert any(name.startswith("throughline.context.summaries.structured_facts._") for name in found)
-    assert any(name.startswith("throughline.context.summaries.find_facts._WORDS[") for name in found)
-    assert any(name.startswith("throughline.llm.classify_error._WINDOW[") for name in found)
 
 
 def test_expressions_are_compiled_where_the_check_finds_them() -> None:

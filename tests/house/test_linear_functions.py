@@ -93,17 +93,6 @@ def test_functions_over_text_take_time_in_proportion_to_it(name: str) -> None:
     assert list(steep([(name, FUNCTIONS[name])], (*SHAPES[:: _stride(name)], *LISTS, *QUOTED), ends=ENDS[:1])) == []
 
 
-@pytest.mark.slow
-def test_the_check_finds_a_function_that_does_not() -> None:
-    def joined_anew(text: str) -> str:
-        joined = ""
-        for end in range(len(text)):
-            joined = text[:end] + "."
-        return joined
-
-    assert list(steep([("joined_anew", joined_anew)], [Shape("", "a")], characters=20_000)) != []
-
-
 def _stride(name: str) -> int:
     return FACTS_STRIDE if name.startswith("facts_of") else 1
 

@@ -85,16 +85,6 @@ def test_a_docstring_says_more_than_the_name_does() -> None:
     assert empty == []
 
 
-def test_a_docstring_of_the_names_own_words_is_found() -> None:
-    tree = ast.parse(
-        "class Lease:\n"
-        " def end_turn(self, run): 'End the turn of the run.'\n"
-        " def renew(self): 'Renew the lease until its time is up.'\n"
-    )
-
-    assert [node.name for node, owner in _documented(tree, "") if _only_repeats(node, owner)] == ["end_turn"]
-
-
 def _unused_words() -> frozenset[str]:
     table = GLOSSARY.read_text(encoding="utf-8").partition(NOT_USED)[2]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]

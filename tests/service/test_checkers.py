@@ -1,15 +1,16 @@
-"""The checker can fail: each promise broken in a made-up database is found, and nothing else."""
+"""The checkers of crash tests can fail: each promise broken in a made-up database is found."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from chaos.check import check, check_jobs
+from benchmarks.replay_check import find_unread
+from chaos.check import check
 from chaos.client_log import Answer, Sent
 from chaos.findings import Fault
 from chaos.messages import Name, answer_to, text_of
-from chaos.stored import Stored, StoredEvent, StoredJob, StoredMessage, StoredRun, StoredSession, StoredSummary
+from chaos.stored import Stored, StoredEvent, StoredMessage, StoredRun, StoredSession, StoredSummary
 
 FIRST, SECOND = (text_of(Name("talk", number)) for number in (1, 2))
 Break = Callable[[Stored], Stored]
@@ -178,55 +179,10 @@ def test_a_broken_promise_is_found(broken: Break, fault: Fault) -> None:
     assert fault in faults_of(a_log(), broken(a_database()))
 
 
-def test_a_prepared_summary_beside_the_adopted_one_breaks_nothing() -> None:
-    both = with_summaries(
-        StoredSummary("s", "adopted", 1, 4, 4, ((1, 4),)), StoredSummary("s", "prepared", None, 6, 6, ((1, 4), (5, 6)))
-    )
+def test_messages_that_no_summariser_was_shown_are_unread() -> None:
+    shown = {"line": "summariser", "verdict": "answered", "refusal": "", "is_whole": True}
+    failed = {**shown, "verdict": "failed", "refusal": "reset"}
 
-    assert faults_of(a_log(), both(a_database())) == set()
-
-
-def test_without_jobs_there_is_nothing_to_find() -> None:
-    assert check_jobs(()) == ()
-
-
-@pytest.mark.parametrize(
-    ("status", "fault", "told"),
-    [
-        ("picked", Fault.STUCK, "silent for 41 s"),
-        ("queued", Fault.STUCK, "was not taken"),
-        ("failed", Fault.FAILED, "ended as failed"),
-        ("exception", Fault.FAILED, "ended as exception"),
-    ],
-)
-def test_a_job_that_is_left_over_is_found(status: str, fault: Fault, told: str) -> None:
-    found = check_jobs([StoredJob(7, "prepare_summary", status, attempts=2, silent_seconds=41.3)])
-
-    assert [finding.fault for finding in found] == [fault]
-    assert told in found[0].detail
-
-
-def test_a_message_accepted_before_another_was_sent_must_stand_before_it() -> None:
-    log = a_log()
-    log[1].sent_at, log[1].accepted_at = 1.0, 2.0  # the second one was accepted before the first was sent
-
-    assert faults_of(log, a_database()) == {Fault.ORDER}
-
-
-def test_a_run_that_killed_three_workers_may_be_given_up() -> None:
-    given_up = with_run(status="failed", error="run_abandoned", attempt=4)
-
-    assert faults_of(a_log(), given_up(a_database())) == set()
-
-
-def test_a_message_nobody_was_told_of_may_be_missing_or_stored_once() -> None:
-    unanswered = Sent("s", key="k3", text=text_of(Name("talk", 3)))
-
-    assert faults_of([*a_log(), unanswered], a_database()) == set()
-
-
-def test_after_a_crash_of_the_database_events_are_not_asked_for() -> None:
-    emptied = replace(a_database(), events=())
-
-    assert check(a_log(), emptied, has_events=False) == ()
-    assert faults_of(a_log(), emptied) == {Fault.EVENTS}
+    assert find_unread(5, [{**shown, "positions": [1, 2, 3]}, {**shown, "positions": [3, 4, 5, 6]}]) == []
+    assert find_unread(6, [{**shown, "positions": [1, 2, 3]}, {**shown, "positions": [5, 6]}]) == [4]
+    assert find_unread(3, [{**shown, "positions": [1, 2]}, {**failed, "positions": [3]}]) == [3]
