@@ -1,25 +1,21 @@
 """Plays many random sessions and judges every step: `make fuzz`. Prints what was reached, and a seed for each fault.
 
-python -m context.fuzz --runs 200000 --seed 0 --processes 2
+python -m context.fuzz --runs 200000 --seed 0
 """
 
 import argparse
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from context.play import Play
+from context.play import Play, Step
 from context.session_judge import Judge
-from context.step import Step
 from throughline.context.compaction.last_stages import HARD_STAGES, SOFT_STAGES
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import Role
 
-CHUNK = 500
 MOST_PRINTED = 20
 LEAST_SHARE = 0.01
 """What fewer sessions reach than this has not been tried."""
@@ -60,15 +56,6 @@ class Tally:
     steps: int = 0
     reached: Counter[str] = field(default_factory=Counter)
     faults: list[tuple[int, str, str]] = field(default_factory=list)
-
-    def add(self, other: "Tally") -> None:
-        self.runs += other.runs
-        self.steps += other.steps
-        self.reached.update(other.reached)
-        self.faults += other.faults
-
-    def promises_broken(self) -> set[str]:
-        return {promise for _, promise, _ in self.faults}
 
 
 def play_and_judge(seeds: Iterable[int], *, is_over_at_fault: bool = False) -> Tally:
@@ -117,25 +104,6 @@ def _is_made_up(step: Step) -> bool:
     return any(message.position is None and message.role is Role.TOOL for message in step.fitted.prompt.messages)
 
 
-def _play_chunk(first: int, last: int) -> Tally:
-    return play_and_judge(range(first, last))
-
-
-def fuzz(first: int, runs: int, processes: int) -> Tally:
-    """Play `runs` sessions in so many processes, and tell how it goes."""
-    total, started = Tally(), time.monotonic()
-    starts = range(first, first + runs, CHUNK)
-    ends = [min(start + CHUNK, first + runs) for start in starts]
-    with ProcessPoolExecutor(processes) as pool:
-        for number, tally in enumerate(pool.map(_play_chunk, starts, ends), 1):
-            total.add(tally)
-            if number % 20 == 0:
-                _say(f"{total.runs:,} sessions, {total.runs / (time.monotonic() - started):.0f}/s")
-    seconds = time.monotonic() - started
-    _say(f"{total.runs:,} sessions, {total.steps:,} prompts, {seconds:.0f} s, {total.runs / seconds:.0f} sessions/s")
-    return total
-
-
 def report(total: Tally) -> None:
     """Print the table of what was reached, and the faults."""
     for name in REACHABLE:
@@ -157,13 +125,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0, help="the first session's; the others follow")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--stop", action="store_true", help="stop at the first fault, in one process")
+    parser.add_argument("--stop", action="store_true", help="stop at the first fault")
     asked = parser.parse_args()
-    seeds = range(asked.seed, asked.seed + asked.runs)
-    total = (
-        play_and_judge(seeds, is_over_at_fault=True) if asked.stop else fuzz(asked.seed, asked.runs, asked.processes)
-    )
+    total = play_and_judge(range(asked.seed, asked.seed + asked.runs), is_over_at_fault=asked.stop)
     report(total)
     return 1 if total.faults else 0
 

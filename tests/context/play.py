@@ -1,19 +1,20 @@
-"""Plays a random session through the engine, turn by turn, as the service does; what it leaves behind is judged.
-
-A play appends, plans, prunes, adopts or summarises (or fails to), fits, keeps the view state, and goes on: all states
-are ones that a session can come to, but for a few plays that begin with an arbitrary one.
-"""
+"""Plays random sessions through the context engine, one model call after the other, in the service's order."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from random import Random
 from uuid import UUID
 
-from context.author import Author
+from throughline.context.groups import split_at_cuts
+from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
+from throughline.context.view_state import ViewState, view_state_from, view_state_json
+
 from context.random_session import (
     PINNED_SHARE,
     WINDOWS,
+    Author,
     Conversation,
     Stored,
     arbitrary_state,
@@ -21,26 +22,54 @@ from context.random_session import (
     random_model,
     random_policy,
 )
-from context.step import Step
 from context.strategies import Said, stored
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.calibration import HIGHEST_RATIO, scale, unscale
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.explain_context import NEXT_MESSAGE, next_plan
-from throughline.context.fit_prompt import FittedPrompt, fit_view
+from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view
 from throughline.context.measure import tokens_of
 from throughline.context.plan_context import ContextPlan, backlog, plan_context, with_effective_state
 from throughline.context.policy import Strategy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
+from throughline.context.view import View, kept_state, next_view, waiting_for_growth
 from throughline.context.view.context_input import ContextInput
-from throughline.context.view.groups import split_at_cuts
-from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
-from throughline.context.view.view import View, kept_state, next_view, waiting_for_growth
-from throughline.context.view.view_state import ViewState, view_state_from, view_state_json
 from throughline.domain.basic_types import JsonObject, SummaryId
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import Prepared
+
+
+@dataclass(frozen=True)
+class Step:
+    """One model call as it was prepared (`is_sent`), or the plan made for the text that is not stored yet.
+
+    `given` are the positions a summariser was shown, of which `cursor` is the last that counts. `upset` says why the
+    prompt need not begin with the one before although nothing fired. `compacted` is the view right after a
+    compaction; `grown_from` what the session took after the last one (ours), under the same model.
+    """
+
+    raw: ContextInput
+    plan: ContextPlan
+    forced: CompactionTrigger | None
+    outcome: str
+    given: tuple[int, ...]
+    compacted: View | None
+    grown_from: int | None
+    fitted: FittedPrompt
+    rows: tuple[Message, ...]
+    upset: str
+    is_sent: bool
+
+    @cached_property
+    def shown(self) -> tuple[ShownMessage, ...]:
+        """What became of every loaded message."""
+        return self.fitted.shown
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        return (*self.plan.fired, *self.fitted.notes, *((self.outcome,) if self.compacted is not None else ()))
+
 
 LESS_THAN_REFUSED = 0.9
 PAGE_MESSAGES = 20

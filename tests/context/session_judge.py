@@ -4,26 +4,28 @@
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from context.compaction_judge import (
-    AHEAD,
-    GROWTH,
-    frees_a_lot,
-    had_room,
-    has_freed,
-    is_just_restored,
-    opening_tokens,
+from throughline.context.repair_messages import OPENING
+from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
+
+from context.play import STAGES, Step
+from context.prompt_judge import (
+    anthropic_faults,
+    begins_alike,
+    faults,
+    is_as_stored,
+    is_same_text,
+    is_sendable,
+    is_true,
+    weigh,
 )
-from context.message_judge import begins_alike, is_as_stored, is_same_text, is_sendable, is_true
-from context.play import STAGES
-from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
 from context.stages_judge import LADDER_PROMISES
-from context.state_judge import kept_in_vain, moved_back
-from context.step import Step
-from throughline.context.calibration import scale
+from throughline.context.budget import summary_limit
+from throughline.context.calibration import scale, unscale
 from throughline.context.compaction.compaction_triggers import (
     CompactionTrigger,
     has_hidden_messages,
@@ -33,11 +35,121 @@ from throughline.context.compaction.compaction_triggers import (
 )
 from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import MessageVariant, fit_view
+from throughline.context.measure import tokens_of
 from throughline.context.plan_context import plan_context
-from throughline.context.view.view import View, show
-from throughline.context.view.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
-from throughline.domain.message import Message, Role, text_of
+from throughline.context.view import View, show
+from throughline.domain.message import Message, NewMessage, Role, text_of
 from throughline.domain.prompt import PromptMessage
+
+EDGES = ("pruned_through_position", "trimmed_through_position")
+
+
+def moved_back(before: ViewState, after: ViewState, cursor: int, *, is_compacted: bool) -> str:
+    """Return what has moved back, '' where nothing has."""
+    moved = next((edge for edge in EDGES if getattr(after, edge) < getattr(before, edge)), "")
+    if moved:
+        return moved
+    cursor = max(cursor, after.trimmed_through_position)  # what lies before it is not shown, whatever was done to it
+    if any(_level(after, position) > _level(before, position) for position in _boundaries(before, after, cursor)):
+        return "truncations"
+    hidden = [p for first, last in before.left_out for p in range(first, last + 1) if p > cursor]
+    if not all(after.is_left_out(position) for position in hidden):
+        return "left_out"
+    folded = [pair for pair in before.folded if pair[1] > cursor]
+    if not all(any(new[0] <= old[0] and old[1] <= new[1] for new in after.folded) for old in folded):
+        return "folded"
+    return "" if is_compacted else _loosened(before, after, cursor)
+
+
+def kept_in_vain(state: ViewState, cursor: int, shown: frozenset[int]) -> list[tuple[int, int]]:
+    """Return what a state says of messages that are not shown any more; those at `shown` are, wherever they stand."""
+    hidden = max(cursor, state.trimmed_through_position)
+    ranges = [pair for pair in (*state.left_out, *state.folded) if pair[1] <= hidden]
+    cuts = [cut for cut in state.user_cuts if cut[0] <= hidden and cut[0] not in shown]
+    return [*ranges, *cuts, *(pair for pair in state.truncations if pair[0] <= hidden)]
+
+
+def _boundaries(before: ViewState, after: ViewState, cursor: int) -> list[int]:
+    """Return the positions after the cursor at which what a message may take can change."""
+    ends = [end for state in (before, after) for end, _ in state.truncations]
+    return [position for end in ends for position in (end, end + 1) if position > cursor]
+
+
+def _level(state: ViewState, position: int) -> float:
+    level = next((tokens for end, tokens in state.truncations if position <= end), None)
+    return math.inf if level is None else level
+
+
+def _loosened(before: ViewState, after: ViewState, cursor: int) -> str:
+    for name in ("summary_to_tokens", "pins_to_tokens"):
+        old, new = getattr(before, name), getattr(after, name)
+        if old is not None and (new is None or new > old):
+            return name
+    cuts = dict(after.user_cuts)
+    for position, tokens in before.user_cuts:
+        if position > cursor and cuts.get(position, _level(after, position)) > tokens:
+            return "user_cuts"
+    for name in ("without_notes", "without_pins"):
+        if getattr(before, name) and not getattr(after, name):
+            return name
+    return ""
+
+
+GROWTH = 0.20
+AHEAD = 0.10
+FREED = 0.05
+
+
+def is_just_restored(step: Step) -> bool:
+    """Whether less was said since a restore than a compaction has to wait for."""
+    context_input = step.plan.view.context_input
+    restored = context_input.view_state.restored_at_position
+    said = [row for row in (*context_input.rows, context_input.user) if row is not None]
+    tokens = sum(
+        tokens_of(row, context_input.counter_name, context_input.count)
+        for row in said
+        if isinstance(row, NewMessage) or row.position > restored
+    )
+    is_little = scale(tokens, context_input.factor) < GROWTH * context_input.budget.window_tokens
+    return restored > 0 and is_little and is_summarising(context_input)
+
+
+def had_room(step: Step) -> bool:
+    """Whether the compaction before left some room below the threshold: being over it then means to have grown."""
+    context_input = step.plan.view.context_input
+    most = context_input.budget.threshold_tokens - AHEAD * context_input.budget.window_tokens
+    return step.grown_from is not None and scale(step.grown_from, context_input.factor) <= most
+
+
+def has_freed(step: Step) -> bool:
+    """Whether adopting freed some share of the window; where it wants no room, what nobody had read is behind it."""
+    context_input, compacted = step.plan.view.context_input, step.compacted
+    if compacted is None or step.plan.tokens <= context_input.budget.threshold_tokens:
+        return compacted is not None and not has_hidden_messages(compacted.context_input)
+    freed = step.plan.raw_tokens - compacted.tokens + opening_tokens(compacted)
+    return scale(freed, context_input.factor) >= FREED * context_input.budget.window_tokens
+
+
+def frees_a_lot(step: Step) -> bool:
+    """Whether as much is freed as has to grow: by a stage, or by a summary of full size for what is summarised."""
+    view = step.plan.view
+    if STAGES & set(step.plan.fired):
+        freed = step.plan.tokens_before - step.plan.tokens + 1  # both are rounded
+        return freed >= GROWTH * view.context_input.budget.window_tokens
+    context_input, chosen = view.context_input, {row.position for row in step.plan.decision.to_summarise} - view.pinned
+    shown = zip(view.messages, view.counts, strict=True)
+    freed = sum(tokens for message, tokens in shown if message.position in chosen and message is not view.current)
+    full = unscale(summary_limit(context_input.policy.summary, context_input.budget), context_input.factor)
+    return (
+        scale(freed - full + context_input.count(context_input.summary), context_input.factor)
+        >= GROWTH * context_input.budget.window_tokens
+    )
+
+
+def opening_tokens(view: View) -> int:
+    """Return what the line takes that opens a conversation cut inside a turn; no plan of a cut counts it."""
+    return view.counts[0] if view.messages and view.messages[0].content == OPENING else 0
+
 
 WORTHWHILE, NOTE = 0.05, 100
 """A stage frees at least this share of the window; the note in its place takes at most so much."""

@@ -6,8 +6,7 @@ Each promise is about one call, and holds only for stages that fired in it. `LAD
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from context.play import STAGES
-from context.step import Step
+from context.play import STAGES, Step
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.fit_prompt import MessageVariant
 from throughline.domain.message import Message, Role

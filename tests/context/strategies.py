@@ -1,16 +1,15 @@
 """Random conversations, none of them tame: what the engine has to take."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 from throughline.context.budget import make_budget
 from throughline.context.measure import count_message
-from throughline.context.policy import Adopt, ContextPolicy, PrunePolicy, SummaryPolicy
+from throughline.context.policy import ContextPolicy
 from throughline.context.view.context_input import ContextInput
 from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, TextBlock, ToolCall
@@ -196,58 +195,3 @@ def conversation_input(
         count=count,
         counter_name="test",
     )
-
-
-class RandomInput(ContextInput):
-    """A random input that prints what matters of it, not its texts of ten windows."""
-
-    def __repr__(self) -> str:
-        rows = " ".join(f"{row.role.value[0]}{len(row.tool_calls) or ''}:{row.token_count}" for row in self.rows)
-        return (
-            f"<{self.budget} x{self.factor} cursor={self.summary_through_position} own={len(self.own)} "
-            f"summary={self.summary_tokens} tools={self.tools_tokens} {self.count.__name__} recent="
-            f"{self.policy.min_recent_messages} N={self.policy.max_messages_before_summary} "
-            f"{self.policy.adopt.value} user={None if self.user is None else len(self.user.content)} rows: {rows}>"
-        )
-
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:  # noqa: FBT001  # IPython's protocol
-        del cycle
-        printer.text(repr(self))
-
-
-def as_random(context_input: ContextInput) -> RandomInput:
-    return RandomInput(**{field.name: getattr(context_input, field.name) for field in fields(context_input)})
-
-
-@st.composite
-def inputs(draw: st.DrawFn) -> ContextInput:
-    """Any conversation in any window, at rest in a turn or in the middle of a tool loop."""
-    window = draw(st.sampled_from(WINDOWS))
-    is_running = draw(st.booleans())
-    own: list[Said] = []
-    if is_running:
-        own = [Said(Role.USER, draw(contents(window)))]
-        for group in draw(st.lists(steps(window), max_size=4)):
-            own.extend(said for said in group if said.role is not Role.USER)
-    policy = ContextPolicy(
-        min_recent_messages=draw(st.integers(0, 8)),
-        response_reserve=draw(st.sampled_from((256, 4096, 100_000))),
-        max_messages_before_summary=draw(st.sampled_from((5, 30))),
-        adopt=draw(st.sampled_from(tuple(Adopt))),
-        prune=PrunePolicy(max_output_bytes=draw(st.sampled_from((2000, 50_000)))),
-        summary=SummaryPolicy(max_tokens=draw(st.sampled_from((50, 1500)))),
-    )
-    cursor = draw(st.sampled_from((0, 0, 41)))
-    context_input = conversation_input(
-        draw(conversations(window)),
-        own,
-        None if is_running else draw(texts(window)),
-        window=window,
-        count=draw(st.sampled_from(COUNTS)),
-        policy=policy,
-        factor=draw(st.sampled_from((0.7, 1.0, 1.03, 1.15, 2.3))),
-        summary=draw(texts(window)) if cursor else "",
-        cursor=cursor,
-        tools_tokens=draw(st.sampled_from((0, window // 20))),
-    )
-    return as_random(context_input)

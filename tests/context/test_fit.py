@@ -1,20 +1,24 @@
 """The last stage: never over, never invalid, the user's message there, the same bytes each time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
+from throughline.context.shrink_message import cap_output, cut_to_bytes, shrink_message, truncate_middle
 
 from context.prompt_judge import faults, positions, weigh
-from context.strategies import Said, by_bytes, by_length, conversation_input, inputs, well_formed_turns
-from throughline.context.fit_prompt import FittedPrompt, MessageVariant, fit_prompt
-from throughline.context.policy import ContextPolicy
+from context.strategies import COUNTS, PIECES, Said, by_bytes, by_length, conversation_input
+from throughline.context.fit_prompt import FittedPrompt, MessageVariant, fit_prompt, fit_view
+from throughline.context.measure import count_message
+from throughline.context.plan_context import plan_context
+from throughline.context.policy import ContextPolicy, PrunePolicy
 from throughline.context.view.context_input import ContextInput
 from throughline.domain.errors import PromptCannotFit
-from throughline.domain.message import Content, Role, TextBlock, ToolCall, is_blank, text_of
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall, text_of
 from throughline.domain.prompt import PromptMessage
+from throughline.llm.counters import make_counter
 
 
 def fits(context_input: ContextInput, fitted: FittedPrompt) -> bool:
@@ -28,77 +32,6 @@ def tool_turn(results: Sequence[str], arguments: str = "{}") -> list[Said]:
     asked = tuple(ToolCall(f"id{number}", "search", arguments) for number in range(len(results)))
     answers = [Said(Role.TOOL, text, tool_call_id=call.id) for text, call in zip(results, asked, strict=True)]
     return [Said(Role.USER, "look it up"), Said(Role.ASSISTANT, "", asked), *answers]
-
-
-@pytest.mark.slow
-@given(inputs())
-def test_every_prompt_keeps_what_is_promised_of_it(context_input: ContextInput) -> None:
-    """One test: to draw a conversation takes several times as long as to fit it."""
-    fitted = fit_prompt(context_input)
-
-    not_over_the_budget(context_input, fitted)
-    valid_and_in_order(fitted)
-    holds_the_users_current_message(context_input, fitted)
-    accounts_for_every_stored_message(context_input, fitted)
-    assert fit_prompt(replace(context_input)) == fitted, "the same input gives the same bytes"
-
-
-def not_over_the_budget(context_input: ContextInput, fitted: FittedPrompt) -> None:
-    assert weigh(fitted.prompt, context_input.tools_tokens, context_input.count, context_input.factor) == fitted.tokens
-    assert fitted.tokens <= context_input.budget.budget_tokens
-
-
-def valid_and_in_order(fitted: FittedPrompt) -> None:
-    prompt = fitted.prompt
-    heads = [m.position for m in prompt.messages if m.role is not Role.TOOL and m.position is not None]
-    assert faults(prompt) == []
-    assert heads == sorted(heads)
-    assert len(set(positions(prompt))) == len(positions(prompt))
-
-
-def holds_the_users_current_message(context_input: ContextInput, fitted: FittedPrompt) -> None:
-    current = context_input.user or context_input.own[0]
-    text = first_text(current.content)
-    place = getattr(current, "position", None)
-    shown = [m for m in fitted.prompt.messages if m.role is Role.USER and m.position == place]
-    if is_blank(text):
-        assert shown
-    else:
-        assert any(begins_alike(text_of(message.content), text) for message in shown)
-
-
-def first_text(content: Content) -> str:
-    """The text, or the first block that is not blank."""
-    if isinstance(content, str):
-        return content
-    return next((block.text for block in content if isinstance(block, TextBlock) and not is_blank(block.text)), "")
-
-
-def begins_alike(shown: str, text: str) -> bool:
-    """The same text, or its beginning, or where there is hardly any room a mark in its place."""
-    return text.strip()[:3] in shown or "left out" in shown or shown == "[…]"
-
-
-def accounts_for_every_stored_message(context_input: ContextInput, fitted: FittedPrompt) -> None:
-    shown = {item.position: item.form for item in fitted.shown}
-    visible = set(positions(fitted.prompt))
-    assert list(shown) == [row.position for row in context_input.rows]
-    for position, form in shown.items():
-        assert (position in visible) is (form in {MessageVariant.WHOLE, MessageVariant.TRUNCATED})
-
-
-@given(st.lists(well_formed_turns(8192), min_size=1, max_size=8), st.integers(0, 40))
-def test_prompts_grow_at_their_end_while_no_rung_fires(turns: list[list[Said]], at: int) -> None:
-    said = [item for turn in turns for item in turn]
-    at = min(at, len(said))
-    while at < len(said) and said[at].role is Role.TOOL:
-        at += 1
-    earlier = fit_prompt(conversation_input(said[:at], user=None, window=1_000_000))
-    later = fit_prompt(conversation_input(said, user=None, window=1_000_000))
-    assume(not earlier.notes and not later.notes)
-
-    assert later.prompt.system == earlier.prompt.system
-    assert later.prompt.messages[: len(earlier.prompt.messages)] == earlier.prompt.messages
 
 
 def test_everything_is_shown_whole_while_it_fits() -> None:
@@ -303,3 +236,141 @@ def test_one_huge_output_does_not_hide_earlier_rows_when_the_first_are_not_loade
     shown = fit_prompt(context_input).prompt.messages
 
     assert {3, 4, 5, 6} <= {message.position for message in shown}
+
+
+def step(number: int, outputs: int, words: int) -> list[Said]:
+    """One answer that calls so many tools at once, and what each of them returned."""
+    calls = tuple(ToolCall(f"c{number}_{index}", "fetch", "{}") for index in range(outputs))
+    results = [Said(Role.TOOL, "page " + "word " * words, tool_call_id=call.id) for call in calls]
+    return [Said(Role.ASSISTANT, "", calls), *results]
+
+
+def running(*steps: list[Said], policy: ContextPolicy | None = None) -> ContextInput:
+    own = [Said(Role.USER, "compare the pages"), *(said for each in steps for said in each)]
+    return conversation_input(own=own, user=None, window=128_000, policy=policy)
+
+
+def pages_shown(context_input: ContextInput) -> list[int | None]:
+    """Return the positions of the outputs that the next call sees."""
+    messages = fit_view(plan_context(context_input).view).prompt.messages
+    return [m.position for m in messages if m.role is Role.TOOL and str(m.content).startswith("page")]
+
+
+def test_outputs_that_no_call_has_seen_are_shown_however_many_they_are() -> None:
+    context_input = running(step(0, outputs=10, words=7600))
+
+    assert plan_context(context_input).tokens > context_input.policy.prune.start * context_input.budget.window_tokens
+    assert pages_shown(context_input) == list(range(3, 13))
+
+
+def test_the_outputs_of_the_step_before_give_way_to_new_ones() -> None:
+    context_input = running(step(0, outputs=10, words=5000), step(1, outputs=10, words=5000))
+
+    assert pages_shown(context_input) == list(range(14, 24))
+
+
+def test_outputs_that_were_seen_are_pruned_as_the_numbers_kept_say() -> None:
+    several = [step(number, outputs=1, words=7600) for number in range(10)]
+    few = ContextPolicy(prune=PrunePolicy(keep_last=2))
+
+    assert pages_shown(running(*several)) == [13, 15, 17, 19, 21]
+    assert pages_shown(running(*several, policy=few)) == [19, 21]
+    assert pages_shown(running(*several, policy=replace(few, prune=PrunePolicy(keep_last=0)))) == [21]
+
+
+def test_outputs_that_were_not_seen_are_shown_at_the_harder_prune_too() -> None:
+    context_input = running(step(0, outputs=2, words=7600), step(1, outputs=12, words=7400))
+
+    plan = plan_context(context_input)
+
+    assert plan.fired == ("pruned",)
+    assert plan.tokens > context_input.policy.prune.aggressive * context_input.budget.window_tokens
+    assert pages_shown(context_input) == list(range(6, 18))
+
+
+@given(
+    st.lists(st.builds(lambda piece, times: piece * times, st.sampled_from(PIECES), st.integers(1, 300)), max_size=5),
+    st.integers(0, 500),
+    st.sampled_from(COUNTS),
+)
+def test_the_result_never_takes_more_than_allowed(
+    pieces: list[str], max_tokens: int, count: Callable[[str], int]
+) -> None:
+    text = "".join(pieces)
+
+    cut = truncate_middle(text, max_tokens, count)
+
+    assert cut == "" or count(cut) <= max_tokens
+    assert cut == text or len(text) == 0 or count(text) > max_tokens or len(text) > 32 * max_tokens
+
+
+@given(st.text(max_size=300), st.integers(1, 200))
+def test_a_byte_cap_holds_for_any_text(text: str, max_bytes: int) -> None:
+    cut = cut_to_bytes(text, max_bytes)
+
+    head, _, tail = cut.partition("\n[… ")
+    assert cut == text or len((head + tail.partition("…]\n")[2]).encode()) <= max_bytes
+
+
+def test_head_and_tail_stay_and_the_mark_says_how_much_is_gone() -> None:
+    text = "A" * 1000 + "B" * 1000
+
+    cut = truncate_middle(text, 100, by_length, " of message #7")
+
+    head, mark, tail = cut.split("\n")
+    assert set(head) == {"A"}
+    assert set(tail) == {"B"}
+    assert mark == f"[… {2000 - len(head) - len(tail):,} characters of message #7 left out …]"
+    assert by_length(cut) > 80
+
+
+def test_ten_megabytes_are_cut_with_a_few_small_counts() -> None:
+    seen: list[int] = []
+
+    def spy(text: str) -> int:
+        seen.append(len(text))
+        return by_bytes(text)
+
+    truncate_middle("汉字 abc " * 1_500_000, 1000, spy)
+
+    assert len(seen) <= 10
+    assert sum(seen) < 100_000
+
+
+@pytest.mark.parametrize("text", ["word " * 20_000, "汉" * 30_000, " " * 60_000, "aGVsbG8K" * 9000])
+def test_a_real_tokenizer_agrees(text: str) -> None:
+    count = make_counter("tiktoken").count
+
+    cut = truncate_middle(text, 500, count)
+
+    assert 350 < count(cut) <= 500
+
+
+@pytest.mark.parametrize("max_tokens", [50, 80, 100])
+def test_arguments_that_are_no_json_are_cut_by_what_is_sent_for_them(max_tokens: int) -> None:
+    message = PromptMessage(Role.ASSISTANT, "", (ToolCall("abcd", "search", '"' * 200),))
+
+    shrunk = shrink_message(message, max_tokens, by_length)
+
+    assert count_message(message, by_length) > 100
+    assert count_message(shrunk, by_length) <= max_tokens
+
+
+SHORT, LONG = TextBlock("short"), TextBlock("long " * 1_000)
+IMAGE = ImageBlock("https://example.org/a.png")
+
+
+def test_blocks_that_are_short_enough_are_returned_as_they_are() -> None:
+    blocks = (SHORT, IMAGE)
+
+    assert cap_output(blocks, 2_000, 1) is blocks
+
+
+def test_of_several_blocks_only_the_long_ones_are_cut() -> None:
+    capped = cap_output((SHORT, IMAGE, LONG), 2_000, 7)
+
+    assert capped[:2] == (SHORT, IMAGE)
+    cut = capped[2]
+    assert isinstance(cut, TextBlock)
+    assert len(cut.text) < len(LONG.text)
+    assert "of message #7" in cut.text

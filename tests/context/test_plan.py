@@ -3,14 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+from throughline.context.view_state import ViewState
 
-from context.strategies import Said, conversation_input, inputs, stored
+from context.prompt_judge import anthropic_faults, faults
+from context.strategies import Said, conversation_input, stored
+from throughline.context.compaction.compaction_cut import CutTask, choose_cut
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import background_trigger
+from throughline.context.fit_prompt import MessageVariant, fit_prompt, fit_view
 from throughline.context.plan_context import ContextPlan, backlog, plan_context
-from throughline.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
+from throughline.context.policy import Adopt, ContextPolicy, ImportanceWeights, Strategy, SummaryPolicy
+from throughline.context.preview import preview_call
+from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.view.context_input import ContextInput
 from throughline.domain.message import Message, Role, ToolCall
 
@@ -39,67 +44,6 @@ def adopt(context_input: ContextInput, plan: ContextPlan, summary: str) -> Conte
         summary_tokens=context_input.count(summary),
         summary_through_position=plan.decision.through_position,
     )
-
-
-@pytest.mark.slow
-@given(inputs(), CAUSES)
-def test_a_segment_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
-    context_input: ContextInput, forced: CompactionTrigger | None
-) -> None:
-    plan = plan_context(context_input, forced=forced)
-
-    chosen = [message.position for message in plan.decision.to_summarise]
-    first = context_input.summary_through_position + 1
-    assert chosen == list(range(first, first + len(chosen)))
-    if chosen:
-        assert plan.decision.through_position == chosen[-1]
-        assert not_torn(context_input.rows, chosen[-1])
-        kept = len(context_input.rows) - len(chosen) + (context_input.user is not None)
-        assert kept >= max(context_input.policy.min_recent_messages, 1)
-
-
-def not_torn(rows: tuple[Message, ...], through: int) -> bool:
-    """No result behind the cut answers the newest call with its id, where that call lies before it unanswered."""
-    waiting: dict[str, list[int]] = {}
-    for row in rows:
-        if row.role is Role.ASSISTANT and row.tool_calls:
-            waiting |= {call.id: [] for call in row.tool_calls}
-            for call in row.tool_calls:
-                waiting[call.id].append(row.position)
-        if row.role is Role.TOOL and waiting.get(row.tool_call_id or ""):
-            asked_at = waiting[row.tool_call_id or ""].pop()
-            if asked_at <= through < row.position:
-                return False
-    return True
-
-
-@pytest.mark.slow
-@given(inputs())
-def test_a_compaction_is_not_followed_by_another_for_the_same_messages(context_input: ContextInput) -> None:
-    context_input = replace(context_input, policy=replace(context_input.policy, adopt=Adopt.AT_THRESHOLD))
-    plan = plan_context(context_input)
-    if not plan.decision.to_summarise:
-        return
-
-    after = plan_context(adopt(context_input, plan, "short"))
-
-    assert after.tokens < plan.tokens
-    assert (
-        after.tokens <= context_input.budget.target_tokens
-        or after.decision.trigger is None
-        or len(after.decision.to_summarise) > 0
-    )
-    assert len(rounds_until_quiet(context_input)) <= 3
-
-
-def rounds_until_quiet(context_input: ContextInput) -> list[int]:
-    done = []
-    plan = plan_context(context_input)
-    while plan.decision.to_summarise:
-        done.append(len(plan.decision.to_summarise))
-        context_input = adopt(context_input, plan, "short")
-        plan = plan_context(context_input)
-    return done
 
 
 def test_a_long_conversation_is_compacted_once_for_each_share_of_the_window_it_grows() -> None:
@@ -291,3 +235,166 @@ def test_a_compaction_that_would_free_next_to_nothing_waits() -> None:
     assert plan_context(context_input).tokens > context_input.budget.threshold_tokens
     assert plan_context(context_input).decision.trigger is None
     assert plan_context(context_input, forced=CompactionTrigger.MANUAL).decision.to_summarise
+
+
+MOST_CALLS = 8
+
+
+def not_torn(rows: tuple[Message, ...], through: int) -> bool:
+    """No result behind the cut answers the newest call with its id, where that call lies before it unanswered."""
+    waiting: dict[str, list[int]] = {}
+    for row in rows:
+        if row.role is Role.ASSISTANT and row.tool_calls:
+            waiting |= {call.id: [] for call in row.tool_calls}
+            for call in row.tool_calls:
+                waiting[call.id].append(row.position)
+        if row.role is Role.TOOL and waiting.get(row.tool_call_id or ""):
+            asked_at = waiting[row.tool_call_id or ""].pop()
+            if asked_at <= through < row.position:
+                return False
+    return True
+
+
+def parallel(calls: int, words: int) -> list[Said]:
+    """Return a turn with one step of so many calls, whose results were stored in another order."""
+    asked = tuple(ToolCall(f"c{number}", "search", "{}") for number in range(calls))
+    order = [*asked[1::2], *asked[0::2]]
+    results = [Said(Role.TOOL, "word " * words, tool_call_id=call.id) for call in order]
+    return [Said(Role.USER, "look everywhere"), Said(Role.ASSISTANT, "", asked), *results, Said(Role.ASSISTANT, "done")]
+
+
+@pytest.mark.parametrize("calls", range(2, MOST_CALLS + 1))
+def test_two_summaries_in_a_row_end_beside_a_step_wherever_they_would_cut_it(calls: int) -> None:
+    group = parallel(calls, words=30)
+    ends = set()
+    for recent in range(1, calls + 8):
+        context_input = conversation_input(
+            [*turns(4), *group, *turns(2)], policy=ContextPolicy(min_recent_messages=recent, target=0.2)
+        )
+        for trigger in (CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW):
+            plan = plan_context(context_input, forced=trigger)
+            if plan.decision.through_position is None:
+                continue
+            ends.add(plan.decision.through_position)
+            assert not_torn(context_input.rows, plan.decision.through_position)
+            context_input = adopt(context_input, plan, "They looked.")
+            prompt = fit_prompt(context_input).prompt
+            assert faults(prompt) == []
+            assert anthropic_faults(prompt) == []
+
+    assert len(ends) > 1
+
+
+@pytest.mark.parametrize("calls", range(2, MOST_CALLS + 1))
+def test_a_prompt_that_has_room_for_part_of_a_step_shows_no_call_without_its_result(calls: int) -> None:
+    context_input = conversation_input([*turns(2), *parallel(calls, words=120), *turns(12)])
+    whole = fit_prompt(context_input).tokens
+    shown = set()
+    for window in range(600, 2 * whole, max(whole // 40, 1)):
+        narrow = replace(
+            context_input,
+            budget=conversation_input(window=window, policy=context_input.policy).budget,
+        )
+        prompt = fit_prompt(narrow).prompt
+        assert faults(prompt) == []
+        assert anthropic_faults(prompt) == []
+        shown.add(sum(len(message.tool_calls) for message in prompt.messages))
+
+    assert shown >= {0, calls}
+
+
+@pytest.mark.parametrize("given", range(MOST_CALLS))
+def test_a_turn_that_was_cancelled_between_its_results_leaves_valid_prompts(given: int) -> None:
+    group = parallel(MOST_CALLS, words=30)[: 2 + given]
+    context_input = conversation_input([*turns(4), *group, *turns(2)])
+
+    plan = plan_context(context_input, forced=CompactionTrigger.MANUAL)
+    for one in (context_input, adopt(context_input, plan, "They looked.")):
+        prompt = fit_prompt(one).prompt
+        assert faults(prompt) == []
+        assert anthropic_faults(prompt) == []
+
+
+def test_a_summary_of_little_is_expected_to_be_as_large_as_an_adopted_one_may_be() -> None:
+    said = [Said(role, "word") for _ in range(2) for role in (Role.USER, Role.ASSISTANT)]
+    rows = stored(said, lambda _: 10)
+    task = CutTask(
+        rows=rows, row_tokens=[10] * len(rows), fixed_tokens=1000, summary_tokens=0, summary_limit=500, min_recent=2,
+        kept_elsewhere=0, running=0, kept_rows=frozenset(), target_tokens=0, enough_tokens=0, may_cut_at_end=False,
+    )  # fmt: skip
+
+    cut = choose_cut(task)
+
+    assert cut is not None
+    assert (cut.index, cut.tokens_after) == (2, 1000 + 20 + SMALL_SUMMARY_TOKENS)
+
+
+TURNS = 60
+
+
+def stages(policy: ContextPolicy, window: int, tokens: int) -> list[int]:
+    """Play turns of two messages of so many tokens each; return in which something was taken away."""
+    said: list[Said] = []
+    state, found = ViewState(), []
+    for number in range(TURNS):
+        words = "word " * (tokens * 4 // 5)
+        context_input = replace(conversation_input(said, (), words, window=window, policy=policy), view_state=state)
+        plan = plan_context(context_input)
+        fitted = fit_view(plan.view)
+        state = fitted.view_state
+        found += [number] if plan.fired or fitted.notes else []
+        said += [Said(Role.USER, words), Said(Role.ASSISTANT, words)]
+    return found
+
+
+@pytest.mark.parametrize("strategy", [Strategy.TRUNCATION, Strategy.IMPORTANCE])
+@pytest.mark.parametrize(("window", "tokens"), [(8192, 270), (16_384, 550), (16_384, 1500)])
+def test_a_stage_comes_after_a_fifth_of_the_window_was_said(strategy: Strategy, window: int, tokens: int) -> None:
+    found = stages(ContextPolicy(strategy=strategy), window, tokens)
+
+    said = TURNS * 2 * tokens
+    assert 1 <= len(found) <= said / (0.19 * window)
+
+
+def test_the_newest_messages_stay_where_they_leave_room_to_go_on() -> None:
+    said = [Said(role, "word " * 80) for _ in range(40) for role in (Role.USER, Role.ASSISTANT)]
+
+    assert shown(said, keep_recent=20) == 19
+    assert shown(said, keep_recent=50) == 38  # down to the target
+
+
+def shown(said: list[Said], keep_recent: int) -> int:
+    policy = ContextPolicy(strategy=Strategy.TRUNCATION, keep_recent=keep_recent)
+    return sum(message.position is not None for message in plan_context(asked(said, policy)).view.messages)
+
+
+def asked(said: list[Said], policy: ContextPolicy) -> ContextInput:
+    return conversation_input(said, policy=policy)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.TRUNCATION, Strategy.IMPORTANCE])
+def test_next_to_nothing_is_not_taken_away(strategy: Strategy) -> None:
+    said = [Said(role, "ok") for _ in range(10) for role in (Role.USER, Role.ASSISTANT)]
+    context_input = conversation_input(said, user="word " * 4700, policy=ContextPolicy(strategy=strategy))
+
+    plan = plan_context(context_input)
+
+    assert plan.tokens > context_input.budget.threshold_tokens
+    assert plan.fired == ()
+
+
+def test_a_preview_shows_what_each_message_scores_and_what_is_left_out_below() -> None:
+    said = [Said(Role.USER, "word " * 160), Said(Role.ASSISTANT, "ok"), Said(Role.ASSISTANT, "word " * 160)] * 30
+    weights = ImportanceWeights(user=0.8, long_answer=0.5)
+    policy = ContextPolicy(strategy=Strategy.IMPORTANCE, importance=weights, min_score_threshold=0.2)
+
+    plan = preview_call(asked(said, policy))
+    other = preview_call(asked(said, ContextPolicy()))
+
+    assert plan.min_score_threshold == 0.2
+    assert [one.score for one in plan.messages[:3]] == [0.8, 0.1, 0.5]
+    trimmed = {one.score for one in plan.messages if one.form is MessageVariant.TRIMMED}
+    assert 0.1 in trimmed
+    assert all(one.form is MessageVariant.TRIMMED for one in plan.messages[:-20] if one.score == 0.1)
+    assert {one.score for one in other.messages} == {None}
+    assert other.min_score_threshold is None

@@ -1,13 +1,20 @@
 """Repair: any sequence becomes valid, a valid one stays, and doing it twice changes nothing."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from throughline.context.repair_messages import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
+from throughline.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
 
 from context.prompt_judge import faults
-from context.strategies import Said, conversations
-from throughline.context.view.groups import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
-from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from context.strategies import Said, conversation_input, conversations
+from fakes.growth import grows_linearly
+from throughline.context.fit_prompt import fit_prompt
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall, text_of
 from throughline.domain.prompt import Prompt, PromptMessage
+from throughline.domain.reasoning import MOST_BLANKS, SplitText, ThinkBlockSplitter
 
 CALL = ToolCall("a", "search", "{}")
 
@@ -132,3 +139,109 @@ def test_a_prompt_never_begins_with_the_assistant() -> None:
     repaired = repair_messages([PromptMessage(Role.ASSISTANT, "and so on")])
 
     assert [m.content for m in repaired] == [OPENING, "and so on"]
+
+
+def test_a_further_truncation_leaves_what_is_shorter_and_binds_nothing_later() -> None:
+    state = truncated(truncated(ViewState(), 10, 300), 20, 4000)
+
+    assert [state.truncated_to(position) for position in (1, 10, 11, 20, 21)] == [300, 300, 4000, 4000, None]
+    assert truncated(state, 30, 200).truncations == ((30, 200),)
+    assert truncated(state, 15, 500).truncations == ((10, 300), (15, 500), (20, 4000))
+
+
+def test_a_position_is_found_in_the_range_that_holds_it() -> None:
+    ranges = ((3, 5), (8, 8))
+
+    assert [range_at(ranges, position) for position in (2, 3, 5, 6, 8, 9)] == [None, (3, 5), (3, 5), None, (8, 8), None]
+
+
+def test_the_name_that_older_versions_gave_the_last_stage_is_read() -> None:
+    assert view_state_from({"rung": "pruned"}) == ViewState(stage="pruned")
+
+
+@pytest.mark.parametrize("tokens", [0, 60])
+def test_the_one_truncation_that_older_versions_wrote_is_read(tokens: int) -> None:
+    state = view_state_from({"truncated_through_position": 4, "truncated_to_tokens": tokens, "stage": "pruned"})
+
+    assert state == ViewState(stage="pruned", truncations=((4, tokens),))
+    assert view_state_from(view_state_json(state)) == state
+
+
+def test_a_new_report_gets_the_room_there_is_however_short_older_messages_were_cut() -> None:
+    before = [Said(Role.USER, "write it"), Said(Role.ASSISTANT, "line " * 600)]
+    call = ToolCall("c", "read", "{}")
+    asked = [Said(Role.USER, "read it"), Said(Role.ASSISTANT, "", (call,))]
+    own = [*asked, Said(Role.TOOL, "report " * 4000, tool_call_id="c")]
+    old = view_state_from({"truncated_through_position": 2, "truncated_to_tokens": 60})
+
+    fitted = fit_prompt(replace(conversation_input(before, own, None), view_state=old))
+
+    assert fitted.notes == ("messages_truncated",)
+    assert len(text_of(fitted.prompt.messages[-1].content)) > 15_000
+    assert len(text_of(fitted.prompt.messages[1].content)) < 250
+    assert fitted.view_state.truncations[0] == (2, 60)
+
+
+WHOLE: list[tuple[str, SplitText]] = [
+    ("Hello", SplitText(text="Hello")),
+    ("<think>I see.</think>Hello", SplitText("I see.", "Hello")),
+    ("\n <think>\nI see.\n</think>\n\nHello\n", SplitText("\nI see.\n", "Hello\n")),
+    ("<thinking>a < b</thinking> Hello", SplitText("a < b", "Hello")),
+    ("[THINK]I see.[/THINK]Hello", SplitText("I see.", "Hello")),
+    ("<think>one</think>\n<think>two</think>\nHello", SplitText("onetwo", "Hello")),
+    ("<think></think>\n\nHello", SplitText(text="Hello")),
+    ("<think>It never ends. </thin", SplitText("It never ends. </thin")),
+    ("<think>a</thinking>b</think>c", SplitText("a</thinking>b", "c")),
+    ("Write <think>x</think> yourself.", SplitText(text="Write <think>x</think> yourself.")),
+    ("```\n<think>x</think>\n```", SplitText(text="```\n<think>x</think>\n```")),
+    ("<thinks>no tag</thinks>", SplitText(text="<thinks>no tag</thinks>")),
+    ("<reasoning>asked for</reasoning>", SplitText(text="<reasoning>asked for</reasoning>")),
+    ("I see.\n</think>\nHello", SplitText(text="I see.\n</think>\nHello")),
+    ("  <thi", SplitText(text="  <thi")),
+    ("   ", SplitText(text="   ")),
+    (f"{' ' * (MOST_BLANKS + 1)}<think>x</think>", SplitText(text=f"{' ' * (MOST_BLANKS + 1)}<think>x</think>")),
+]
+
+
+def split(pieces: list[str]) -> SplitText:
+    splitter = ThinkBlockSplitter()
+    found = [*(splitter.feed(piece) for piece in pieces), splitter.flush()]
+    return SplitText("".join(one.reasoning for one in found), "".join(one.text for one in found))
+
+
+@pytest.mark.parametrize(("text", "expected"), WHOLE)
+def test_only_blocks_at_the_very_beginning_are_reasoning(text: str, expected: SplitText) -> None:
+    assert split([text]) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), WHOLE)
+def test_the_cut_into_pieces_does_not_matter(text: str, expected: SplitText) -> None:
+    assert split(list(text)) == expected
+
+
+@given(st.text(alphabet="<think>/ ab\n", max_size=40), st.integers(1, 7))
+def test_any_text_is_split_the_same_in_pieces(text: str, size: int) -> None:
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+
+    assert split(pieces) == split([text])
+
+
+def test_reasoning_is_returned_while_it_arrives() -> None:
+    splitter = ThinkBlockSplitter()
+
+    assert splitter.feed("<think>The first words, </").reasoning == "The first words, "
+    assert splitter.feed("b> and more.</think>Yes").reasoning == "</b> and more."
+
+
+def test_after_a_stop_a_tag_is_text() -> None:
+    splitter = ThinkBlockSplitter()
+    held = splitter.feed(" <thi")
+    splitter.stop()
+
+    assert (held, splitter.feed("nk>x</think>")) == (SplitText(), SplitText(text=" <think>x</think>"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", ["a", "<", "</think", "\n"])
+def test_the_time_is_linear_in_the_pieces(piece: str) -> None:
+    assert grows_linearly(lambda pieces: split(["<think>", *pieces]), lambda count: [piece] * count, 20_000)
