@@ -75,15 +75,13 @@ chaos: setup-dev ## kill, pause and cut everything and count what is lost: about
 
 # What clients, providers, Slack, operators' code and the database can do wrong. The last program does it to a running
 # service and prints its memory and its longest stall.
-HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py execution/test_long_texts.py \
-	turn/test_step_caps.py llm/test_model_streams.py llm/test_bounded_calls.py llm/test_provider_keys.py \
-	db/test_fair_claims.py db/test_owner_caps.py db/test_search_catch_up.py api/test_waiting_for_a_worker.py \
-	turn/test_kept_texts.py db/test_skipped_messages.py turn/test_outages.py execution/test_heartbeats.py \
-	api/test_streams_that_wait.py db/test_waiting_readers.py summary/test_summaries_on_demand.py \
-	tools/test_hostile_tools.py runs/test_hostile_tools_in_service.py api/test_connection_limits.py \
-	api/test_body_budget.py api/test_hostile_cursors.py api/test_reference_page.py \
-	db/test_retention.py service/test_addresses_called.py slack/test_bounded_responses.py \
-	slack/test_slack_hostile_fields.py slack/test_slack_socket_floods.py)
+HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py \
+	execution/test_json_schema.py turn/test_refused_turns.py llm/test_model_streams.py llm/test_bounded_calls.py \
+	llm/test_provider_keys.py db/test_external_ids.py db/test_search_catch_up.py api/test_waiting_for_a_worker.py \
+	db/test_skipped_messages.py turn/test_outages.py execution/test_heartbeats.py api/test_connection_limits.py \
+	db/test_waiting_readers.py summary/test_summaries_on_demand.py tools/test_hostile_tools.py \
+	runs/test_worker_health.py api/test_body_budget.py api/test_bad_input.py api/test_openapi_document.py \
+	db/test_retention.py service/test_start.py slack/test_slack_hostile_fields.py)
 hostile: setup-dev ## do to the service what once hurt it, and print its memory and longest stall (ARGS="--only provider")
 	@$(BIN)/pytest -q -n 2 $(HOSTILE)
 	@$(BIN)/python -m benchmarks.hostile $(ARGS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,10 @@ from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage, with_context
 from throughline.agents.context_schema import ContextSection, PruneSection, SummarySection
+from throughline.agents.definition import AgentDefinition, OtherModel
+from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.agents.section import Section
+from throughline.agents.yaml_schema import ParametersSection
 from throughline.context.compaction.decide_compaction import background_trigger
 from throughline.context.fit_prompt import fit_view
 from throughline.context.plan_context import plan_context
@@ -25,7 +29,10 @@ from throughline.context.policy import (
     SummaryShape,
 )
 from throughline.db.database import Database
+from throughline.domain.errors import AgentInvalid
 from throughline.domain.message import Role, ToolCall
+from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, OverrideField
+from throughline.llm.counters import counter_of
 from throughline.ports.models import ChatModel
 from throughline.turn.prompting.planning import at_rest
 from throughline.turn.summary.write_summary import Compaction
@@ -203,3 +210,145 @@ def test_a_section_has_the_fields_of_its_policy(
     section: type[Section], policy: type[ContextPolicy], renamed: dict[str, None]
 ) -> None:
     assert {field.name for field in fields(policy)} - renamed.keys() <= section.model_fields.keys()
+
+
+DEFAULTS = AgentDefaults(usage_threshold=0.8, summary_model="", counter_of=counter_of)
+
+
+def load(folder: Path, text: str) -> AgentDefinition:
+    (folder / "own.yaml").write_text(f"name: own\n{text}\n")
+    return load_agents([folder], DEFAULTS).get("own")
+
+
+def test_an_agent_allows_nothing_unless_its_file_says_so(tmp_path: Path) -> None:
+    agent = load(tmp_path, "")
+
+    assert (agent.overrides, agent.override_models) == (frozenset(), ())
+    shipped = {one.name: one.overrides for one in load_agents([], DEFAULTS).all()}
+    assert shipped.pop("assistant") == {OverrideField.INSTRUCTIONS, OverrideField.RESPONSE_FORMAT}
+    assert set(shipped.values()) == {frozenset()}
+
+
+def test_models_are_names_or_mappings_with_their_own_counters(tmp_path: Path) -> None:
+    agent = load(
+        tmp_path,
+        "overrides: [model, temperature, instructions, response_format]\n"
+        "override_models:\n"
+        "  - openai:gpt-4o\n"
+        "  - {model: openai:own, base_url: http://127.0.0.1:1/v1, window: 9000, parameters: {top_p: 0.5}}",
+    )
+
+    assert agent.overrides == frozenset(OverrideField)
+    assert agent.override_models == (
+        OtherModel("openai:gpt-4o", token_counter="tiktoken:o200k_base"),
+        OtherModel(
+            "openai:own", "http://127.0.0.1:1/v1", None, 9000, ModelParameters(top_p=0.5), token_counter="tiktoken"
+        ),
+    )
+    assert [variant.context.window for variant in agent.variants()] == [None, None, 9000]
+    assert [variant.context.token_counter for variant in agent.variants()] == [
+        "tiktoken",
+        "tiktoken:o200k_base",
+        "tiktoken",
+    ]
+
+
+def test_a_counter_that_the_file_names_counts_for_all_models(tmp_path: Path) -> None:
+    agent = load(tmp_path, "overrides: [model]\noverride_models: [openai:gpt-4o]\ncontext: {token_counter: chars}")
+
+    assert [variant.context.token_counter for variant in agent.variants()] == ["chars", "chars"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("overrides: [tools]", "overrides[0]: tools is not allowed; allowed: model, temperature, instructions or "),
+        ("overrides: model", "overrides: model must be a list"),
+        ("overrides: [model]", "override_models: [] must name the models, because `overrides` has model"),
+        ("override_models: [a:b]", "needs `model` in `overrides`"),
+        ("overrides: [model]\noverride_models: [a:b, {model: a:b}]", "names a model more than once"),
+        ("overrides: [model]\noverride_models: [{base_url: http://a/v1}]", "override_models[0].model: missing; write"),
+        ("overrides: [model, model]\noverride_models: [a:b]", "overrides: [model, model] names model more than once"),
+    ],
+)
+def test_mistakes_are_told_with_field_value_and_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(AgentInvalid) as refused:
+        load(tmp_path, text)
+
+    assert told in refused.value.detail.replace("'", "")
+
+
+ALL = """
+  temperature: 0.2
+  top_p: 0.9
+  seed: 7
+  stop: ["END", "\\n\\n"]
+  reasoning_effort: low
+  parallel_tool_calls: false
+  headers: {X-Team: search}
+  body: {top_k: 20, chat_template_kwargs: {enable_thinking: false}}
+"""
+
+
+def load_parameters(folder: Path, parameters: str) -> ModelParameters:
+    (folder / "a.yaml").write_text(f"name: a\nparameters:{parameters}")
+    return load_agents([folder], AgentDefaults(usage_threshold=0.8, summary_model="")).get("a").parameters
+
+
+def test_every_parameter_is_read(tmp_path: Path) -> None:
+    assert load_parameters(tmp_path, ALL) == ModelParameters(
+        temperature=0.2,
+        top_p=0.9,
+        seed=7,
+        stop=("END", "\n\n"),
+        reasoning_effort="low",
+        parallel_tool_calls=False,
+        headers={"X-Team": "search"},
+        body={"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}},
+    )
+    assert ParametersSection.model_fields.keys() == {declared.name for declared in fields(ModelParameters)}
+
+
+def test_what_is_empty_is_not_sent(tmp_path: Path) -> None:
+    assert (
+        load_parameters(tmp_path, "")
+        == load_parameters(tmp_path, "\n  temperature:\n  stop: []\n  body: {}")
+        == NO_PARAMETERS
+    )
+    assert dict(NO_PARAMETERS.given()) == {}
+
+
+def test_zero_and_false_are_sent(tmp_path: Path) -> None:
+    read = load_parameters(tmp_path, "\n  temperature: 0\n  seed: 0\n  parallel_tool_calls: false")
+
+    assert dict(read.given()) == {"temperature": 0.0, "seed": 0, "parallel_tool_calls": False}
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ("{temperature: 2.1}", "parameters.temperature: 2.1 must be at most 2"),
+        ("{temperature: .nan}", "parameters.temperature: nan must be a number"),
+        ("{temperature: warm}", "parameters.temperature: 'warm' must be a number"),
+        ("{top_p: 0}", "parameters.top_p: 0 must be above 0"),
+        ("{seed: 1.5}", "parameters.seed: 1.5 must be a whole number"),
+        ("{stop: END}", "parameters.stop: 'END' must be a list"),
+        ("{stop: ['']}", "parameters.stop[0]: '' must have at least 1 character"),
+        ("{stop: [a, b, c, d, e]}", "parameters.stop: ['a', 'b', 'c', 'd', 'e'] must have at most 4 items"),
+        ("{reasoning_effort: hard}", "parameters.reasoning_effort: 'hard' is not allowed; allowed: none, minimal"),
+        ("{headers: {'a b': x}}", "parameters.headers: has the name 'a b', which is no name of an HTTP header"),
+        ("{headers: {X-Api-Key: s3cret}}", "parameters.headers: has X-Api-Key, which the service sets itself"),
+        ("{headers: {X-Team: 'ä-s3cret'}}", "parameters.headers: has a value for X-Team with other characters"),
+        ("{body: {messages: []}}", "parameters.body: has messages, which the service sets itself"),
+        ("{body: {temperature: 1}}", "write it beside `body`, as parameters.temperature"),
+        ("{body: {day: 2026-01-01}}", "parameters.body"),
+        ("{body: {x: .inf}}", "parameters.body"),
+        ("{max_tokens: 5}", "parameters.max_tokens: no such field"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(tmp_path: Path, written: str, complaint: str) -> None:
+    with pytest.raises(AgentInvalid) as caught:
+        load_parameters(tmp_path, f" {written}")
+
+    assert complaint in caught.value.detail
+    assert "s3cret" not in caught.value.detail

@@ -1,13 +1,17 @@
 """Whatever a client sends, it gets a problem document that names the place and never shows what was sent."""
 
+import base64
 import json
+import resource
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from uuid import UUID
 
 import httpx
 import pytest
 
-from fakes.api_stage import ApiStage, open_session, set_stage
+from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from throughline.db.database import Database
 
 JSON = {"Content-Type": "application/json"}
@@ -277,3 +281,100 @@ async def test_head_on_a_stream_does_not_hang(client: httpx.AsyncClient) -> None
     response = await client.head(f"/v1/runs/{UUID(int=7)}/events")
 
     assert response.status_code == 405
+
+
+NIL = "00000000-0000-0000-0000-000000000000"
+LATE, EARLY = "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"
+FORGED: tuple[object, ...] = (
+    [LATE, NIL],
+    [EARLY, NIL],
+    ["2026-01-01T00:00:00Z", "x"],
+    ["2026-01-01T00:00:00Z", 7],
+    [7, NIL],
+    [None, None],
+    [True, {}],
+    ["2026-01-01", NIL, NIL],
+    ["\ud800", NIL],
+    {"a": 1, "b": 2},
+    "ab",
+    7,
+    1e999,
+)
+RAW = ("=", "====", "a", "é", "%F0%9F%98%80", "\u0000", " ", "[" * 400, "WyI", base64.b64encode(b"[" * 300).decode())
+LISTS = ("/v1/sessions", "/v1/memories")
+
+
+def forge(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_forged_cursor_is_refused(database: Database, path: str, subtests: pytest.Subtests) -> None:
+    async with set_stage(database, LOCAL).client() as client:
+        for cursor in (*map(forge, FORGED), *RAW):
+            with subtests.test(cursor):
+                response = await client.get(path, params={"cursor": cursor})
+
+                assert response.status_code == 422
+                assert response.json()["errors"][0]["field"] == "cursor"
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_cursor_at_the_end_of_time_is_an_empty_page(database: Database, path: str) -> None:
+    async with set_stage(database, LOCAL).client() as client:
+        response = await client.get(path, params={"cursor": forge(["0001-01-01T00:00:00+00:00", NIL])})
+
+    assert (response.status_code, response.json()["data"]) == (200, [])
+
+
+@pytest.mark.parametrize("time", [LATE, EARLY])
+@pytest.mark.parametrize("field", ["since", "until"])
+async def test_a_time_beyond_all_times_is_no_error_of_ours(database: Database, field: str, time: str) -> None:
+    async with set_stage(database, LOCAL).client() as client:
+        response: httpx.Response = await client.get("/v1/search", params={"q": "index", field: time})
+
+    assert response.status_code in {200, 422}
+
+
+@pytest.mark.parametrize("time", [LATE, EARLY])
+async def test_an_import_with_a_time_beyond_all_times_is_refused_or_taken(database: Database, time: str) -> None:
+    message = {"type": "message", "position": 1, "role": "user", "content": "Hello", "created_at": time}
+    lines = (json.dumps({"type": "session", "agent": "assistant"}), json.dumps(message))
+    async with set_stage(database, LOCAL).client() as client:
+        response = await client.post(
+            "/v1/sessions/import", content="\n".join(lines), headers={"Content-Type": "application/x-ndjson"}
+        )
+        read = await client.get(f"{response.headers.get('Location', '/v1/sessions')}/messages")
+
+    assert response.status_code in {201, 422}, response.text
+    assert response.status_code == 422 or read.status_code == 200
+
+
+PROGRAM = """
+import resource, sys
+from throughline.http.server import limit_connections
+for case in sys.argv[1:]:
+    soft, hard, wanted = map(int, case.split())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limits = limit_connections(wanted)
+    print("told", limits.max_connections, limits.reserve, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+HIGHEST = 900
+
+
+@pytest.mark.process
+def test_connections_and_their_reserve_are_bounded_by_the_descriptors_there_may_be() -> None:
+    """One process for all: what it may have only ever becomes less."""
+    bounded = {  # soft and hard limit, connections wanted: connections allowed, reserve, soft limit raised to
+        f"{HIGHEST} {HIGHEST} 500": "500 100 900",
+        f"300 {HIGHEST} 500": "500 100 856",
+        "300 700 500": "344 100 700",
+        "200 200 500": "75 25 200",
+        "100 100 20": "20 12 100",
+    }
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= HIGHEST
+
+    shown = subprocess.run([sys.executable, "-c", PROGRAM, *bounded], check=True, capture_output=True, text=True).stdout
+
+    told = [line.removeprefix("told ") for line in shown.splitlines() if line.startswith("told ")]
+    assert dict(zip(bounded, told, strict=True)) == bounded

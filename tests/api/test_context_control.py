@@ -1,7 +1,10 @@
 """Looking at the plan, pinning, and the versions of the summary, over the wire."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
 from uuid import UUID
 
 import httpx
@@ -11,9 +14,13 @@ from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import SettingInvalid
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.keys import Scope
+from throughline.domain.keys import TOKEN_PREFIX, Scope
 from throughline.domain.message import ImageBlock, TextBlock
+from throughline.domain.prompt import Usage
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
+from throughline.settings import read_settings
 from throughline.wire.sessions import SummaryList, SummaryVersionOut
 
 PREVIEW_JSON = {
@@ -258,3 +265,169 @@ async def test_the_context_tells_what_the_last_turn_quoted(stage: ApiStage, clie
 
     assert before["quoted"] is None
     assert after["quoted"] == {"positions": [21, 4], "scores": [1.0, 0.52], "tokens": 104}
+
+
+PRICED = ModelCall("openai:gpt-4o", CallPurpose.ANSWER, Usage(1000, 100, 400, cost_usd=Decimal("0.0030")))
+UNPRICED = ModelCall("local", CallPurpose.SUMMARY, Usage(10, 5))
+
+
+@pytest.fixture
+async def keyed(database: Database) -> ApiStage:
+    for name in ("ada", "bob"):
+        owner_id = await database.users.get_or_create(name)
+        await database.usage.store_calls(Payer(owner_id, agent="helper"), [PRICED, UNPRICED])
+    return set_stage(database, KEYED)
+
+
+async def test_the_caller_reads_their_own_usage_in_the_groups_asked_for(keyed: ApiStage) -> None:
+    async with keyed.client(key=await keyed.key("ada", Scope.READ)) as client:
+        by_model = (await client.get("/v1/usage", params={"group_by": "model, purpose"})).json()
+        by_user = (await client.get("/v1/usage", params={"group_by": "user"})).json()
+        in_all = (await client.get("/v1/usage", params={"group_by": "none"})).json()
+        by_day = (await client.get("/v1/usage")).json()
+
+    assert by_model["data"][0] == {
+        "group": {"model": "openai:gpt-4o", "purpose": "answer"},
+        "calls": 1,
+        "unpriced_calls": 0,
+        "input_tokens": 1000,
+        "output_tokens": 100,
+        "cached_tokens": 400,
+        "cache_write_tokens": None,
+        "reasoning_tokens": None,
+        "cost_usd": 0.003,
+    }
+    assert by_model["data"][1]["cost_usd"] is None
+    assert [(group["group"], group["calls"]) for group in by_user["data"]] == [({"user": "ada"}, 2)]
+    assert [(group["group"], group["unpriced_calls"]) for group in in_all["data"]] == [({}, 1)]
+    assert list(by_day["data"][0]["group"]) == ["day"]
+    assert by_day["since"] < by_day["until"]
+
+
+async def test_only_operators_read_the_usage_of_all_users(keyed: ApiStage) -> None:
+    query = {"group_by": "user", "all_users": "true"}
+    async with keyed.client(key=await keyed.key("ada", Scope.READ, Scope.OPERATE)) as operator:
+        found = (await operator.get("/v1/usage", params=query)).json()
+    async with keyed.client(key=await keyed.key("bob", Scope.READ, Scope.WRITE, Scope.ACT_AS)) as client:
+        refused = await client.get("/v1/usage", params=query)
+        other = await client.get("/v1/usage", params={"group_by": "user"}, headers={"On-Behalf-Of": "ada"})
+
+    assert [group["group"]["user"] for group in found["data"]] == ["ada", "bob"]
+    assert (refused.status_code, "scope `operate`" in refused.json()["detail"]) == (403, True)
+    assert [group["group"]["user"] for group in other.json()["data"]] == ["ada"]
+
+
+async def test_days_are_counted_back_from_the_day_before_a_midnight(keyed: ApiStage) -> None:
+    async with keyed.client(key=await keyed.key("ada", Scope.READ)) as client:
+        one = (await client.get("/v1/usage?days=1&until=2026-03-02T00:00:00Z")).json()
+        two = (await client.get("/v1/usage?days=2&until=2026-03-02T10:00:00Z")).json()
+
+    assert one["since"] == two["since"] == "2026-03-01T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("group_by=month", "Must be none, or some of day, user, agent, model, purpose, each once"),
+        ("group_by=day,day", "each once"),
+        ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "Must be before `until`, 2026-01-01T00:00:00+00:00."),
+        ("until=0001-01-01T00:00:00Z", "Must be before `until`"),
+        ("group_by=", "Must be none"),
+        ("days=0", "Must be 1 or more"),
+        ("since=yesterday", "Must be a time with its offset"),
+        ("all_users=perhaps", "Must be true or false"),
+        ("user=bob", "This field does not exist"),
+    ],
+)
+async def test_a_report_that_cannot_be_is_refused(keyed: ApiStage, query: str, said: str) -> None:
+    async with keyed.client(key=await keyed.key("ada", Scope.READ, Scope.OPERATE)) as client:
+        refused: httpx.Response = await client.get(f"/v1/usage?{query}")
+
+    assert refused.status_code == 422
+    assert said in refused.text
+
+
+@pytest.fixture(autouse=True)
+def _no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["x", "k" * 23])
+def test_a_short_bootstrap_key_is_refused_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOTSTRAP_API_KEY", key)
+
+    with pytest.raises(SettingInvalid, match=r"BOOTSTRAP_API_KEY: .*24 characters") as refused:
+        read_settings()
+
+    assert "k" * 23 not in refused.value.detail
+
+
+@pytest.mark.parametrize("key", [" " * 30, "é" * 30, "k" * 30 + "\n", "hidden word " * 3])
+def test_a_bootstrap_key_that_no_client_could_send_is_refused_and_not_shown(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOTSTRAP_API_KEY", key)
+
+    with pytest.raises(
+        SettingInvalid, match="BOOTSTRAP_API_KEY: clients cannot send this key in a header: use ASCII letters"
+    ) as refused:
+        read_settings()
+
+    assert "hidden" not in refused.value.detail
+
+
+def test_a_bootstrap_key_that_looks_like_an_access_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOTSTRAP_API_KEY", f"{TOKEN_PREFIX}{'k' * 24}")
+
+    with pytest.raises(SettingInvalid, match="BOOTSTRAP_API_KEY: a key does not begin with tlt_"):
+        read_settings()
+
+
+@pytest.mark.parametrize("key", ["", "k" * 24])
+def test_no_bootstrap_key_or_a_long_one_is_taken(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOTSTRAP_API_KEY", key)
+
+    assert read_settings().bootstrap_api_key == key
+
+
+@pytest.mark.parametrize(
+    ("written", "origins"),
+    [
+        ("", ()),
+        ("[]", ()),
+        ("http://a", ("http://a",)),
+        ("http://a, https://b:8443,", ("http://a", "https://b:8443")),
+        ('["http://a", "http://b"]', ("http://a", "http://b")),
+        ("HTTPS://App.Example:443/", ("https://app.example",)),
+        ("http://[::1]:80,capacitor://localhost", ("http://[::1]", "capacitor://localhost")),
+        ("*", ("*",)),
+    ],
+)
+def test_origins_are_taken_as_a_list_with_commas_or_as_json(
+    written: str, origins: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORS_ORIGINS", written)
+
+    assert read_settings().cors_origins == origins
+
+
+@pytest.mark.parametrize(
+    "origin", ["nonsense", "http://x/path", "http://*.example", "http://u:p@x", "https://", "http://x:1:2", "http://é"]
+)
+def test_an_origin_that_no_browser_sends_is_refused_with_its_value(
+    origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORS_ORIGINS", f"https://app.example, {origin}")
+
+    with pytest.raises(
+        SettingInvalid, match=f"CORS_ORIGINS: {re.escape(repr(origin))} is not an origin: write only scheme, host"
+    ):
+        read_settings()
+
+
+@pytest.mark.parametrize("written", ['["http://a"', "[1]", "[[]]"])
+def test_origins_that_cannot_be_read_are_refused_by_name(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORS_ORIGINS", written)
+
+    with pytest.raises(SettingInvalid, match="CORS_ORIGINS"):
+        read_settings()

@@ -2,20 +2,31 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 
-from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
+from fakes.domain_events import EVENTS, RUN
 from fakes.event_log import MESSAGE_ID
+from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 from throughline.api.answer_turn import render_event
+from throughline.cli.answer_stream import SseParser
 from throughline.db.database import Database
 from throughline.domain.basic_types import RunId
-from throughline.domain.events import MessageDelta, RunEvent
+from throughline.domain.events import Event, EventType, MessageDelta, RunEvent
 from throughline.domain.run import RunError
+from throughline.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from throughline.http.services import ApiConfig
+from throughline.wire.events import UNION, schema_name
 
 STREAM = {"Accept": "text/event-stream"}
 WHOLE = ["run.started", "message.delta", "message.completed", "run.completed"]
@@ -219,3 +230,193 @@ def test_no_text_breaks_the_framing(text: str) -> None:
     assert lines[:2] == ["id: 5", "event: message.delta"]
     assert json.loads(lines[2].removeprefix("data: ")) == {"message_id": str(MESSAGE_ID), "text": text}
     assert len(lines) == 4
+
+
+SLOW_HEART = ApiConfig(version="0.0.0", is_local_mode=True, heartbeat_seconds=60)
+
+
+@pytest.fixture
+def stage_ends(database: Database) -> ApiStage:
+    return set_stage(database, SLOW_HEART)
+
+
+@pytest.fixture
+async def client_ends(stage_ends: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    async with stage_ends.served() as client_ends:
+        yield client_ends
+
+
+async def begin(stage_ends: ApiStage, client_ends: httpx.AsyncClient) -> tuple[str, str]:
+    """Start a turn that waits before its end; return the paths of session and run."""
+    session = await open_session(client_ends)
+    stage_ends.turns.may_end.clear()
+    accepted = await client_ends.post(
+        f"{session}/messages", json={"content": "hi"}, headers={"Prefer": "respond-async"}
+    )
+    await stage_ends.turns.has_begun.wait()
+    return session, accepted.headers["location"]
+
+
+async def read_and_erase(client_ends: httpx.AsyncClient, session: str, run: str) -> None:
+    async with client_ends.stream("GET", f"{run}/events") as response:
+        async for _ in response.aiter_text():
+            await client_ends.delete(session)
+
+
+def ids_and_types(text: str) -> list[tuple[str, str]]:
+    lines = text.splitlines()
+    ids = [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
+    types = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    return list(zip(ids, types, strict=True))
+
+
+async def test_a_reader_of_a_stand_in_end_is_sent_away_when_it_comes_back(
+    stage_ends: ApiStage, client_ends: httpx.AsyncClient, database_url: str
+) -> None:
+    _, run = await begin(stage_ends, client_ends)
+    await stage_ends.turns.settle()
+    await run_sql(database_url, "delete from run_events")
+
+    for last in ("0", "2", "3", "77"):
+        first = await client_ends.get(f"{run}/events", headers={"Last-Event-ID": last})
+        told = ids_and_types(first.text)
+        again = await client_ends.get(f"{run}/events", headers={"Last-Event-ID": told[-1][0]})
+
+        assert [kind for _, kind in told][-3:] == ["reset", "message.completed", "run.completed"]
+        assert (again.status_code, again.text) == (204, "")
+
+
+async def test_a_reader_cut_off_within_a_stand_in_gets_all_of_it_again(
+    stage_ends: ApiStage, client_ends: httpx.AsyncClient, database_url: str
+) -> None:
+    _, run = await begin(stage_ends, client_ends)
+    await stage_ends.turns.settle()
+    await run_sql(database_url, "delete from run_events")
+    first = ids_and_types((await client_ends.get(f"{run}/events")).text)
+
+    again = await client_ends.get(f"{run}/events", headers={"Last-Event-ID": first[0][0]})
+
+    assert [kind for _, kind in ids_and_types(again.text)] == ["reset", *(kind for _, kind in first)]
+
+
+async def test_the_id_of_a_stand_in_does_not_end_a_run_that_goes_on(
+    stage_ends: ApiStage, client_ends: httpx.AsyncClient
+) -> None:
+    _, run = await begin(stage_ends, client_ends)
+    text = ""
+
+    async with client_ends.stream("GET", f"{run}/events", headers={"Last-Event-ID": "999999999"}) as response:
+        async for chunk in response.aiter_text():
+            text += chunk
+            stage_ends.turns.may_end.set()
+
+    assert [kind for _, kind in ids_and_types(text)] == [
+        "reset",
+        "run.started",
+        "message.delta",
+        "message.completed",
+        "run.completed",
+    ]
+
+
+async def test_readers_of_an_erased_session_are_let_go_at_once(
+    stage_ends: ApiStage, client_ends: httpx.AsyncClient
+) -> None:
+    session, run = await begin(stage_ends, client_ends)
+
+    async with asyncio.timeout(HANG_SECONDS):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read_and_erase(client_ends, session, run)
+
+    stage_ends.turns.may_end.set()
+    await asyncio.gather(*stage_ends.turns.tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def served_for_good(stage_ends: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve as `throughline serve` does."""
+
+    async def nothing() -> None:
+        """Nothing runs that has to end first."""
+
+    listener = bind_tcp(TcpAddress("127.0.0.1", 0))
+    server = HttpServer(stage_ends.app, listener, Shutdown(nothing, grace_seconds=1))
+    serving = asyncio.create_task(server.run_until_stopped())
+    try:
+        async with httpx.AsyncClient(base_url=bound_url(listener)) as client_ends:
+            yield client_ends
+    finally:
+        server.stop()
+        await serving
+
+
+async def test_a_stream_that_is_cut_on_purpose_is_no_error_in_the_log(
+    stage_ends: ApiStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, logger="uvicorn.error")
+    async with served_for_good(stage_ends) as client_ends:
+        session, run = await begin(stage_ends, client_ends)
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read_and_erase(client_ends, session, run)
+        logging.getLogger("uvicorn.error").error("something else")
+        stage_ends.turns.may_end.set()
+        await asyncio.gather(*stage_ends.turns.tasks, return_exceptions=True)
+
+    assert [record.message for record in caplog.records if record.name == "uvicorn.error"] == ["something else"]
+
+
+Json: TypeAlias = dict[str, Any]
+
+
+@pytest.fixture
+def document(database: Database) -> Json:
+    return set_stage(database, KEYED).app.openapi()
+
+
+def sent(event: Event) -> Json:
+    """Return an event as a reader of the stream gets it."""
+    (raw,) = SseParser().feed(render_event(RunEvent(RUN.id, 7, event)))
+    return {"id": raw.id, "event": raw.event, "data": json.loads(raw.data)}
+
+
+def check(document: Json, event: Json) -> None:
+    schema = {"$ref": f"#/components/schemas/{UNION}", **document}
+    Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER).validate(event)
+
+
+def test_there_is_an_event_of_every_type() -> None:
+    assert {event.type for event in EVENTS} == set(EventType)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.type.value)
+def test_an_event_has_the_documented_fields(document: Json, event: Event) -> None:
+    raw = sent(event)
+    check(document, raw)
+
+    schemas = document["components"]["schemas"]
+    data = schemas[schema_name(event.type)]["properties"]["data"]["$ref"].rpartition("/")[2]
+    assert raw["data"].keys() == schemas[data]["properties"].keys()
+    assert schemas[UNION]["discriminator"]["mapping"][event.type].endswith(f"/{schema_name(event.type)}")
+
+
+def test_data_of_another_event_does_not_fit(document: Json) -> None:
+    events = {event.type: sent(event) for event in EVENTS}
+
+    with pytest.raises(ValidationError):
+        check(document, {**events[EventType.MESSAGE_DELTA], "data": events[EventType.RESET]["data"]})
+
+
+@pytest.mark.parametrize(
+    ("path", "method"), [("/v1/sessions/{session_id}/messages", "post"), ("/v1/runs/{run_id}/events", "get")]
+)
+def test_a_stream_is_text_that_holds_events(document: Json, path: str, method: str) -> None:
+    schema = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+
+    assert schema["type"] == "string"
+    assert schema["contentSchema"] == {"type": "array", "items": {"$ref": f"#/components/schemas/{UNION}"}}
+
+
+def test_an_answer_to_a_message_is_json_first(document: Json) -> None:
+    answers = document["paths"]["/v1/sessions/{session_id}/messages"]["post"]["responses"]["200"]["content"]
+
+    assert list(answers) == ["application/json", "text/event-stream"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from fakes.api_stage import set_stage
+from fakes.api_stage import open_session, set_stage
 from fakes.conversations import open_conversation
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
@@ -229,3 +229,130 @@ async def test_other_types_are_refused(database: Database) -> None:
         refused = await client.post("/v1/sessions/import", content=lines(SESSION, HELLO), headers=headers)
 
     assert refused.status_code == 415
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": '{"q": 1}'}}
+CONVERSATION: list[dict[str, object]] = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Where is the anchor?", "name": "anna"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "in the shed", "tool_call_id": "c1", "name": "grep"},
+    {"role": "assistant", "content": "In the shed."},
+]
+
+
+async def test_a_conversation_becomes_a_session_that_can_be_read_searched_and_gone_on_with(database: Database) -> None:
+    async with set_stage(database).client() as client:
+        body = {"agent": "assistant", "title": "Anchor", "messages": CONVERSATION}
+        made = await client.post("/v1/sessions/import", json=body)
+        path = made.headers["Location"]
+        messages = (await client.get(f"{path}/messages")).json()["data"]
+        found = (await client.get(f"{path}/search?q=anchor")).json()["data"]
+        answer = await client.post(f"{path}/messages", json={"content": "Thanks"})
+
+    assert (made.status_code, made.json()["message_count"], made.json()["title"]) == (201, 4, "Anchor")
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert messages[1]["tool_calls"] == [{"id": "c1", "name": "grep", "arguments": '{"q": 1}'}]
+    assert (messages[0]["author"], messages[2]["name"], messages[3]["token_count"]) == ("anna", "grep", 7)
+    assert found[0]["message"]["position"] == 1
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "messages", [[{"role": "king", "content": "x"}], [{"role": "tool", "content": "x"}], [{"content": "x"}]]
+)
+async def test_what_is_no_conversation_is_refused_and_leaves_nothing(
+    database: Database, messages: list[dict[str, object]]
+) -> None:
+    async with set_stage(database).client() as client:
+        refused = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": messages})
+        sessions = (await client.get("/v1/sessions")).json()["data"]
+
+    assert (refused.status_code, sessions) == (422, [])
+
+
+@pytest.mark.parametrize("messages", [[], CONVERSATION[:1], [{"role": "developer", "content": "Be kind."}]])
+async def test_a_conversation_without_anything_to_go_on_with_is_refused_in_words(
+    database: Database, messages: list[dict[str, object]]
+) -> None:
+    async with set_stage(database).client() as client:
+        refused = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": messages})
+        sessions = (await client.get("/v1/sessions")).json()["data"]
+
+    assert (refused.status_code, sessions) == (422, [])
+    assert "There is nothing to import: a session needs at least one message of a user" in refused.json()["detail"]
+
+
+async def test_agent_and_title_in_the_address_stand_before_those_in_the_body(database: Database) -> None:
+    body = {"agent": "of-elsewhere", "title": "Old", "messages": CONVERSATION}
+    async with set_stage(database).client() as client:
+        made = await client.post("/v1/sessions/import?agent=researcher&title=New", json=body)
+
+    assert (made.json()["agent"], made.json()["title"]) == ("researcher", "New")
+
+
+OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": "{}"}}
+
+
+async def test_results_of_an_imported_tool_bear_the_name_that_stands_in_their_call(database: Database) -> None:
+    messages = [
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL]},
+        {"role": "tool", "content": "the anchor is in the shed", "tool_call_id": "c1"},
+    ]
+    async with set_stage(database).client() as client:
+        made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": messages})
+        found = await client.get(f"{made.headers['Location']}/search?q=anchor&tool=grep")
+
+    assert [hit["message"]["position"] for hit in found.json()["data"]] == [3]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": "Hello"}],
+        [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}],
+    ],
+)
+async def test_content_in_parts_as_openai_has_it_is_imported(
+    database: Database, content: list[dict[str, object]]
+) -> None:
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "Yes."}]
+    async with set_stage(database).client() as client:
+        made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": messages})
+
+    assert made.status_code == 201
+
+
+@pytest.mark.parametrize(
+    "refused", [{"content": None, "refusal": "I cannot."}, {"content": [{"type": "refusal", "refusal": "I cannot."}]}]
+)
+async def test_what_an_assistant_said_in_refusing_is_kept_as_text(
+    database: Database, refused: dict[str, object]
+) -> None:
+    messages = [{"role": "user", "content": "Do it."}, {"role": "assistant", **refused}]
+    async with set_stage(database).client() as client:
+        made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": messages})
+        stored = (await client.get(f"{made.headers['Location']}/messages")).json()["data"]
+
+    assert stored[1]["content"] == "I cannot."
+
+
+async def test_an_export_holds_the_session_and_every_message_over_many_pages(database: Database) -> None:
+    conversation = await open_conversation(database, "local", title="Long")
+    await conversation.say(*(f"line {number}\u2028\n" for number in range(1, 451)))
+    async with set_stage(database).client() as client:
+        answer = await client.get(f"/v1/sessions/{conversation.session.id}/export")
+
+    first, *rest = [json.loads(line) for line in answer.content.split(b"\n") if line]
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert (first["type"], first["title"], first["message_count"]) == ("session", "Long", 450)
+    assert [(line["type"], line["position"]) for line in rest] == [("message", number) for number in range(1, 451)]
+    assert rest[0]["content"] == "line 1\u2028\n"
+
+
+async def test_an_empty_session_is_one_line(database: Database) -> None:
+    async with set_stage(database).client() as client:
+        session = await open_session(client)
+
+        assert len((await client.get(f"{session}/export")).content.splitlines()) == 1

@@ -1,7 +1,7 @@
 """Nobody reaches another user's data: one row per route, and a route without a row fails."""
 
 from collections.abc import Iterator
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -9,7 +9,18 @@ from fastapi.routing import iter_route_contexts
 
 from fakes.access_tokens import UNKNOWN, Owned, owned_by
 from fakes.api_stage import KEYED, ApiStage, set_stage
+from fakes.manual_clock import ManualClock
+from fakes.raw_sql import run_sql
+from fakes.slack_double import TEAM
+from fakes.slack_double.payloads import fresh_ts
+from fakes.slack_inbox import take
 from throughline.db.database import Database
+from throughline.db.slack.inbox import AcceptOutcome
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import SlackLocation, SlackMessage
+from throughline.domain.basic_types import SessionId, UserId
+from throughline.domain.errors import ThroughlineError
+from throughline.http.admitted_request import ASK_AGAIN_SECONDS, SharedSessions
 
 OPEN_TO_ALL = {
     ("GET", "/problems/{name}"),
@@ -44,7 +55,7 @@ LISTS = {
     ("POST", "/v1/conversations"),
 }
 OF_ONE_USER = {("DELETE", "/v1/users/{name:path}")}
-"""Routes that name a user; tests/db/test_erased_users.py asks them for another one."""
+"""Routes that name a user; tests/db/test_keys_and_users.py asks them for another one."""
 
 BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/sessions/{session_id}"): None,
@@ -175,3 +186,121 @@ async def test_an_idempotency_key_of_another_user_is_free(database: Database) ->
 
     assert (adas.status_code, bobs.status_code) == (201, 201)
     assert adas.json()["id"] != bobs.json()["id"]
+
+
+CHANNEL = "C0GENERAL"
+
+
+async def test_the_first_participant_is_seen_some_seconds_later(database: Database) -> None:
+    clock = ManualClock()
+    shared = SharedSessions(database.participants, clock)
+    anna = await database.users.get_or_create(f"slack:{TEAM}:U0ANNA001")
+    assert await shared.owner_for(anna, session_id=SessionId(uuid4())) is None
+    session = await take(database, "hello", channel=CHANNEL, user="U0ANNA001")
+
+    at_once = await shared.owner_for(anna, session_id=session)
+    clock.advance(ASK_AGAIN_SECONDS)
+    later = await shared.owner_for(anna, session_id=session)
+
+    assert at_once is None
+    assert later == await database.users.get(f"slack:{TEAM}:{CHANNEL}")
+
+
+async def test_without_participants_the_database_is_asked_once_in_some_seconds(
+    database: Database, database_url: str
+) -> None:
+    clock = ManualClock()
+    shared = SharedSessions(database.participants, clock)
+    anna = await database.users.get_or_create("anna")
+    await shared.owner_for(anna, session_id=SessionId(uuid4()))
+    await run_sql(database_url, "alter table slack_participants rename to away")
+
+    for _request in range(3):
+        assert await shared.owner_for(anna, session_id=SessionId(uuid4())) is None
+    clock.advance(ASK_AGAIN_SECONDS)
+    with pytest.raises(ThroughlineError, match="refused a statement"):
+        await shared.owner_for(anna, session_id=SessionId(uuid4()))
+
+
+@pytest.fixture
+def shared(database: Database) -> ApiStage:
+    return set_stage(database, KEYED)
+
+
+async def linked(stage: ApiStage, slack_user: str, name: str) -> UserId:
+    """Make somebody in Slack the user of this name."""
+    links = stage.database.open_slack("assistant").links
+    user = await stage.database.users.get_or_create(name)
+    await links.link_by_code(SlackId(TEAM, slack_user), await links.new_code(user))
+    return user
+
+
+async def test_participants_read_and_write_and_own_nothing(shared: ApiStage) -> None:
+    await linked(shared, "U0ANNA001", "anna")
+    await linked(shared, "U0BERT001", "bert")
+    session = await take(shared.database, "hello", channel=CHANNEL, user="U0ANNA001")
+    await take(shared.database, "me too", channel=CHANNEL, user="U0BERT001", thread=True)
+    path = f"/v1/sessions/{session}"
+    async with shared.client(key=await shared.key("bert")) as client:
+        read = await client.get(path)
+        sent = await client.post(f"{path}/messages", json={"content": "over REST"}, headers={"Prefer": "respond-async"})
+        run = await client.get(f"/v1/runs/{sent.json()['run']['id']}")
+        refused = [await client.patch(path, json={"title": "mine"}), await client.delete(path)]
+        listed = (await client.get("/v1/sessions")).json()["data"]
+
+    assert (read.status_code, sent.status_code, run.status_code) == (200, 202, 200)
+    assert run.json()["author"] == "bert"
+    assert [answer.status_code for answer in refused] == [httpx.codes.NOT_FOUND] * 2
+    assert listed == []
+
+
+async def test_a_participants_access_token_serves_the_shared_session(shared: ApiStage) -> None:
+    await linked(shared, "U0BERT001", "bert")
+    session = await take(shared.database, "hello", channel=CHANNEL, user="U0BERT001")
+    async with shared.client(key=await shared.key("bert")) as bert:
+        made = await bert.post("/v1/tokens", json={"session_ids": [str(session)]})
+        foreign = await bert.post("/v1/tokens", json={"session_ids": [str(UUID(int=7))]})
+    async with shared.client(key=made.json()["token"]) as page:
+        read = await page.get(f"/v1/sessions/{session}")
+        changed = await page.patch(f"/v1/sessions/{session}", json={"title": "mine"})
+
+    assert (made.status_code, foreign.status_code, read.status_code, changed.status_code) == (201, 404, 200, 404)
+
+
+async def test_no_idempotency_key_of_a_participant_stands_in_the_way_of_a_message(shared: ApiStage) -> None:
+    await linked(shared, "U0BERT001", "bert")
+    session = await take(shared.database, "hello", channel=CHANNEL, user="U0BERT001")
+    place = SlackLocation(TEAM, CHANNEL, fresh_ts())
+    key = {"Idempotency-Key": f"slack:{TEAM}:{CHANNEL}:{place.message_ts}", "Prefer": "respond-async"}
+    async with shared.client(key=await shared.key("bert")) as bert:
+        sent = await bert.post(f"/v1/sessions/{session}/messages", json={"content": "in the way"}, headers=key)
+
+    who = SlackId(TEAM, "U0ANNA001")
+    asked = SlackMessage("Ev1", place, place.message_ts, who, "mine", is_direct=False, is_addressed=True)
+    inbox = shared.database.open_slack("assistant").inbox
+
+    assert sent.status_code == httpx.codes.ACCEPTED
+    assert [await inbox.accept(asked) for _ in range(2)] == [AcceptOutcome.ACCEPTED, AcceptOutcome.DUPLICATE]
+
+
+async def test_others_find_nothing(shared: ApiStage) -> None:
+    await linked(shared, "U0ANNA001", "anna")
+    session = await take(shared.database, "hello", channel=CHANNEL, user="U0ANNA001")
+    async with shared.client(key=await shared.key("clara")) as client:
+        answers = [
+            await client.get(f"/v1/sessions/{session}"),
+            await client.get(f"/v1/sessions/{session}/messages"),
+            await client.post(f"/v1/sessions/{session}/messages", json={"content": "let me in"}),
+        ]
+
+    assert [answer.status_code for answer in answers] == [httpx.codes.NOT_FOUND] * 3
+
+
+async def test_a_direct_conversation_is_its_persons_alone(shared: ApiStage) -> None:
+    await linked(shared, "U0ANNA001", "anna")
+    session = await take(shared.database, "between us", channel="D0ANNA001", user="U0ANNA001")
+    async with shared.client(key=await shared.key("anna")) as anna, shared.client(key=await shared.key("bert")) as bert:
+        own = await anna.get(f"/v1/sessions/{session}")
+        foreign = await bert.get(f"/v1/sessions/{session}")
+
+    assert (own.status_code, foreign.status_code) == (200, 404)

@@ -1,17 +1,25 @@
 """The OpenAPI document says what the routes do, in a form that generators of clients can use.
 
-Every answer of the tests in this folder is compared with it (`fakes/documented_answers.py`).
-"""
+Every answer of the tests in this folder is compared with it (`fakes/documented_answers.py`)."""
 
 import re
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
+from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
+from throughline.api.front_end import API
 from throughline.db.database import Database
+from throughline.domain.errors import DatabaseUnavailable
+from throughline.http.app import create_app
+from throughline.http.headers import prefers_html
+from throughline.http.services import ApiConfig, Readiness
+from throughline.openai.front_end import OPENAI_API
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.json_shape import Shape
 from throughline.wire.messages import MessageOut, MessagePage, PinnedGroup, SearchOut
@@ -216,3 +224,177 @@ async def test_answers_are_as_documented(database: Database) -> None:
         assert isinstance(body, dict)
         assert model.model_validate(body).model_dump(mode="json", exclude_unset=True) == body
         assert body.keys() <= model.model_fields.keys()
+
+
+LINK = re.compile(r'(?:src|href)="([^"]*)"')
+TYPES = {"js": "text/javascript", "css": "text/css"}
+
+
+async def test_all_that_the_page_links_to_is_served_here(database: Database) -> None:
+    async with set_stage(database, KEYED).client() as client:
+        page = await client.get("/docs")
+        links = [link for link in LINK.findall(page.text) if link != "data:,"]
+        served = {link: await client.get(f"/{link}") for link in links}
+
+    assert page.status_code == 200
+    assert sorted(served) == ["docs/start.js", "docs/swagger-ui-bundle.js", "docs/swagger-ui.css"]
+    for link, response in served.items():
+        assert response.status_code == 200, link
+        assert response.headers["content-type"].startswith(TYPES[link.rpartition(".")[2]])
+    assert "SwaggerUIBundle" in served["docs/swagger-ui-bundle.js"].text
+
+
+async def test_the_page_may_load_from_the_service_only_and_runs_no_script_of_its_own(database: Database) -> None:
+    async with set_stage(database, KEYED).client() as client:
+        page, start = await client.get("/docs"), await client.get("/docs/start.js")
+
+    policy = page.headers["content-security-policy"]
+    scripts = re.search(r"script-src ([^;]*)", policy)
+    assert scripts is not None
+    assert scripts.group(1) == "'self'"
+    assert policy.startswith("default-src 'none';")
+    assert "://" not in page.text + start.text + policy
+    assert re.findall(r"<script>|<style>|style=|\son\w+=", page.text) == []
+
+
+async def test_the_page_asks_nobody_to_check_the_document(database: Database) -> None:
+    async with set_stage(database, KEYED).client() as client:
+        start = (await client.get("/docs/start.js")).text
+        document = await client.get("/openapi.json")
+
+    assert 'url: "openapi.json"' in start
+    assert "validatorUrl: null" in start
+    assert document.status_code == 200
+    assert "/docs" not in document.json()["paths"]
+
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+LINKS = {
+    "reference": "docs",
+    "openapi": "openapi.json",
+    "live": "health/live",
+    "ready": "health/ready",
+    "metrics": "metrics",
+}
+
+
+@pytest.mark.parametrize("config", [KEYED, LOCAL, replace(KEYED, trusted_socket=True)])
+async def test_a_program_gets_the_links_as_json(database: Database, config: ApiConfig) -> None:
+    async with set_stage(database, config).client() as client:
+        answer = await client.get("/")
+        served = [(await client.get(f"/{link}")).status_code for link in LINKS.values()]
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json() == {
+        "name": "Throughline",
+        "version": "0.0.0",
+        "is_key_needed": config is KEYED,
+        "links": LINKS,
+    }
+    assert served == [200] * len(LINKS)
+
+
+@pytest.mark.parametrize(("config", "words"), [(KEYED, "need an API key"), (LOCAL, "need no API key")])
+async def test_a_browser_gets_a_page_that_loads_nothing(database: Database, config: ApiConfig, words: str) -> None:
+    async with set_stage(database, config).client() as client:
+        page = await client.get("/", headers={"Accept": BROWSER})
+
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert re.findall(r'<a href="([^"]*)">', page.text) == list(LINKS.values())
+    assert "Throughline 0.0.0" in page.text
+    assert words in page.text
+    assert page.headers["vary"] == "Accept"
+    assert page.headers["content-security-policy"].startswith("default-src 'none';")
+    assert re.findall(r"<script|<style|<link(?! rel=\"icon\" href=\"data:,\")|<img|://", page.text) == []
+
+
+async def test_the_page_is_not_part_of_the_interface(database: Database) -> None:
+    async with set_stage(database, KEYED).client() as client:
+        document = await client.get("/openapi.json")
+        refused = await client.post("/")
+
+    assert "/" not in document.json()["paths"]
+    assert refused.status_code == 405
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "text/html", "text/*, application/json;q=0.5", "TEXT/HTML;q=0.2"])
+def test_a_page_is_preferred(accept: str) -> None:
+    assert prefers_html([accept])
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "application/json", "application/json, text/html;q=0.9", "text/html;q=0", "image/png"]
+)
+def test_json_is_preferred_to_a_page(accept: str) -> None:
+    assert not prefers_html([accept])
+
+
+async def get(stage: ApiStage, path: str) -> httpx.Response:
+    async with stage.client() as client:
+        return await client.get(path)
+
+
+async def test_a_process_that_answers_is_alive_and_ready(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+
+    live, ready = await get(stage, "/health/live"), await get(stage, "/health/ready")
+
+    assert live.json()["status"] == "ok"
+    assert ready.json() == {"status": "ok", "version": "0.0.0", "checks": {"database": True}, "reasons": {}}
+
+
+async def test_without_a_database_it_is_alive_but_not_ready(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+
+    async def fail() -> Readiness:
+        raise DatabaseUnavailable("The database does not answer.")
+
+    stage = replace(stage, app=create_app(replace(stage.services, check_ready=fail), KEYED, (API, OPENAI_API)))
+
+    live, ready = await get(stage, "/health/live"), await get(stage, "/health/ready")
+
+    assert live.status_code == 200
+    assert ready.status_code == 503
+    assert ready.json()["checks"] == {"database": False}
+
+
+async def test_a_stopping_process_is_not_ready(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+    stage.services.shutting_down.set()
+
+    assert (await get(stage, "/health/ready")).status_code == 503
+
+
+async def test_metrics_are_prometheus_text(database: Database) -> None:
+    response = await get(set_stage(database, KEYED), "/metrics")
+
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_what_is_only_slower_stays_ready_and_says_so(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+
+    async def deaf() -> Readiness:
+        return Readiness({"database": True}, {"listener": False, "workers": True}, {"listener": "since noon"})
+
+    stage = replace(stage, app=create_app(replace(stage.services, check_ready=deaf), KEYED, (API, OPENAI_API)))
+
+    ready = await get(stage, "/health/ready")
+
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "degraded"
+    assert ready.json()["checks"] == {"database": True, "listener": False, "workers": True}
+    assert ready.json()["reasons"] == {"listener": "since noon"}
+
+
+async def test_metrics_are_written_beside_the_event_loop(database: Database) -> None:
+    stage, written_in = set_stage(database, KEYED), set[threading.Thread]()
+
+    def render() -> tuple[bytes, str]:
+        written_in.add(threading.current_thread())
+        return b"", "text/plain"
+
+    stage = replace(stage, app=create_app(replace(stage.services, render_metrics=render), KEYED, (API, OPENAI_API)))
+    await get(stage, "/metrics")
+
+    assert len(written_in - {threading.current_thread()}) == 1

@@ -7,8 +7,13 @@ import httpx
 import pytest
 
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
-from throughline.db.database import Database
-from throughline.domain.run import RunError
+from fakes.pooler import urls_of
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import SummaryLimitReached
+from throughline.domain.run import Caps, RunError
+from throughline.http.headers import prefers_stream
+from throughline.http.problem_documents import error_problem
+from throughline.http.services import ApiConfig
 
 KEY = {"Idempotency-Key": "k-1"}
 ASYNC = {"Prefer": "respond-async"}
@@ -212,3 +217,111 @@ async def test_a_client_may_say_which_door_it_is(client: httpx.AsyncClient) -> N
     answers = [await client.post("/v1/sessions", json={"agent": "assistant"}, headers=headers) for headers in said]
 
     assert [answer.json()["source"] for answer in answers] == ["web", "cli", "api", "api"]
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "text/event-stream",
+        "TEXT/Event-Stream ; q=0.5",
+        "text/*",
+        "text/event-stream, */*",
+        "text/event-stream, application/json;q=0.9",
+        "application/json;q=0.2, text/event-stream;q=0.3",
+        "text/event-stream;charset=utf-8",
+        "application/json;q=0, */*",
+    ],
+)
+def test_a_stream_is_preferred(accept: str) -> None:
+    assert prefers_stream([accept])
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "",
+        "*/*",
+        "application/json",
+        "application/json, text/event-stream",
+        "text/event-stream, application/json",
+        "text/event-stream;q=0",
+        "text/event-stream;q=0.0, */*",
+        "text/event-stream;q=nonsense",
+        "text/event-stream;q=nan",
+        "application/json;x=text/event-stream",
+        "text/event-streamer",
+        "text/html, */*;q=0.8",
+        ";q=1,,;",
+    ],
+)
+def test_json_is_served(accept: str) -> None:
+    assert not prefers_stream([accept])
+
+
+def test_several_headers_are_read_as_one() -> None:
+    assert not prefers_stream(["text/event-stream;q=0.5", "application/json"])
+    assert prefers_stream(["text/event-stream", "application/json;q=0.5"])
+    assert not prefers_stream([])
+
+
+ORIGIN = "https://app.example"
+PREFLIGHT = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
+
+
+@pytest.mark.parametrize("listed", [(), ("https://other.example",)])
+async def test_a_preflight_of_an_origin_that_is_not_listed_says_which_setting_to_set(
+    database: Database, listed: tuple[str, ...]
+) -> None:
+    config = ApiConfig(version="0", cors_origins=listed)
+    async with set_stage(database, config).client() as client:
+        response = await client.options("/v1/sessions", headers=PREFLIGHT)
+        sandboxed = await client.options("/v1/sessions", headers={**PREFLIGHT, "Origin": "null"})
+        plain = await client.options("/v1/sessions", headers={"Origin": ORIGIN})
+
+    assert (response.status_code, response.json()["type"]) == (403, "/problems/origin_refused")
+    assert f"CORS_ORIGINS={ORIGIN}" in response.json()["detail"]
+    assert "access-control-allow-origin" not in response.headers
+    assert (sandboxed.status_code, "has no origin" in sandboxed.json()["detail"]) == (403, True)
+    assert plain.status_code == 405
+
+
+@pytest.mark.parametrize("listed", ["*", ORIGIN])
+async def test_a_preflight_of_a_listed_origin_is_answered(database: Database, listed: str) -> None:
+    async with set_stage(database, ApiConfig(version="0", cors_origins=(listed,))).client() as client:
+        response = await client.options("/v1/sessions", headers=PREFLIGHT)
+
+    assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, listed)
+
+
+@pytest.mark.parametrize(
+    ("caps", "code", "cap"),
+    [
+        (Caps(queued_per_session=2), "queue_full", "max_queued_per_session"),
+        (Caps(queued_per_owner=2), "owner_queue_full", "max_queued_per_owner"),
+    ],
+    ids=["of a session", "of a user"],
+)
+async def test_one_message_too_many_is_told_which_cap_it_met(
+    database_url: str, caps: Caps, code: str, cap: str
+) -> None:
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2, caps=caps))
+    stage = set_stage(database, LOCAL)
+    stage.turns.has_worker = False
+
+    async with stage.served() as client:
+        path = f"{await open_session(client)}/messages"
+        sent = [await client.post(path, json={"content": "hi"}, headers=ASYNC) for _ in range(3)]
+    await database.close()
+
+    refused = sent[-1]
+    assert [response.status_code for response in sent] == [202, 202, 429]
+    assert (refused.json()["type"], refused.json()["cap"], refused.json()["limit"]) == (f"/problems/{code}", cap, 2)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert cap.upper() in refused.json()["detail"]
+
+
+def test_one_summary_on_demand_too_many_is_told_as_the_users_own_limit() -> None:
+    refused = error_problem(SummaryLimitReached("You have as many as one user may have (4)."))
+
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1

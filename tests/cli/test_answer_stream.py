@@ -1,21 +1,33 @@
 import asyncio
+import gzip
 import os
 import signal
 from collections.abc import AsyncIterator
 from io import StringIO
+from itertools import pairwise
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fakes.command_stage import CommandStage, Cut
 from fakes.scripted_turns import said
 from fakes.terminal_screen import TerminalScreen
 from fakes.wire_shapes import context_out, message_out, run_out
-from throughline.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
+from throughline.cli.answer_stream import (
+    MAX_EVENT_BYTES,
+    AnswerEvent,
+    AnswerStream,
+    ConnectionCut,
+    ServerSentEvent,
+    SseParser,
+)
 from throughline.cli.answering import Answering
 from throughline.cli.chat_state import ChatState
-from throughline.cli.client import ServiceClient
-from throughline.cli.failures import RequestRefused, ServiceUnreachable
+from throughline.cli.client import ServiceClient, SessionFilter
+from throughline.cli.connection import MAX_REPLY_BYTES, bound_reply
+from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
 from throughline.cli.screen import Screen
 from throughline.wire.events import MessageDelta, RunCompleted
 
@@ -160,3 +172,128 @@ async def test_an_event_of_a_newer_service_is_passed_over() -> None:
         events = [event async for event in stream.events()]
 
     assert events == [ended]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+ONE_LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\x00"), min_size=1)
+EVENTS = st.lists(
+    st.builds(ServerSentEvent, data=TEXT.map(lambda t: t.replace("\r", "\n")), event=ONE_LINE, id=ONE_LINE)
+)
+
+
+def serialise(event: ServerSentEvent, line_end: str) -> str:
+    data = [f"data: {line}" for line in event.data.split("\n")]
+    return line_end.join(["", ": comment", f"id: {event.id}", f"event: {event.event}", *data, "", ""])
+
+
+def parse(stream: bytes, cuts: list[int] | None = None) -> list[ServerSentEvent]:
+    parser = SseParser()
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts or []), len(stream)]
+    chunks = [stream[start:end] for start, end in pairwise(edges)]
+    return [event for chunk in chunks for event in parser.feed(chunk)]
+
+
+@given(EVENTS, st.sampled_from(["\n", "\r", "\r\n"]), st.lists(st.integers(0, 10_000)), st.sampled_from(["", "\ufeff"]))
+def test_what_was_written_is_read_wherever_the_stream_is_cut(
+    events: list[ServerSentEvent], line_end: str, cuts: list[int], mark: str
+) -> None:
+    body = mark + "".join(serialise(event, line_end) for event in events)
+
+    assert parse(body.encode(), cuts) == events
+
+
+@given(EVENTS.filter(bool), st.sampled_from(["\n", "\r\n"]))
+def test_every_single_byte_may_be_its_own_chunk(events: list[ServerSentEvent], line_end: str) -> None:
+    body = "".join(serialise(event, line_end) for event in events).encode()
+
+    assert parse(body, list(range(len(body)))) == events
+
+
+def test_an_event_is_given_out_as_soon_as_its_blank_line_ends_with_a_carriage_return() -> None:
+    parser = SseParser()
+
+    first = list(parser.feed(b"data: a\r\r"))
+    second = list(parser.feed(b"\ndata: b\r\n\r\n"))
+
+    assert [event.data for event in [*first, *second]] == ["a", "b"]
+    assert len(first) == 1
+
+
+def test_an_event_without_its_blank_line_is_dropped() -> None:
+    assert parse(b"data: whole\n\ndata: half\n") == [ServerSentEvent("whole")]
+
+
+def test_the_id_stays_in_force_until_another_comes_and_one_with_nul_is_ignored() -> None:
+    assert [e.id for e in parse(b"id: 1\ndata: a\n\ndata: b\n\nid: 2\x00\ndata: c\n\nid\ndata: d\n\n")] == [
+        "1",
+        "1",
+        "1",
+        "",
+    ]
+
+
+def test_odd_fields_and_events_without_data_are_handled_as_the_standard_says() -> None:
+    assert parse(b"event: x\n\nfoo: bar\nretry: 3\n\ndata\n\ndata:  two\n\n") == [
+        ServerSentEvent(""),
+        ServerSentEvent(" two"),
+    ]
+
+
+PIECE = b" " * 1_000_000
+
+
+class Endless(httpx.AsyncByteStream):
+    """A body without end; `sent` counts its bytes."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.sent = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield one piece after the other."""
+        while True:
+            self.sent += len(PIECE)
+            yield PIECE
+
+
+def client_of(response: httpx.Response) -> ServiceClient:
+    http = httpx.AsyncClient(
+        transport=httpx.MockTransport(lambda _: response),
+        base_url="http://server.test",
+        event_hooks={"response": [bound_reply]},
+    )
+    return ServiceClient(http, place="http://server.test")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(200, "application/json"), (500, "text/html"), (200, "text/event-stream")]
+)
+async def test_an_answer_without_end_is_read_up_to_a_bound(status: int, kind: str) -> None:
+    body = Endless()
+    client = client_of(httpx.Response(status, stream=body, headers={"content-type": kind}))
+
+    with pytest.raises(
+        UnexpectedReply, match=r"larger than 100,000,000 bytes, the most that the service sends. Check that"
+    ):
+        await client.sessions(SessionFilter(), limit=1)
+
+    assert body.sent == MAX_REPLY_BYTES + len(PIECE)
+
+
+async def test_a_compressed_answer_is_refused_unread() -> None:
+    response = httpx.Response(200, content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
+
+    with pytest.raises(UnexpectedReply, match=r"compressed \(gzip\), although the request forbids it. Check the proxy"):
+        await client_of(response).agents()
+
+
+@pytest.mark.slow
+def test_an_event_without_end_is_read_up_to_a_bound() -> None:
+    parser = SseParser()
+    assert list(parser.feed(b"data: first\n\ndata: second\ndata: ")) != []
+
+    for _ in range(MAX_EVENT_BYTES // len(PIECE)):
+        assert list(parser.feed(PIECE)) == []
+
+    with pytest.raises(UnexpectedReply, match="the most that the service sends"):
+        list(parser.feed(PIECE))

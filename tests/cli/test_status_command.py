@@ -1,7 +1,11 @@
 """`throughline status`: what is shown fits the screen, JSON says the same, and the exit code says whether to look."""
 
+import errno
 import json
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
@@ -10,12 +14,24 @@ from uuid import UUID
 
 import pytest
 from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.text import Text
 
+from fakes.command_stage import CommandStage
 from fakes.fake_dependencies import IDLE_SERVICE, FakeWorld
+from fakes.programs import environment_for_programs
+from fakes.typed_lines import TypedLines
+from throughline.agents.registry import AgentDefaults, load_agents
+from throughline.cli.chat_state import ChatState
+from throughline.cli.commands_chat import chat
 from throughline.cli.commands_status import draw_status, duration
 from throughline.cli.dependencies import LocalOptions
-from throughline.cli.printable import printable
-from throughline.cli.screen import Screen
+from throughline.cli.printable import moment, one_line, printable
+from throughline.cli.screen import Screen, TerminalLines
 from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import (
     HeldRuns,
@@ -27,6 +43,9 @@ from throughline.domain.service_status import (
     ServiceStatus,
     WorkQueue,
 )
+from throughline.execution.call_plugin import add_plugin_folder
+from throughline.tools.tool import CallLimits
+from throughline.tools.toolbox import ToolBox
 
 Throughline = Callable[..., Result]
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -187,3 +206,219 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
 )
 def test_ages_are_told_in_their_two_largest_units(seconds: float, told: str) -> None:
     assert duration(seconds) == told
+
+
+def test_what_is_written_is_taken_as_it_is(
+    throughline: Throughline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "none"))  # the path of modules is as before afterwards
+    result = throughline("agents", "new", "my-writer", "--dir", str(tmp_path / "mine"))
+    agent = load_agents([tmp_path / "mine"], AgentDefaults(usage_threshold=0.8, summary_model="")).get("my-writer")
+    add_plugin_folder(tmp_path / "mine")
+
+    specs = ToolBox((), CallLimits(5, 1000)).specs(agent.tools[1:])
+
+    assert result.exit_code == 0, result.output
+    assert [spec.name for spec in specs] == ["my_writer_word_count"]
+    assert f"AGENTS_DIR={tmp_path / 'mine'} throughline chat my-writer" in result.stderr
+
+
+def test_no_file_is_overwritten(throughline: Throughline, tmp_path: Path) -> None:
+    (tmp_path / "writer_tools.py").write_text("mine")
+
+    result = throughline("agents", "new", "writer", "--dir", str(tmp_path))
+
+    assert result.exit_code == 1
+    assert "writer_tools.py: exists already" in result.stderr
+    assert (tmp_path / "writer_tools.py").read_text() == "mine"
+    assert not (tmp_path / "writer.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["Writer", "1st", "../x", "a b", ""])
+def test_a_name_that_no_agent_may_have_is_refused(throughline: Throughline, tmp_path: Path, name: str) -> None:
+    result = throughline("agents", "new", name, "--dir", str(tmp_path))
+
+    assert result.exit_code == 1
+    assert "cannot be an agent's name" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["app", "db", "tools", "settings"])
+def test_a_package_of_the_users_breaks_nothing(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("", encoding="utf-8")
+    environment = environment_for_programs()
+    environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), environment["PYTHONPATH"]))
+
+    command = [sys.executable, "-c", "from throughline.main import main; main()", "--help"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert told.returncode == 0, told.stderr
+    assert "serve" in told.stdout
+
+
+@pytest.fixture
+def keyboard() -> Iterator[PipeInput]:
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        yield keys
+
+
+@pytest.fixture
+async def state(service: CommandStage) -> AsyncIterator[ChatState]:
+    async with service.client() as client:
+        yield ChatState(client, Screen(out=StringIO(), err=StringIO()), "assistant")
+
+
+async def test_typed_lines_go_into_a_history_only_the_user_can_read(keyboard: PipeInput, tmp_path: Path) -> None:
+    history = tmp_path / "state" / "history"
+    keyboard.send_text("hello\r")
+
+    assert await TerminalLines(history).read() == "hello"
+    assert "+hello" in history.read_text("utf-8")
+    assert history.stat().st_mode & 0o077 == 0
+
+
+async def test_an_answer_to_a_question_is_edited_and_no_part_of_the_history(
+    keyboard: PipeInput, tmp_path: Path
+) -> None:
+    history = tmp_path / "history"
+    lines = TerminalLines(history)
+    keyboard.send_text("\x7f\x7f}\r")
+
+    assert await lines.read("arguments> ", '{"a": 12}') == '{"a": 1}'
+    keyboard.send_text("\x04")
+    assert await lines.read("approve? ") is None
+    assert history.read_text("utf-8") == ""
+
+
+async def test_control_d_is_the_end_and_control_c_an_interrupt(keyboard: PipeInput, tmp_path: Path) -> None:
+    lines = TerminalLines(tmp_path / "history")
+
+    keyboard.send_text("\x04")
+    assert await lines.read() is None
+    keyboard.send_text("half\x03")
+    with pytest.raises(KeyboardInterrupt):
+        await lines.read()
+
+
+async def test_a_history_that_cannot_be_written_is_kept_in_memory(keyboard: PipeInput, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    keyboard.send_text("hello\r")
+
+    assert await TerminalLines(tmp_path / "file" / "history").read() == "hello"
+
+
+async def test_at_a_terminal_an_error_or_control_c_does_not_end_the_chat(state: ChatState) -> None:
+    await chat(state, TypedLines(["/nonsense", KeyboardInterrupt(), "  ", "hello", "/quit", "never"]))
+
+    assert state.session is not None
+    assert state.is_over
+
+
+class ClosedPipe(StringIO):
+    """Output nobody reads any more."""
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_reader_that_goes_away_is_an_ordinary_error_on_the_way_out() -> None:
+    with pytest.raises(BrokenPipeError):
+        Screen(out=ClosedPipe()).write("hello")
+
+
+LONG = "The service at http://127.0.0.1:8000 did not answer in time. Try again, or look at the log of the service."
+
+
+class Terminal(StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def told_at(err: StringIO, *, width: int, command: str = "") -> list[str]:
+    Screen(out=StringIO(), err=err, width=width).note(LONG, command=command)
+    return printable(err.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_a_note_and_an_error_break_between_words_at_a_terminal(width: int) -> None:
+    err = Terminal()
+    Screen(out=StringIO(), err=err, width=width).error(LONG)
+
+    for lines in (told_at(Terminal(), width=width), printable(err.getvalue()).splitlines()):
+        assert max(map(len, lines)) <= width
+        assert LONG in " ".join(lines)
+
+
+def test_a_line_of_result_breaks_between_words_at_a_terminal_alone() -> None:
+    screen, pipe = Terminal(), StringIO()
+    for out in (screen, pipe):
+        Screen(out=out, err=StringIO(), width=40).say(f"  1  two  {LONG}")
+
+    lines = printable(screen.getvalue()).splitlines()
+    assert lines[0].startswith("  1  two  The service")
+    assert max(map(len, lines)) <= 40
+    assert pipe.getvalue().splitlines() == [f"  1  two  {LONG}"]
+
+
+def test_a_drawn_text_breaks_between_words_at_a_terminal_alone() -> None:
+    message = Text("#1 user ", style="bold") + Text(f"{LONG}\n    indented words")
+    screen, pipe = Terminal(), StringIO()
+    for out in (screen, pipe):
+        Screen(out=out, err=StringIO(), width=40).draw(message)
+
+    *lines, indented = printable(screen.getvalue()).splitlines()
+    assert " ".join(line.rstrip() for line in lines) == f"#1 user {LONG}"
+    assert max(map(len, lines)) <= 40
+    assert indented == "    indented words"
+    assert pipe.getvalue().splitlines() == message.plain.splitlines()
+
+
+def test_in_a_pipe_a_note_stays_one_line() -> None:
+    assert told_at(StringIO(), width=30) == [f"· {LONG}"]
+
+
+def test_a_command_to_be_copied_is_never_broken() -> None:
+    command = "throughline chat --session 00000000-0000-0000-0000-000000000001 --url http://127.0.0.1:8000"
+
+    assert told_at(Terminal(), width=60, command=command)[-1] == f"  {command}"
+    assert told_at(Terminal(), width=400, command=command) == [f"· {LONG} {command}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07a", "a"),
+        ("\x1b]8;;https://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bP1;2qpicture\x1b\\b", "b"),
+        ("a\x9b31mb\x7f\x08", "a31mb"),
+        ("tab\tand\r\nline", "tab\tand\nline"),
+        ("safe\u202eevas", "safeevas"),
+        *((f"a{chr(mark)}b", "ab") for mark in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))),
+        ("\ud800x", "\ufffdx"),
+        ("[bold]kept[/bold] 日本 🙂", "[bold]kept[/bold] 日本 🙂"),
+    ],
+)
+def test_escape_sequences_and_controls_are_taken_out_and_the_rest_is_kept(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    assert not any((ord(sign) < 32 and sign not in "\n\t") or 0x7F <= ord(sign) < 0xA0 for sign in printable(text))
+
+
+@given(st.text(), st.integers(1, 50))
+def test_one_line_is_one_line_and_no_longer_than_allowed(text: str, limit: int) -> None:
+    shown = one_line(text, limit=limit)
+
+    assert len(shown) <= limit
+    assert len(shown.splitlines()) <= 1
+
+
+def test_a_time_no_clock_could_show_is_a_dash() -> None:
+    assert moment(datetime.fromisoformat("0001-01-01T00:00:00+01:00")) == moment(None) == "–"

@@ -1,18 +1,25 @@
 """The way in for other programs: submit, follow, await and stop runs, over the database alone."""
 
 import asyncio
+import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fakes.pooler import urls_of
+from fakes.programs import ROOT
+from fakes.provider_double import SUMMARISER, ProviderDouble, ScriptStep, Verdict
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Hang, Say
+from fakes.service_process import RunScript
 from fakes.side_jobs import side_jobs
-from fakes.stage import Stage, open_stage
+from fakes.stage import AGENT, Stage, open_stage
 from fakes.waiting import HANG_SECONDS
 from throughline.client import (
     Client,
@@ -26,6 +33,7 @@ from throughline.client import (
     RunStatus,
     connect,
 )
+from throughline.client.summarize import summarize_messages
 from throughline.db.database import Database
 from throughline.domain.errors import (
     DatabaseUnusable,
@@ -35,7 +43,12 @@ from throughline.domain.errors import (
     NotFound,
     NoWorkerAvailable,
     SessionBusy,
+    SettingInvalid,
 )
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.prompt import OverrideField, Overrides, ResponseFormat
+from throughline.llm.counters import make_counter
+from throughline.turn.take_turn import take_turn
 from throughline.turn.worker.worker import Worker, WorkerConfig
 
 
@@ -244,3 +257,187 @@ async def test_the_runs_of_a_session_are_listed_the_last_first(client: Client) -
     assert [run.id async for run in client.runs(str(session.id), status="cancelled")] == [runs[1]]
     with pytest.raises(InvalidInput, match=r"status is 'asleep'; it must be one of 'queued', "):
         [run async for run in client.runs(session.id, status="asleep")]
+
+
+SCHEMA = {"type": "object"}
+FORMAT = {"type": "json_schema", "json_schema": {"schema": SCHEMA, "name": "thing"}}
+NESTED: object = json.loads('{"items":' * 200 + "{}" + "}" * 200)
+
+
+def schema_of(schema: object) -> object:
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+
+
+@pytest.fixture
+async def stage_overriding(database: Database) -> Stage:
+    return await open_stage(database, agent=replace(AGENT, overrides=frozenset(OverrideField)))
+
+
+@pytest.fixture
+async def client_overriding(database_url: str) -> AsyncIterator[Client]:
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"], user="anna", pool_size=4) as opened:
+        yield opened
+
+
+async def test_overrides_reach_the_worker(stage_overriding: Stage, client_overriding: Client) -> None:
+    stage_overriding.model.script(Say("no"), Say("neither"))
+    session = await client_overriding.new_session()
+
+    run = await client_overriding.submit(
+        session.id, "hi", overrides={"instructions": "Be brief.", "response_format": FORMAT}
+    )
+    await take_turn(stage_overriding.turn_start(await stage_overriding.claim()))
+    ended = await client_overriding.wait(run.id)
+
+    assert run.input.overrides == Overrides(
+        instructions="Be brief.", response_format=ResponseFormat({"type": "object"}, "thing")
+    )
+    assert "Be brief." in stage_overriding.model.requests[0].prompt.system
+    assert ended.run.error is not None
+    assert (ended.run.error.type, ended.text) == ("answer_not_in_format", "neither")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"tools": []}, "overrides.tools"),
+        ({"temperature": 3}, "overrides.temperature"),
+        ({"temperature": {1, 2}}, "overrides.temperature"),
+        ({"instructions": " "}, "overrides.instructions"),
+        ({"instructions": "a\x00b"}, "overrides"),
+        ({"instructions": "a\ud800b"}, "overrides"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}}, "overrides."),
+        (schema_of(NESTED), "overrides.response_format"),
+        (schema_of({"maximum": float("inf")}), "overrides.response_format"),
+        (schema_of({"default": float("nan")}), "overrides.response_format"),
+        (["model"], "overrides"),
+    ],
+)
+async def test_wrong_overrides_are_refused_with_their_field(
+    client_overriding: Client, overrides: object, field: str
+) -> None:
+    session = await client_overriding.new_session()
+
+    with pytest.raises(InvalidInput) as refused:
+        await client_overriding.submit(session.id, "hi", overrides=overrides)  # type: ignore[arg-type]  # that is the test
+
+    assert refused.value.field.startswith(field)
+
+
+async def test_a_key_with_other_overrides_is_another_request(client_overriding: Client) -> None:
+    session = await client_overriding.new_session()
+
+    async def submit(**overrides: object) -> object:
+        return (await client_overriding.submit(session.id, "hi", idempotency_key="k", overrides=overrides)).id
+
+    first = await submit(temperature=0, instructions="Be brief.")
+
+    assert await submit(instructions="Be brief.", temperature=0) == first
+    with pytest.raises(IdempotencyKeyReused):
+        await submit(temperature=1)
+
+
+EXAMPLE = ROOT / "docs" / "examples" / "summarize_a_transcript.py"
+COUNT = make_counter("tiktoken").count
+TALK: list[dict[str, object]] = [
+    {"role": "system", "content": "You answer."},
+    {"role": "user", "content": "Anna lives at 12 Quay Street."},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "map"}}]},
+    {"role": "tool", "tool_call_id": "c", "content": "The street is closed until 3 May."},
+]
+
+
+async def test_messages_in_openais_format_are_summarised_and_cited_from_1_on() -> None:
+    text = await summarize_messages(TALK)
+
+    assert "12 Quay Street. [#1]" in text
+    assert "You answer" not in text
+
+
+async def test_our_own_messages_are_read_as_they_are() -> None:
+    said = NewMessage(role=Role.USER, content="Anna lives at 12 Quay Street.", source=Source.API)
+
+    assert "12 Quay Street. [#1]" in await summarize_messages([said])
+
+
+async def test_no_earlier_summary_may_be_said_as_none() -> None:
+    assert await summarize_messages(TALK, None) == await summarize_messages(TALK)
+
+
+async def test_an_existing_summary_is_part_of_the_new_one() -> None:
+    text = await summarize_messages(TALK, "Boris owns 7 ships.")
+
+    assert "7 ships" in text
+    assert "12 Quay Street" in text
+
+
+@pytest.mark.slow
+async def test_more_than_the_models_window_holds_is_summarised_to_the_size_that_is_wished() -> None:
+    said = [
+        {"role": "user", "content": f"Ship {number} carries {number * 7} barrels. " + "It rained again. " * 40}
+        for number in range(1, 1201)
+    ]
+    assert sum(COUNT(item["content"]) for item in said) > 200_000
+
+    text = await summarize_messages(said, max_tokens=600)
+
+    assert 0 < COUNT(text) <= 600
+
+
+async def test_a_model_of_the_settings_is_asked_at_its_own_server_within_its_window(
+    provider_double: ProviderDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "DEFAULT_LLM": "openai:double-128k-cl100k",
+        "DEFAULT_LLM_BASE_URL": provider_double.url,
+        "OPENAI_API_KEY": "test",
+    }.items():
+        monkeypatch.setenv(name, value)
+    provider_double.script(ScriptStep(text='{"error": "overloaded"}'), line=SUMMARISER, then_default=True)
+    said = [{"role": "user", "content": f"Ship {number} is late. " + "It rained. " * 60} for number in range(1, 201)]
+
+    text = await summarize_messages(said, model="openai:double-16k-cl100k", instructions="Keep the ships.")
+
+    asked = provider_double.requests
+    assert "Ship" in text
+    assert {(record.verdict, record.model, record.line) for record in asked} == {
+        (Verdict.ANSWERED, "double-16k-cl100k", SUMMARISER)
+    }
+    assert [position for record in asked[1:] for position in record.positions] == list(range(1, 201))
+    assert all("Keep the ships." in str(record.prompt) for record in asked)
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "complaint"),
+    [
+        ([{"role": "robot", "content": "x"}], {}, r"messages\.0\.role"),
+        ([{"role": "tool", "content": "x"}], {}, "tool_call_id"),
+        ([{"content": "x"}], {}, r"messages\.0\.role"),
+        ([*TALK, NewMessage(role=Role.USER, content="x", source=Source.API)], {}, "two kinds"),
+        ([TALK[1]] * 10_001, {}, "at most 10000"),
+        (TALK, {"max_tokens": 3}, "50 to 100000"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_with_its_place(
+    messages: Sequence[Any], options: Mapping[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        await summarize_messages(messages, **options)
+
+
+async def test_a_model_without_its_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    with pytest.raises(SettingInvalid, match="OPENAI_API_KEY"):
+        await summarize_messages(TALK, model="openai:gpt-4o-mini")
+
+
+@pytest.mark.slow
+async def test_the_example_runs_without_a_service_a_database_or_a_key(tmp_path: Path, run_alone: RunScript) -> None:
+    code, told, complained = await run_alone(tmp_path, {}, EXAMPLE)
+
+    monday, _, both = told.partition("Monday and Tuesday:")
+    assert code == 0, complained
+    assert "14 May" in monday
+    assert "21 May" in both

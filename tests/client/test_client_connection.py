@@ -1,21 +1,35 @@
 """What a program may give the way in, and that nothing else of its surroundings is read."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+import throughline
+import throughline.client
+import throughline.tools
+from fakes.data_dir_template import copy_data_dir
+from fakes.memory_folder import memory_folder
 from fakes.pooler import environment_of, urls_of
 from fakes.raw_sql import run_sql
+from fakes.service_process import RunScript
+from fakes.waiting import HANG_SECONDS, until
 from throughline.client import (
     Client,
     DatabaseUnavailable,
     DatabaseUnusable,
+    EventType,
     IdempotencyKeyReused,
     InvalidInput,
     Limits,
     NotFound,
     QueueFull,
+    RunEvent,
     RunStatus,
     SessionBusy,
     SettingInvalid,
@@ -23,6 +37,7 @@ from throughline.client import (
     connect,
 )
 from throughline.domain.basic_types import JsonValue
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 NO_SERVER = "postgresql://nobody:nothing@127.0.0.1:1/nowhere"
 
@@ -220,3 +235,146 @@ async def test_a_pool_without_connections_is_refused() -> None:
 async def test_a_server_that_is_not_there_is_told() -> None:
     with pytest.raises(DatabaseUnavailable):
         await connect(NO_SERVER).__aenter__()
+
+
+PROGRAM = """
+import asyncio, structlog
+from throughline.client import ThroughlineError, connect
+
+mine, named = structlog.get_logger(), structlog.get_logger("batch", day=14)
+{before}
+async def main():
+    async with connect("postgresql://nobody@127.0.0.1:1/nowhere"):
+        pass
+
+for _ in range(2):
+    try:
+        asyncio.run(main())
+    except ThroughlineError:
+        pass
+{after}
+mine.info("mine")
+named.debug("named")
+structlog.get_logger("throughline.db.pool").info("quiet")
+structlog.get_logger("throughline.db.pool").warning("loud", tries=3)
+"""
+OF_HOST = (
+    "structlog.configure(processors=[structlog.processors.JSONRenderer()],"
+    " logger_factory=structlog.PrintLoggerFactory())"
+)
+
+
+async def told_by(run: RunScript, folder: Path, program: str) -> tuple[str, str]:
+    script = folder / "program.py"
+    script.write_text(program)
+    code, answers, error_output = await run(folder, {}, script)
+    assert code == 0, error_output
+    return answers, error_output
+
+
+@pytest.mark.process
+async def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines(tmp_path: Path, run_alone: RunScript) -> None:
+    answers, error_output = await told_by(run_alone, tmp_path, PROGRAM.format(before="", after=""))
+
+    assert [word in answers for word in ("mine", "named", "quiet", "loud")] == [True, True, False, False]
+    assert [word in error_output for word in ("mine", "named", "quiet", "loud")] == [False, False, False, True]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("before", "after"), [(OF_HOST, ""), ("", OF_HOST)])
+async def test_a_program_that_sets_structlog_up_has_its_way(
+    tmp_path: Path, run_alone: RunScript, before: str, after: str
+) -> None:
+    answers, error_output = await told_by(run_alone, tmp_path, PROGRAM.format(before=before, after=after))
+
+    assert answers.splitlines()[-4:] == [
+        '{"event": "mine"}',
+        '{"day": 14, "event": "named"}',
+        '{"event": "quiet"}',
+        '{"tries": 3, "event": "loud"}',
+    ]
+    assert error_output == ""
+
+
+WAITS_ON = "client waiting for database"
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tl-", dir=memory_folder()) as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "data"
+
+
+@pytest.fixture
+async def server(data_dir: Path) -> AsyncIterator[EmbeddedServer]:
+    await copy_data_dir(data_dir)
+    started = await EmbeddedServer.start(EmbeddedConfig(data_dir))
+    yield started
+    await started.stop()  # once more is nothing
+
+
+@pytest.mark.slow
+async def test_waiting_and_following_go_on_behind_a_restart(data_dir: Path, server: EmbeddedServer) -> None:
+    seen: list[RunEvent] = []
+
+    async def follow(client: Client, run_id: str) -> None:
+        seen.extend([event async for event in client.events(run_id)])
+
+    async with connect(server.url) as client, asyncio.timeout(HANG_SECONDS):
+        run = await client.submit((await client.new_session()).id, "hi")
+        waiting = asyncio.create_task(client.wait(run.id))
+        following = asyncio.create_task(follow(client, str(run.id)))
+        with capture_logs() as logs:
+            await server.stop()
+            await until(
+                lambda: [line["event"] for line in logs].count(WAITS_ON) > 3 or waiting.done() or following.done()
+            )
+            assert not waiting.done()
+            assert not following.done()
+            again = await EmbeddedServer.start(EmbeddedConfig(data_dir))
+        try:
+            await client.cancel(run.id)
+            ended = await waiting
+            await following
+        finally:
+            await again.stop()
+
+    assert ended.run.status is RunStatus.CANCELLED
+    assert seen[-1].type is EventType.RUN_CANCELLED
+
+
+@pytest.mark.slow
+async def test_a_database_that_stays_away_is_told_in_the_end(server: EmbeddedServer) -> None:
+    limits = Limits(database_away_timeout_seconds=0.01)
+    async with connect(server.url, limits=limits) as client, asyncio.timeout(HANG_SECONDS):
+        run = await client.submit((await client.new_session()).id, "hi")
+        await server.stop()
+        with pytest.raises(DatabaseUnavailable):
+            await client.wait(run.id)
+        with pytest.raises(DatabaseUnavailable):
+            await anext(client.events(run.id))
+
+
+LOADED = "import sys, throughline; print(*sorted(name for name in sys.modules if name.startswith('throughline.')))"
+
+
+def test_each_public_name_is_the_one_of_its_module() -> None:
+    assert throughline.connect is throughline.client.connect
+    assert throughline.ToolFailed is throughline.tools.ToolFailed
+    assert throughline.count_tokens("") == 0
+    assert {name: getattr(throughline, name).__module__.split(".")[0] for name in throughline.__all__} == dict.fromkeys(
+        throughline.__all__, "throughline"
+    )
+
+
+def test_the_import_alone_loads_no_module() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
+
+
+def test_a_name_that_is_not_public_is_refused_with_those_that_are() -> None:
+    unknown = "connecting"
+    with pytest.raises(AttributeError, match=r"no attribute 'connecting'; it has Client, .*connect"):
+        getattr(throughline, unknown)
+    assert set(throughline.__all__) <= set(dir(throughline))

@@ -7,10 +7,6 @@ from functools import cached_property
 from random import Random
 from uuid import UUID
 
-from throughline.context.groups import split_at_cuts
-from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
-from throughline.context.view_state import ViewState, view_state_from, view_state_json
-
 from context.random_session import (
     PINNED_SHARE,
     WINDOWS,
@@ -33,8 +29,11 @@ from throughline.context.measure import tokens_of
 from throughline.context.plan_context import ContextPlan, backlog, plan_context, with_effective_state
 from throughline.context.policy import Strategy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
-from throughline.context.view import View, kept_state, next_view, waiting_for_growth
 from throughline.context.view.context_input import ContextInput
+from throughline.context.view.groups import split_at_cuts
+from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, hints_for
+from throughline.context.view.view import View, kept_state, next_view, waiting_for_growth
+from throughline.context.view.view_state import ViewState, view_state_from, view_state_json
 from throughline.domain.basic_types import JsonObject, SummaryId
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import Prepared

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from throughline.context.groups import Group, group_messages
-from throughline.context.view_state import ViewState
-
 from context.strategies import PIECES, Said, by_bytes, by_length
 from throughline.context.budget import Budget, make_budget
 from throughline.context.policy import Adopt, ContextPolicy, PrunePolicy, Strategy, SummaryPolicy
+from throughline.context.view.groups import Group, group_messages
+from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Content, ImageBlock, Message, Role, TextBlock, ToolCall
 
 WINDOWS = (200, 256, 1000, 1000, 2048, 2048, 4096, 4096, 8192, 8192, 16_384, 32_768, 128_000, 1_000_000)

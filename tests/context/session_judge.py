@@ -8,9 +8,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from throughline.context.repair_messages import OPENING
-from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
-
 from context.play import STAGES, Step
 from context.prompt_judge import (
     anthropic_faults,
@@ -37,7 +34,9 @@ from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import MessageVariant, fit_view
 from throughline.context.measure import tokens_of
 from throughline.context.plan_context import plan_context
-from throughline.context.view import View, show
+from throughline.context.view.groups import OPENING
+from throughline.context.view.view import View, show
+from throughline.context.view.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from throughline.domain.message import Message, NewMessage, Role, text_of
 from throughline.domain.prompt import PromptMessage
 

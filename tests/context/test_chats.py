@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from throughline.context.placeholder_texts import NO_HINTS
-from throughline.context.view_state import ViewState, view_state_json
 
 from context.play import Play, Step
 from context.random_session import Model
@@ -18,8 +16,10 @@ from throughline.context.fit_prompt import MessageVariant
 from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
 from throughline.context.preview import Action, preview_call
-from throughline.context.view import kept_state, show
 from throughline.context.view.context_input import ContextInput
+from throughline.context.view.placeholder_texts import NO_HINTS
+from throughline.context.view.view import kept_state, show
+from throughline.context.view.view_state import ViewState, view_state_json
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 
 CHARACTERS_A_TOKEN = 4

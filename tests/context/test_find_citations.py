@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from throughline.context.assemble import build_system
-from throughline.context.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
-from throughline.context.placeholder_texts import stub as stub_of
 
 from fakes.gullible_reader import Reading, as_seen, read_prompt
 from fakes.poisoned_messages import Poison, poisoned_messages
 from throughline.context.find_citations import MOST_CITATIONS, contains_quotation, find_citations, fold_text
 from throughline.context.quoted_history import Quotation, note_of, question_of
+from throughline.context.view.groups import build_system
+from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
+from throughline.context.view.placeholder_texts import stub as stub_of
 from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, text_of
 from throughline.domain.recall import Citation, Found, HistoryQuery, Hit
@@ -293,7 +293,7 @@ async def test_no_order_of_an_old_message_stands_in_an_instructions_place(quote:
 @pytest.mark.parametrize(
     ("name", "broken", "least"),
     [
-        ("throughline.context.delimiters.escaped", lambda _tag, text: text, 40),
+        ("throughline.context.view.placeholder_texts.escaped", lambda _tag, text: text, 40),
         ("throughline.context.quoted_history._LINE_END", re.compile("(?!)"), 90),
         ("throughline.context.quoted_history._LINE_END", re.compile("\n"), 12),
         ("throughline.context.quoted_history._plain", str, 2),

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from throughline.context.shrink_message import cap_output, cut_to_bytes, shrink_message, truncate_middle
 
 from context.prompt_judge import faults, positions, weigh
 from context.strategies import COUNTS, PIECES, Said, by_bytes, by_length, conversation_input
@@ -15,6 +14,7 @@ from throughline.context.measure import count_message
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, PrunePolicy
 from throughline.context.view.context_input import ContextInput
+from throughline.context.view.shrink_message import cap_output, cut_to_bytes, shrink_message, truncate_middle
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall, text_of
 from throughline.domain.prompt import PromptMessage

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
-from throughline.context.view_state import ViewState
 
 from context.prompt_judge import anthropic_faults, faults
 from context.strategies import Said, conversation_input, stored
@@ -17,6 +16,7 @@ from throughline.context.policy import Adopt, ContextPolicy, ImportanceWeights, 
 from throughline.context.preview import preview_call
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.view.context_input import ContextInput
+from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Message, Role, ToolCall
 
 CAUSES = st.sampled_from((None, CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW))

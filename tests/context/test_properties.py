@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from throughline.context.view_state import ViewState
 
 from context.fuzz import LEAST_SHARE, REACHABLE, play_and_judge
 from context.mutants import MUTANTS, Mutant, broken_by, mutated
@@ -20,6 +19,7 @@ from throughline.context.fit_prompt import fit_view
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, Strategy
 from throughline.context.view.context_input import ContextInput
+from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Role, ToolCall
 
 SESSIONS = 500

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from throughline.context.repair_messages import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
-from throughline.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
 
 from context.prompt_judge import faults
 from context.strategies import Said, conversation_input, conversations
 from fakes.growth import grows_linearly
 from throughline.context.fit_prompt import fit_prompt
+from throughline.context.view.groups import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
+from throughline.context.view.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall, text_of
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.reasoning import MOST_BLANKS, SplitText, ThinkBlockSplitter

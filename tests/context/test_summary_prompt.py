@@ -8,8 +8,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from throughline.context.delimiters import delimited, escaped, undelimited
-from throughline.context.groups import cut_points
 
 from context.strategies import COUNTS, Said, by_length, conversations, stored
 from throughline.context.policy import SummaryPolicy
@@ -27,6 +25,8 @@ from throughline.context.summaries.summary_prompt import (
     segment_request,
     summary_request,
 )
+from throughline.context.view.groups import cut_points
+from throughline.context.view.placeholder_texts import delimited, escaped, undelimited
 from throughline.domain.basic_types import MessageId, SegmentId
 from throughline.domain.message import Message, Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt

@@ -12,10 +12,14 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from sqlalchemy import URL
 
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import hold_rows, run_sql, until_sql
+from fakes.slow_request import WAITING, slow_request
+from throughline.db.connection import migrations
 from throughline.db.connection.address import DatabaseUrls, parse_address
 from throughline.db.connection.connect_failures import explain_connect
+from throughline.db.connection.migrations import head_revision
 from throughline.db.connection.pooler import check_urls
+from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, ThroughlineError
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -206,3 +210,150 @@ async def test_a_missing_database_or_role_and_missing_rights_are_told(direct_ser
         words in unknown
         for words in ("the role of DATABASE_URL does not exist", "DATABASE_URL is wrong", "does not admit this role")
     )
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
+def test_every_usual_scheme_is_understood(scheme: str) -> None:
+    address = parse_address(f"{scheme}://anna:p%40ss@db.example:6432/chat")
+
+    assert address.url.drivername == "postgresql+asyncpg"
+    assert address.arguments() == {
+        "host": "db.example",
+        "port": 6432,
+        "user": "anna",
+        "password": "p@ss",
+        "database": "chat",
+    }
+
+
+def test_a_unix_socket_is_named_in_the_query() -> None:
+    arguments = parse_address("postgresql://anna@/chat?host=/var/run/postgresql").arguments()
+
+    assert (arguments["host"], arguments["port"]) == ("/var/run/postgresql", 5432)
+
+
+@pytest.mark.parametrize("mode", ["disable", "prefer", "require", "verify-full"])
+def test_sslmode_becomes_what_the_driver_calls_ssl(mode: str) -> None:
+    address = parse_address(f"postgresql://h/d?sslmode={mode}&channel_binding=require")
+
+    assert address.extra == {"ssl": mode}
+    assert not address.url.query
+
+
+def test_a_root_certificate_makes_a_context() -> None:
+    address = parse_address(f"postgresql://h/d?sslmode=verify-ca&sslrootcert={ssl.get_default_verify_paths().cafile}")
+
+    context = address.extra["ssl"]
+    assert isinstance(context, ssl.SSLContext)
+    assert not context.check_hostname
+
+
+@pytest.mark.parametrize("written", ["sslmode=verify-full&sslrootcert=system", "sslrootcert=system"])
+def test_the_certificates_of_the_machine_are_checked_in_full(written: str) -> None:
+    context = parse_address(f"postgresql://h/d?{written}").extra["ssl"]
+
+    assert isinstance(context, ssl.SSLContext)
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("", "postgresql://user:password@host"),
+        ("localhost/db", "postgresql://user:password@host"),
+        ("postgresql://anna:secret@h:port/d", "postgresql://user:password@host"),
+        ("mysql://anna:secret@h/d", "mysql://"),
+        ("postgresql+psycopg2://anna:secret@h/d", r"Leave out `\+…`: postgresql://"),
+        ("postgresql://anna:secret@h/d?sslmode=maybe", "sslmode=maybe"),
+        ("postgresql://anna:secret@h/d?sslmode=disable&sslrootcert=system", "Write sslmode=verify-full"),
+        ("postgresql://anna:secret@h/d?sslmode=verify-ca&sslrootcert=system", "sslmode=verify-ca with sslrootcert"),
+        ("postgresql://anna:secret@h/d?sslmode=verify-full&sslrootcert=/none", "sslrootcert=/none"),
+        ("postgresql://anna:secret@h/d?colour=red", "colour"),
+        ("postgresql://anna:hunter@secret@h:5432/d", "%40"),
+        ("postgresql://anna:secret@h/d?port=many", "port=many"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_showing_the_password(url: str, told: str) -> None:
+    with pytest.raises(DatabaseUnusable, match=told) as refused:
+        parse_address(url)
+
+    assert "secret" not in str(refused.value)
+    direct = DatabaseUrls("postgresql://h/d", url or "no-address")
+    with pytest.raises(DatabaseUnusable, match=f"DATABASE_DIRECT_URL .*{told}"):
+        direct.session_address()
+
+
+def test_with_a_direct_address_the_other_is_a_pooler_s() -> None:
+    one, two = DatabaseUrls("postgresql://h/d"), DatabaseUrls("postgresql://h:6432/d", "postgresql://h/d")
+
+    assert one.for_sessions == two.for_sessions == "postgresql://h/d"
+    assert (one.shared_address().is_pooled, one.session_address().place) == (False, "h:5432")
+    assert (two.shared_address().is_pooled, two.shared_address().place) == (True, "h:6432")
+    assert (two.session_address().is_pooled, two.session_address().place) == (False, "h:5432")
+
+
+def test_parameters_for_other_clients_poolers_are_left_aside() -> None:
+    address = parse_address("postgresql://h/d?pgbouncer=true&prepared_statement_cache_size=0")
+
+    assert not address.url.query
+    assert not address.extra
+
+
+AT_ONCE = 50
+
+
+@pytest.fixture
+async def full(database_url: str) -> Database:
+    """A database whose only connection for requests is soon waited for in vain."""
+    return await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=0.01))
+
+
+async def test_a_schema_that_became_newer_under_a_running_process_serves_it(
+    database: Database, database_url: str
+) -> None:
+    before = await database.check_ready()
+    await run_sql(database_url, "update alembic_version set version_num = '9999'")
+
+    assert (before, await database.check_ready()) == (head_revision(), "9999")
+
+
+async def test_a_pool_that_is_full_is_load_and_no_outage(full: Database, database_url: str) -> None:
+    async with slow_request(full, database_url):
+        assert await full.check_ready() == head_revision()
+    await full.close()
+
+
+async def test_many_who_ask_at_once_cost_one_answer_and_get_the_same(full: Database, database_url: str) -> None:
+    async with hold_rows(database_url, "select 1 from write_checks for update"):
+        asking = [asyncio.create_task(full.check_ready()) for _ in range(AT_ONCE)]
+        await until_sql(database_url, WAITING)
+        waiting = await run_sql(database_url, WAITING)
+        for task in asking[: AT_ONCE // 2]:
+            task.cancel()
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    await full.close()
+
+    assert len(waiting) == 1
+    assert [answer for answer in answers if not isinstance(answer, asyncio.CancelledError)] == [head_revision()] * (
+        AT_ONCE // 2
+    )
+
+
+async def test_a_failure_is_told_to_all_and_the_next_who_asks_looks_again(full: Database, database_url: str) -> None:
+    await run_sql(database_url, "update alembic_version set version_num = '0018'")
+    answers = await asyncio.gather(*(full.check_ready() for _ in range(3)), return_exceptions=True)
+    await run_sql(database_url, "update alembic_version set version_num = $1", head_revision())
+
+    await full.check_ready()
+    await full.close()
+
+    assert [type(answer) for answer in answers] == [DatabaseUnusable] * 3
+
+
+async def test_the_migration_scripts_are_read_once(full: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await full.check_ready()
+    monkeypatch.setattr(migrations, "_scripts", lambda: Path("nowhere"))
+
+    assert await full.check_ready() == before
+    await full.close()

@@ -1,24 +1,37 @@
 """When the database fails: tried again where that is safe, told in our own words, the pool stays usable."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 
-from fakes.conversations import BEHIND_ALL, Conversation, open_conversation, user_message
+from fakes.conversations import BEHIND_ALL, CLAIMER, Conversation, is_held, open_conversation, pulse_of, user_message
+from fakes.data_dir_template import copy_data_dir
+from fakes.database_wire import DatabaseWire, database_wire
+from fakes.memory_folder import memory_folder
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import BACKENDS, run_sql, until_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.address import parse_address
+from throughline.db.connection.failures import explain
+from throughline.db.connection.migrations import status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.database import Database, DatabaseConfig
+from throughline.db.database import Database, DatabaseConfig, DatabaseLocation, open_address, open_database
+from throughline.db.job_queue import Job, JobClaim
 from throughline.db.sessions.repository import SessionChange
+from throughline.db.slack.outbox import DeliveryClaim
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from throughline.domain.message import Source
-from throughline.domain.run import Outcome, RunError, RunStatus
+from throughline.domain.run import USER_STEP, OnBusy, Outcome, RunError, RunStatus
 from throughline.domain.session import NewSession
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server.process import find_server
 
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")
@@ -219,3 +232,247 @@ async def test_no_statement_runs_for_ever(transactions: Transactions) -> None:
     has_limit_of_transactions = (await transactions.fetch(AT_LEAST_17))[0]["holds"]
     newest = ["20000"] if has_limit_of_transactions else []
     assert [row["setting"] for row in rows] == ["4000", "off", "3000", "7000", "UTC", *newest]
+
+
+class Refusal(Exception):
+    """What a server answers, as far as we look at it."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("words of the server")
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    "code", ["25006", "25P03", "25P04", "08006", "53100", "53200", "53300", "57000", "57014", "57P01", "57P03", "58030"]
+)
+def test_what_can_pass_is_temporary(code: str) -> None:
+    assert isinstance(explain(Refusal(code)).error, DatabaseUnavailable)
+
+
+@pytest.mark.parametrize("code", ["28P01", "28000", "3D000", "42501", "42P01", "XX000"])
+def test_what_an_operator_must_mend_is_not(code: str) -> None:
+    assert isinstance(explain(Refusal(code)).error, DatabaseUnusable)
+
+
+@pytest.mark.unpooled("it is the pooler that chooses another connection to the server")
+async def test_after_a_failover_the_pool_asks_a_new_connection(database_url: str) -> None:
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    tries: list[int] = []
+
+    async def intent(tx: Statements) -> None:
+        tries.append((await tx.fetch(sql("select pg_backend_pid() as pid")))[0]["pid"])
+        if len(tries) == 1:
+            await tx.fetch(sql("set transaction read only"))
+        await tx.fetch(sql("update users set name = name"))
+
+    await Transactions(pool).run(intent)
+
+    assert len(set(tries)) == 2
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://nobody:canary@127.0.0.1:1/none", "127.0.0.1:1"),
+        ("postgresql://nobody:canary@name.invalid/none", "name.invalid:5432"),
+        ("postgresql://nobody:canary@/none?host=/nonexistent", "/nonexistent"),
+    ],
+)
+async def test_an_unreachable_database_is_named_at_the_start(url: str, place: str) -> None:
+    with pytest.raises(DatabaseUnavailable) as at_open:
+        async with open_database(DatabaseLocation(url), DatabaseConfig(url=""), migrate=False):
+            pass
+    with pytest.raises(DatabaseUnavailable) as at_migration:
+        async with open_address(DatabaseLocation(url)) as urls:
+            await status(urls.for_sessions)
+
+    for told in (at_open.value.detail, at_migration.value.detail):
+        assert place in told
+        assert "DATABASE_URL" in told
+        assert "canary" not in told
+        assert "nobody" not in told
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tl-", dir=memory_folder()) as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "data"
+
+
+def kill_at_once(data_dir: Path) -> None:
+    """Kill all of the server's processes, none of which gets to write what it still holds."""
+    server = find_server(data_dir / "postgres" / "cluster")
+    assert server is not None
+    processes = [server, *server.children(recursive=True)]
+    for process in processes:
+        process.suspend()
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [USER_STEP, "assistant:0", "tool:0:0"])
+async def test_a_stored_step_survives_a_killed_server(data_dir: Path, step: str) -> None:
+    await copy_data_dir(data_dir)
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir))
+    database = await Database.open(DatabaseConfig(url=server.url))
+    conversation = await open_conversation(database)
+    claimed = await conversation.start()
+
+    await database.messages.append_message(claimed.lease, step, user_message("Hello"))
+    kill_at_once(data_dir)
+    await database.close()
+
+    again = await EmbeddedServer.start(EmbeddedConfig(data_dir))
+    assert await run_sql(again.url, "select step, content from messages") == [(step, "Hello")]
+    await again.stop()
+    await server.stop()  # gives back its share too: with one left the server would run on in a folder that is removed
+    assert find_server(data_dir / "postgres" / "cluster") is None
+
+
+NOTICE = """
+    insert into slack_deliveries (id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)
+    values (gen_random_uuid(), 'T', 'C', $1, $1, 'U', 'T', 'hello')
+"""
+
+
+@pytest.fixture
+async def between(database_url: str) -> AsyncIterator[DatabaseWire]:
+    async with database_wire(database_url) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def conversation_lost(between: DatabaseWire) -> AsyncIterator[Conversation]:
+    database = await Database.open(DatabaseConfig(url=between.url, pool_size=2))
+    yield await open_conversation(database)
+    await database.close()
+
+
+async def number_of(url: str, table: str) -> object:
+    return (await run_sql(url, f"select count(*) from {table}"))[0][0]
+
+
+@pytest.mark.parametrize("key", [None, "k1"])
+async def test_a_message_whose_acceptance_was_not_heard_is_there_once_and_claimed(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str, key: str | None
+) -> None:
+    between.cut_next()
+
+    submitted = await conversation_lost.submit("Hello", key=key, fingerprint="f", claimer=CLAIMER)
+
+    assert between.cuts == 1
+    assert not submitted.replayed
+    assert submitted.claimed is not None
+    assert await number_of(database_url, "runs") == 1
+
+
+async def test_a_message_that_interrupts_asks_to_stop_though_nobody_heard_the_answer(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    first = await conversation_lost.start()
+    between.cut_next()
+
+    await conversation_lost.submit("stop", on_busy=OnBusy.INTERRUPT)
+
+    assert (await pulse_of(conversation_lost.database, first.lease)).is_cancel_requested
+    assert await number_of(database_url, "runs") == 2
+
+
+async def test_an_end_that_was_not_heard_is_the_end(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    claimed = await conversation_lost.start()
+    await conversation_lost.database.messages.append_message(claimed.lease, "user", user_message("Hello"))
+    between.cut_next()
+
+    run = await conversation_lost.end(claimed.lease, "the answer")
+
+    assert between.cuts == 1
+    assert run.status is RunStatus.SUCCEEDED
+    assert run.message_id == (await conversation_lost.messages())[-1].id
+    assert await number_of(database_url, "messages") == 2
+
+
+async def test_a_claim_that_was_not_heard_is_made_once(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    run = (await conversation_lost.start()).run
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+    between.cut_next()
+
+    claimed = await conversation_lost.database.runs.claim_next(CLAIMER)
+
+    assert between.cuts == 1
+    assert claimed is not None
+    assert (claimed.run.id, claimed.run.attempt) == (run.id, 2)
+    assert await is_held(conversation_lost.database, claimed.lease)
+
+
+async def test_a_retried_claim_does_not_pass_over_its_own_run(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    await conversation_lost.start()
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+    between.cut_next()
+
+    claimed = await conversation_lost.database.runs.claim_next(replace(CLAIMER, skipped_attempt=2))
+
+    assert between.cuts == 1
+    assert claimed is not None
+
+
+async def test_a_job_whose_claim_was_not_heard_is_claimed(
+    conversation_lost: Conversation, between: DatabaseWire
+) -> None:
+    jobs = conversation_lost.database.jobs
+    await jobs.enqueue(Job("any", "1"))
+    between.cut_next()
+
+    taken = await jobs.claim(JobClaim("worker", lease_seconds=30, kinds=["any"]))
+
+    assert between.cuts == 1
+    assert taken is not None
+
+
+async def test_deliveries_whose_claim_was_not_heard_are_claimed_once_each(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    outbox = conversation_lost.database.open_slack("assistant").outbox
+    for thread in ("1", "2"):
+        await run_sql(database_url, NOTICE, thread)
+    between.cut_next()
+
+    deliveries = await outbox.claim(DeliveryClaim("worker", limit=9, lease_seconds=30))
+
+    assert between.cuts == 1
+    assert [delivery.thread_ts for delivery in deliveries] == ["1", "2"]
+    assert len(await outbox.renew([delivery.lease for delivery in deliveries], 30)) == 2
+
+
+async def test_a_summary_whose_adoption_was_not_heard_is_adopted_once(
+    conversation_lost: Conversation, between: DatabaseWire
+) -> None:
+    messages = await conversation_lost.say("one", "two", "three", "four")
+    adoption = await conversation_lost.adoption(messages[1])
+    between.cut_next()
+
+    session = await conversation_lost.database.summaries.adopt_summary(adoption)
+
+    assert between.cuts == 1
+    assert (session.summary_version, session.summary_through_position) == (1, 2)
+
+
+async def test_a_database_that_never_answers_is_told_so_in_the_end(
+    conversation_lost: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    between.cut_next(100)
+
+    with pytest.raises(DatabaseUnavailable):
+        await conversation_lost.submit("Hello")
+
+    between.cut_next(0)
+    assert await number_of(database_url, "runs") == 1

@@ -6,11 +6,22 @@ from datetime import UTC, datetime
 import pytest
 
 from fakes.conversations import Conversation, answer_message, open_conversation
-from fakes.pooler import urls_of
+from fakes.event_log import MESSAGE_ID
+from fakes.pooler import shared_address, urls_of
+from fakes.query_plans import ExplainedTransactions, nodes_of
 from fakes.raw_sql import run_sql
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, statement
+from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.errors import NotFound
-from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.query import ReadQuery, read_plain, read_query
+from throughline.db.search.repository import SearchRepository
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import MessageId
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.events import MessageDelta, NewEvent
+from throughline.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery
 
 FILLER = tuple(f"Chatter about nothing in particular, line {number}." for number in range(80))
@@ -205,3 +216,189 @@ async def test_an_erased_session_leaves_nothing_in_the_index(conversation: Conve
 
     assert await run_sql(database_url, "select count(*) from search_terms") == [(0,)]
     assert await conversation.database.history.index_session(conversation.session.id) == 0
+
+
+ANALYZER = Analyzer("english")
+
+
+def read(text: str) -> ReadQuery:
+    return read_query(ANALYZER, text, HistoryFilter(), author_weight=0.5)
+
+
+def test_words_that_only_ask_count_less_in_a_question_and_as_much_in_other_text() -> None:
+    assert read("What did Ana say about paint?").terms["paint"] == 1.0
+    assert [read("What did Ana say about paint?").terms[word] for word in ("what", "say", "about")] == [0.4] * 3
+    assert read("say what").terms["say"] == read("say what").terms["what"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("question", "subject"),
+    [
+        ("What did we say about the printer?", "printer"),
+        ("Was haben wir zum Drucker gesagt?", "drucker"),
+        ("Was hatten wir zu Drucker besprochen?", "drucker"),
+        ("¿Qué hemos dicho de la impresora?", "impresora"),
+        ("Qu'avons-nous dit sur imprimante ?", "imprimante"),
+    ],
+)
+def test_a_question_before_a_turn_is_looked_up_by_its_subject_alone(question: str, subject: str) -> None:
+    stop_words = {"what", "was", "qué", "about"}
+
+    words = read_plain(ANALYZER, question, HistoryFilter(), author_weight=0.5).words
+
+    assert words - stop_words == {ANALYZER.word(subject)}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("vault before:yesterday", "`before:yesterday` names no day. Write the day as in `before:2026-03-14`"),
+        ("after:2026-02-30", "`after:2026-02-30` names no day"),
+        ("vault after:", "`after:` has no value. Write the day as in `after:2026-03-14`"),
+        ("on:click", "`on:click` names no day"),
+        ("author: anna", "`author:` has no value. Write for example `author:anna`"),
+        ('author:"  "', "has no value"),
+        ("role:xyz vault", "`role:xyz` names no role. Write `role:user`, `role:assistant` or `role:tool`"),
+        ("tool:", "`tool:` has no value"),
+        (f"role:{'x' * 900}", "…` names no role"),
+    ],
+)
+def test_a_value_that_cannot_narrow_the_search_down_is_refused_with_what_to_write(text: str, what: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(text)
+
+    assert what in caught.value.detail
+    assert "in double quotes" in caught.value.detail
+    assert len(caught.value.detail) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "term"),
+    [
+        ("error: disk full", "error"),
+        ("http://example.org/a?b=1", "http://example.org/a"),
+        ("foo:bar", "foo:bar"),
+        ("std::before:x", "std::before:x"),
+        ("app/db/after:12", "app/db/after:12"),
+        ('"on:click"', "on:click"),
+        ('see "what came before: nothing"', "see"),
+        ("(role:king)", "role:king"),
+    ],
+)
+def test_text_with_colons_that_narrows_nothing_down_is_looked_for(text: str, term: str) -> None:
+    found = read(text)
+
+    assert term in found.words
+    assert (found.only.role, found.only.since, found.only.until) == (None, None, None)
+
+
+def test_all_six_names_narrow_the_search_down() -> None:
+    found = read('vault role:USER author:"anna lee" tool:grep after:2026-03-01 before:2026-04-01')
+
+    assert found.words == {"vault"}
+    assert found.only == HistoryFilter(
+        role=Role.USER,
+        author="anna lee",
+        tool="grep",
+        since=datetime(2026, 3, 1, tzinfo=UTC),
+        until=datetime(2026, 4, 1, tzinfo=UTC),
+    )
+
+
+def test_on_the_last_day_there_is_no_day_ends_the_search() -> None:
+    assert read("on:9999-12-31").only == HistoryFilter(since=datetime(9999, 12, 31, tzinfo=UTC))
+
+
+FILL = """
+    with own as (
+        insert into sessions (id, owner_id, agent, source)
+        select gen_random_uuid(), $1, 'assistant', 'api' from generate_series(1, 200) returning id
+    )
+    insert into messages (id, session_id, position, role, content, source)
+    select gen_random_uuid(), own.id, p, 'user', 'The kestrel hovers over the field, message ' || p, 'api'
+    from own, generate_series(1, 3) p
+"""
+COUNT = "update sessions s set message_count = (select count(*) from messages m where m.session_id = s.id)"
+
+
+@pytest.mark.parametrize("statistics", ["", "analyze"])
+async def test_a_search_of_many_sessions_reads_only_their_terms_and_ranks_once(
+    database: Database, database_url: str, statistics: str
+) -> None:
+    conversation = await open_conversation(database)
+    await run_sql(database_url, FILL, conversation.owner_id)
+    await run_sql(database_url, COUNT)
+    await database.history.index_owner(conversation.owner_id)
+    await run_sql(database_url, statistics or "select 1")
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    transactions = ExplainedTransactions(pool, "ranked as")
+    history = SearchRepository(transactions, database.messages, "english")
+
+    await history.search(conversation.owner_id, None, HistoryQuery("where does the kestrel hover"))
+    await pool.close()
+
+    nodes = list(nodes_of(transactions.plan))
+    assert {node["Actual Loops"] for node in nodes if node["Node Type"] == "Aggregate"} == {1}
+    assert [node["Node Type"] for node in nodes if node.get("Relation Name") == "search_terms"] == ["Index Scan"]
+
+
+@pytest.mark.parametrize(("is_one_session", "prepared"), [(True, 1), (False, 0)])
+async def test_only_a_search_of_one_session_keeps_its_plan(
+    database: Database, database_url: str, *, is_one_session: bool, prepared: int
+) -> None:
+    conversation = await open_conversation(database)
+    await conversation.say("The kestrel hovers over the field.")
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(1, 5.0))
+    transactions = Transactions(pool)
+    history = SearchRepository(transactions, database.messages, "english")
+
+    session_id = conversation.session.id if is_one_session else None
+    for _ in range(2):
+        found = await history.search(conversation.owner_id, session_id, HistoryQuery("where does the kestrel hover"))
+        assert len(found.hits) == 1
+    kept = await transactions.fetch(
+        statement("select 1 from pg_prepared_statements where statement like '%ran' || 'ked as%'")
+    )
+    await pool.close()
+
+    assert len(kept) == prepared
+
+
+MB = 1_000_000
+IMAGE = (ImageBlock("data:image/png;base64," + "A" * 3 * MB),)
+CONTENTS: tuple[Content, ...] = ("x" * 9 * MB, "ü" * 3 * MB, "y" * 3 * MB, "z", IMAGE, IMAGE, IMAGE, "w")
+
+
+async def test_a_page_of_the_history_stops_at_8_megabytes_and_the_cursor_goes_on(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    for step, content in enumerate(CONTENTS):
+        message = NewMessage(role=Role.USER, content=content, source=Source.API)
+        await conversation.database.messages.append_message(claimed.lease, f"{step}", message)
+    pages: list[int] = []
+    seen: list[MessageId] = []
+    after = 0
+
+    while True:
+        query = MessageQuery(after=after, limit=200)
+        page = await conversation.database.messages.list_messages(conversation.owner_id, conversation.session.id, query)
+        pages.append(len(page.items))
+        seen += [message.id for message in page.items]
+        if page.next_cursor is None:
+            break
+        after = int(page.next_cursor)
+
+    assert pages == [1, 2, 4, 1]
+    assert seen == [message.id for message in await conversation.messages()]
+
+
+async def test_a_page_of_events_stops_at_8_megabytes(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    for seq in range(1, 5):
+        event = NewEvent(seq, MessageDelta(MESSAGE_ID, "x" * 3 * MB))
+        await conversation.database.events.append_events(claimed.lease, [event])
+    events = conversation.database.events
+
+    first = await events.read_events(claimed.run.id, 0)
+    second = await events.read_events(claimed.run.id, first[-1].seq)
+
+    assert [[event.seq for event in page] for page in (first, second)] == [[1, 2, 3], [4]]

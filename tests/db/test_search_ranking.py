@@ -1,7 +1,11 @@
 """Ranking of found messages by what stands around them, and by what the query implies beside its words."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import TypeGuard, TypeVar
+from uuid import UUID
 
 import pytest
 
@@ -9,9 +13,21 @@ from benchmarks.figures import connected
 from benchmarks.retrieval_data import Line
 from benchmarks.retrieval_sessions import Archive
 from fakes.conversations import Conversation, open_conversation
+from fakes.pooler import shared_address
+from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
+from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
+from throughline.db.job_queue import INDEX_OWNER, JobClaim, index_job
+from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.index_history import LIVE_MESSAGES, HistoryIndex
 from throughline.db.search.query import Days, cues_of
-from throughline.domain.message import NewMessage, Role, Source, ToolCall
+from throughline.db.search.repository import MANY_SESSIONS, SearchRepository
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import DatabaseBusy
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.recall import HistoryQuery
 
 MAY = datetime(2023, 5, 8, 14, 0, tzinfo=UTC)
@@ -185,3 +201,223 @@ def test_a_month_without_a_year_is_that_of_the_last_years() -> None:
 )
 def test_questions_for_a_time_are_recognised(text: str, *, asks: bool) -> None:
     assert cues_of(text, None).asks_when is asks
+
+
+T = TypeVar("T")
+MARKED = "select id from sessions where unindexed_since is not null order by id"
+BLOCKS = "select session_id, from_position, through_position from search_blocks order by 1, 2"
+FILL = """
+    with own as (
+        insert into sessions (id, owner_id, agent, source)
+        select gen_random_uuid(), $1, 'assistant', 'api' from generate_series(1, $2) returning id
+    )
+    insert into messages (id, session_id, position, role, content, source)
+    select gen_random_uuid(), own.id, p, 'user', 'The kestrel hovers, message ' || p, 'api'
+    from own, generate_series(1, $3) p
+"""
+COUNT = "update sessions s set message_count = (select count(*) from messages m where m.session_id = s.id)"
+
+
+def is_writing(intent: object) -> TypeGuard[partial[object]]:
+    """Whether the transaction writes blocks; behind a pooler each statement is a transaction."""
+    return isinstance(intent, partial)
+
+
+class WatchedTransactions(Transactions):
+    """Counts statements, and awaits `before_writing` once before blocks are written."""
+
+    statements = 0
+    before_writing: Callable[[], Awaitable[object]] | None = None
+
+    async def fetch(self, statement: Statement, /, **parameters: object) -> list[Row]:
+        self.statements += 1
+        return list(await super().fetch(statement, **parameters))
+
+    async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
+        self.statements += 1
+        if is_writing(intent) and self.before_writing is not None:
+            hook, self.before_writing = self.before_writing, None
+            await hook()
+        return await super().run(intent)
+
+
+@pytest.fixture
+async def transactions(database_url: str) -> AsyncIterator[WatchedTransactions]:
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(2, 5.0))
+    yield WatchedTransactions(pool)
+    await pool.close()
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+async def fill(url: str, conversation: Conversation, sessions: int, messages: int) -> None:
+    """Store sessions without runs, as imports do."""
+    await run_sql(url, FILL, conversation.owner_id, sessions, messages)
+    await run_sql(url, COUNT)
+
+
+async def talks(database: Database, number: int) -> list[tuple[Conversation, list[Message]]]:
+    """Return conversations of one owner with two messages each, by their sessions' ids."""
+    opened = [await open_conversation(database) for _ in range(number)]
+    return [(one, await one.say("The kestrel hovers.", "It dives.")) for one in opened]
+
+
+def blocks_of(*sessions: SessionId) -> list[tuple[object, ...]]:
+    return [(session_id, 1, 2) for session_id in sorted(sessions)]
+
+
+async def test_many_sessions_are_indexed_with_few_statements(
+    conversation: Conversation, transactions: WatchedTransactions, database_url: str
+) -> None:
+    await fill(database_url, conversation, sessions=300, messages=3)
+    history = SearchRepository(transactions, conversation.database.messages, "english")
+
+    messages, is_more_due = await history.index_owner(conversation.owner_id)
+
+    assert (messages, is_more_due) == (900, False)
+    assert transactions.statements < 20
+    assert await run_sql(database_url, "select sum(cardinality(entries)) from search_terms where term = 'kestrel'") == [
+        (900,)
+    ]
+
+
+async def test_sessions_are_marked_while_they_have_unindexed_messages(database: Database, database_url: str) -> None:
+    ((talk, messages),) = await talks(database, 1)
+    marks = [await run_sql(database_url, MARKED)]
+    for change in (
+        lambda: database.history.index_session(talk.session.id),
+        lambda: talk.say("More."),
+        lambda: database.history.index_session(talk.session.id),
+        lambda: database.messages.redact(Redaction(talk.owner_id, talk.session.id, messages[0].id)),
+        lambda: database.history.index_session(talk.session.id),
+    ):
+        await change()
+        marks.append(await run_sql(database_url, MARKED))
+
+    marked = [(talk.session.id,)]
+    assert marks == [marked, [], marked, [], marked, []]
+
+
+async def test_a_search_looks_only_at_marked_sessions(database: Database, database_url: str) -> None:
+    first, second = [talk for talk, _ in await talks(database, 2)]
+    await run_sql(database_url, "update sessions set unindexed_since = null where id = $1", first.session.id)
+
+    found = await database.history.search(first.owner_id, None, HistoryQuery("kestrel"))
+
+    assert {hit.message.session_id for hit in found.hits} == {second.session.id}
+
+
+async def test_marks_of_indexed_sessions_are_cleared_by_the_job(database: Database, database_url: str) -> None:
+    ((talk, _),) = await talks(database, 1)
+    await database.history.index_session(talk.session.id)
+    await run_sql(database_url, "update sessions set unindexed_since = now()")
+
+    await database.history.index_owner(talk.owner_id)
+
+    assert await run_sql(database_url, MARKED) == []
+
+
+async def test_a_redaction_meanwhile_keeps_only_its_own_session_from_being_stored(
+    database: Database, transactions: WatchedTransactions, database_url: str
+) -> None:
+    held = await talks(database, 3)
+    redacted, (secret, _) = held[1]
+    wanted = Redaction(redacted.owner_id, redacted.session.id, secret.id)
+    transactions.before_writing = lambda: database.messages.redact(wanted)
+
+    index = HistoryIndex(transactions, Analyzer("english"))
+    stored = await index.index_blocks([talk.session.id for talk, _ in held])
+
+    assert stored == 4
+    assert await run_sql(database_url, BLOCKS) == blocks_of(held[0][0].session.id, held[2][0].session.id)
+    assert await run_sql(database_url, MARKED) == [(redacted.session.id,)]
+
+
+async def test_a_message_that_comes_meanwhile_keeps_the_mark(
+    database: Database, transactions: WatchedTransactions, database_url: str
+) -> None:
+    ((talk, _),) = await talks(database, 1)
+    transactions.before_writing = lambda: talk.say("Late.")
+
+    await HistoryIndex(transactions, Analyzer("english")).index_blocks([talk.session.id])
+
+    assert await run_sql(database_url, BLOCKS) == blocks_of(talk.session.id)
+    assert await run_sql(database_url, MARKED) == [(talk.session.id,)]
+
+
+async def test_indexers_of_the_same_sessions_at_once_store_each_message_once(
+    conversation: Conversation, database_url: str
+) -> None:
+    await fill(database_url, conversation, sessions=20, messages=2)
+    sessions = [SessionId(UUID(str(session_id))) for (session_id,) in await run_sql(database_url, MARKED)]
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(4, 5.0))
+    index = HistoryIndex(Transactions(pool), Analyzer("english"))
+
+    await asyncio.gather(*(index.index_blocks(order) for order in (sessions, sessions[::-1], sessions[5:])))
+    await pool.close()
+
+    assert await run_sql(database_url, BLOCKS) == blocks_of(*sessions)
+    assert await run_sql(database_url, MARKED) == []
+    assert await run_sql(database_url, "select sum(cardinality(entries)) from search_terms where term = 'kestrel'") == [
+        (40,)
+    ]
+
+
+class LockedTransactions(Transactions):
+    """Cannot write blocks of the session `locked`, whose row stays locked for too long."""
+
+    locked: SessionId | None = None
+
+    async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
+        if is_writing(intent) and any(block.session_id == self.locked for block in intent.keywords["blocks"]):
+            raise DatabaseBusy("The database waited too long for a lock.")
+        return await super().run(intent)
+
+
+async def test_a_session_that_cannot_be_indexed_stops_no_other(
+    conversation: Conversation, database: Database, database_url: str
+) -> None:
+    await fill(database_url, conversation, sessions=4, messages=2)
+    sessions = [SessionId(UUID(str(session_id))) for (session_id,) in await run_sql(database_url, MARKED)]
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(2, 5.0))
+    transactions = LockedTransactions(pool)
+    transactions.locked = sessions[1]
+
+    indexed = await SearchRepository(transactions, database.messages, "english").index_owner(conversation.owner_id)
+    await pool.close()
+
+    assert indexed == (6, True)
+    assert await run_sql(database_url, BLOCKS) == blocks_of(sessions[0], *sessions[2:])
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+async def test_a_search_leaves_many_sessions_to_a_job_that_is_under_way(
+    conversation: Conversation, database: Database, database_url: str, *, is_under_way: bool
+) -> None:
+    await fill(database_url, conversation, sessions=MANY_SESSIONS + LIVE_MESSAGES, messages=2)
+    await database.jobs.enqueue(index_job(conversation.owner_id))
+    if is_under_way:
+        await database.jobs.claim(JobClaim("worker", 60.0, [INDEX_OWNER]))
+
+    found = await database.history.search(conversation.owner_id, None, HistoryQuery("kestrel"))
+
+    has_indexed = await run_sql(database_url, BLOCKS) != []
+    assert (has_indexed, bool(found.incomplete_sessions)) == (not is_under_way, is_under_way)
+
+
+async def test_blocks_of_another_analyzer_are_in_nobodys_way(database: Database, database_url: str) -> None:
+    conversation = await open_conversation(database)
+    await conversation.say(*[f"The kestrel hovers, message {number}" for number in range(40)])
+    await database.history.index_session(conversation.session.id)
+    await conversation.say("The kestrel lands.", "The kestrel eats.")
+    await database.history.index_session(conversation.session.id)
+    await run_sql(database_url, "update search_blocks set analyzer = 'german-2' where from_position > 1")
+
+    async with asyncio.timeout(HANG_SECONDS):
+        indexed = await database.history.index_session(conversation.session.id)
+
+    assert indexed == 2
+    assert await run_sql(database_url, "select 1 from search_blocks where analyzer = 'german-2'") == []

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import sys
+from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
@@ -9,15 +11,21 @@ import pytest
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
+from fakes.programs import environment_for_programs
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from fakes.run_folder import FOLDER, shared
+from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.failures import explain
 from throughline.db.connection.migrations import status
 from throughline.db.connection.pool import BEGIN_LIMITED, ConnectionPool, PoolConfig, Statement, statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.statements.sql import sql
+from throughline.db.sessions.import_messages import Imported, import_session
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from throughline.domain.message import Source
 
 ONE = sql("select cast(:number as integer) as one")
 
@@ -158,3 +166,73 @@ async def test_a_server_without_tls_is_told_where_the_address_asks_for_it() -> N
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(DatabaseUnavailable, match=r"accepts no TLS connections, but the sslmode of DATABASE_URL"):
             await status(f"postgresql://anna@127.0.0.1:{port}/d?sslmode=require")
+
+
+async def test_a_try_that_meets_its_own_first_one_at_the_primary_key_finds_its_row(
+    database: Database, database_url: str
+) -> None:
+    owner_id, session_id = await database.users.get_or_create("anna"), SessionId(new_id())
+    new = Imported(owner_id, "assistant", "", Source.API, {})
+    is_written, may_commit = asyncio.Event(), asyncio.Event()
+
+    async def first_try(tx: Statements) -> None:
+        await import_session(tx, session_id, new, [])
+        is_written.set()
+        await may_commit.wait()
+
+    transactions = database._transactions  # noqa: SLF001  # a first try whose answer is lost goes on like this
+    first = asyncio.create_task(transactions.run(first_try))
+    await is_written.wait()
+    second = asyncio.create_task(transactions.run(lambda tx: import_session(tx, session_id, new, [])))
+    await until_sql(database_url, f"select count(*) from {BACKENDS} where wait_event_type = 'Lock'", [(1,)])
+    may_commit.set()
+
+    assert (await second).id == session_id
+    await first
+
+
+PROCESSES = 3
+COME_AND_GO = """
+import pathlib, secrets
+from fakes.run_folder import run_folder, shared
+
+def make():
+    made = run_folder() / secrets.token_hex(8)
+    made.touch()
+    return str(made)
+
+for _ in range(300):
+    with shared("thing", make, lambda made: pathlib.Path(made).unlink()) as found:
+        assert pathlib.Path(found).exists(), "it was ended already"
+"""
+
+
+@pytest.mark.slow
+async def test_nobody_is_handed_what_another_process_has_ended(tmp_path: Path) -> None:
+    environment = {**environment_for_programs(), FOLDER: str(tmp_path)}
+    processes = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", COME_AND_GO, env=environment)
+        for _ in range(PROCESSES)
+    ]
+    async with asyncio.timeout(HANG_SECONDS):
+        codes = [await process.wait() for process in processes]
+
+    assert codes == [0] * PROCESSES
+    assert names_in(tmp_path) == {"thing", "thing.lock", "thing.users"}
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_first_makes_a_thing_and_the_last_ends_it() -> None:
+    told = []
+
+    def make() -> str:
+        told.append("made")
+        return "it"
+
+    with shared("in two tests", make, told.append) as first, shared("in two tests", make, told.append) as second:
+        assert first == second == "it"
+
+    assert told == ["made", "it"]

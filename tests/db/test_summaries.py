@@ -9,6 +9,7 @@ import pytest
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation, segment_of
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.db.summaries.segments import _kept_facts_from
 from throughline.domain.basic_types import SummaryId
 from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
 from throughline.domain.message import Role
@@ -333,3 +334,13 @@ async def test_an_unknown_or_foreign_summary_is_not_found(conversation: Conversa
     ):
         with pytest.raises(NotFound):
             await summaries.restore(owner, session, summary)
+
+
+def test_what_an_older_or_a_newer_version_wrote_is_read_as_far_as_it_is_known() -> None:
+    older = [["path tool", "a.py", 1], ["left_out", "3", 2]]
+    newer = [["value", "5", 3, "user", "port", "", 0, 0, 0, True, "unknown"], ["mood", "glad", 4]]
+
+    assert _kept_facts_from([*older, *newer]) == (
+        KeptFact(FactKind.IDENTIFIER, "a.py", 1, Role.TOOL),
+        KeptFact(FactKind.VALUE, "5", 3, Role.USER, "port"),
+    )

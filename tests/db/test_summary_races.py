@@ -1,7 +1,8 @@
 """Two workers on one session's summary at once: one wins, the other leaves no trace, and no message is touched."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
@@ -14,11 +15,14 @@ from fakes.conversations import (
     segment_of,
     user_message,
 )
-from fakes.pooler import urls_of
+from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.summaries.repository import SummaryRepository
-from throughline.domain.errors import SummaryConflict
+from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import LeaseLost, NotFound, SummaryConflict
 from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.domain.summary import SummaryState, SummaryVersion
@@ -238,3 +242,200 @@ async def test_messages_between_loading_and_adopting_are_neither_skipped_nor_cov
     assert later.session.summary_through_position == 10
     assert [message.position for message in later.history] == list(range(11, 11 + n))
     assert is_loaded_whole(later)
+
+
+@pytest.fixture
+async def stored(conversation: Conversation) -> list[Message]:
+    return await conversation.say(*"abcdefgh")
+
+
+async def test_preparing_leaves_the_session_as_it_is(conversation: Conversation, stored: list[Message]) -> None:
+    before = await conversation.reload()
+
+    prepared = await conversation.prepare(stored[3], "ahead")
+
+    assert (prepared.version, prepared.state, prepared.text) == (None, SummaryState.PREPARED, "ahead")
+    assert await conversation.reload() == before
+    summaries = conversation.database.summaries
+    assert await summaries.latest(before.id) is None
+    assert (await summaries.list(conversation.owner_id, before.id)).items == (prepared,)
+    parts = await summaries.load_parts(before.id, SummaryState.PREPARED)
+    assert parts is not None
+    assert (parts.version, [segment.through_position for segment in parts.segments]) == (prepared, [4])
+
+
+async def test_a_context_comes_with_what_is_prepared_on_its_summary(
+    conversation: Conversation, stored: list[Message]
+) -> None:
+    load = conversation.database.messages.load_context
+    await conversation.adopt(stored[0])
+    version = await conversation.prepare(stored[3], "ahead")
+
+    prepared = (await load(conversation.session.id, None, 100)).prepared
+    await conversation.adopt(stored[1])
+    later = (await load(conversation.session.id, None, 100)).prepared
+
+    assert prepared is not None
+    assert (prepared.id, prepared.base_version, prepared.created_at) == (version.id, 1, version.created_at)
+    assert (prepared.text, prepared.token_count, prepared.through_position, prepared.model) == (
+        "ahead",
+        5,
+        4,
+        "offline",
+    )
+    assert later is None
+
+
+async def test_a_further_one_takes_the_place_of_the_last(conversation: Conversation, stored: list[Message]) -> None:
+    first = await conversation.prepare(stored[3])
+
+    second = await conversation.prepare(stored[5])
+
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+    assert (await summaries.list(conversation.owner_id, session_id)).items == (second,)
+    for through in (stored[4], stored[5]):
+        with pytest.raises(SummaryConflict, match="position 6 is prepared"):
+            await conversation.prepare(through, "no further")
+    with pytest.raises(SummaryConflict, match="was deleted or replaced"):
+        await summaries.adopt_prepared(session_id, first.id, 0)
+    assert (await conversation.reload()).summary_version == 0
+
+
+async def test_adopting_it_moves_text_cursor_and_version_and_gives_it_a_number(
+    conversation: Conversation, stored: list[Message]
+) -> None:
+    await conversation.adopt(stored[0], "first")
+    prepared = await conversation.prepare(stored[3], "ahead")
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+
+    session = await summaries.adopt_prepared(session_id, prepared.id, 1)
+
+    assert session == await conversation.reload()
+    assert (session.conversation_summary, session.summary_tokens, session.summary_version) == ("ahead", 5, 2)
+    assert (session.summary_through_id, session.summary_through_position) == (stored[3].id, 4)
+    latest = await summaries.latest(session_id)
+    assert latest is not None
+    assert (latest.id, latest.version, latest.segment_ids) == (prepared.id, 2, prepared.segment_ids)
+    assert [version.state for version in (await summaries.list(conversation.owner_id, session_id)).items] == [
+        SummaryState.ADOPTED,
+        SummaryState.SUPERSEDED,
+    ]
+
+
+async def test_one_that_builds_on_an_older_summary_is_never_used(
+    conversation: Conversation, stored: list[Message], database_url: str
+) -> None:
+    prepared = await conversation.prepare(stored[3])
+    await conversation.adopt(stored[0])
+    before = await everything(database_url)
+
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+    for expected in (0, 1):
+        with pytest.raises(SummaryConflict):
+            await summaries.adopt_prepared(session_id, prepared.id, expected)
+    for through in (stored[0], stored[3]):
+        with pytest.raises(SummaryConflict):
+            await conversation.database.summaries.prepare_summary(
+                adoption_of(0, through, await conversation.segment(through, "prepared"))
+            )
+    assert await summaries.load_parts(session_id, SummaryState.PREPARED) is None
+    assert (await everything(database_url))[0][0] == before[0][0]
+    assert (await summaries.list(conversation.owner_id, session_id)).items == (await summaries.latest(session_id),)
+
+
+async def test_nobody_adopts_the_prepared_summary_of_another_session(
+    conversation: Conversation, stored: list[Message], database_url: str
+) -> None:
+    prepared = await conversation.prepare(stored[3])
+    other = await open_conversation(conversation.database)
+    await other.say(*"wxyz")
+    before = await everything(database_url)
+
+    adopt_prepared = conversation.database.summaries.adopt_prepared
+    with pytest.raises(SummaryConflict):
+        await adopt_prepared(other.session.id, prepared.id, 0)
+    with pytest.raises(NotFound):
+        await adopt_prepared(SessionId(conversation.owner_id), prepared.id, 0)
+
+    assert await everything(database_url) == before
+
+
+T = TypeVar("T")
+
+
+class ForgetfulTransactions(Transactions):
+    """Commits each intent and runs it once more, as after an answer that was lost on its way."""
+
+    async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
+        await super().run(intent)
+        return await super().run(intent)
+
+
+@pytest.fixture
+async def summaries(database_url: str) -> AsyncGenerator[SummaryRepository]:
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    yield SummaryRepository(ForgetfulTransactions(pool))
+    await pool.close()
+
+
+@pytest.fixture
+async def stored_repeated(conversation: Conversation) -> list[Message]:
+    return await conversation.say(*"abcd")
+
+
+async def _check(conversation: Conversation, session: Session, versions: list[int | None]) -> None:
+    assert session == await conversation.reload()
+    listed = (await conversation.database.summaries.list(conversation.owner_id, session.id)).items
+    assert [version.version for version in listed] == versions
+
+
+async def test_adopting_again_changes_nothing(
+    conversation: Conversation, stored_repeated: list[Message], summaries: SummaryRepository
+) -> None:
+    adoption = await conversation.adoption(stored_repeated[0])
+
+    session = await summaries.adopt_summary(adoption)
+
+    await _check(conversation, session, [1])
+    with pytest.raises(SummaryConflict):
+        await summaries.adopt_summary(adoption)
+
+
+async def test_preparing_again_and_adopting_that_again_changes_nothing(
+    conversation: Conversation, stored_repeated: list[Message], summaries: SummaryRepository
+) -> None:
+    segment = await conversation.segment(stored_repeated[1])
+
+    prepared = await summaries.prepare_summary(adoption_of(0, stored_repeated[1], segment))
+    session = await summaries.adopt_prepared(conversation.session.id, prepared.id, 0)
+
+    await _check(conversation, session, [1])
+    with pytest.raises(SummaryConflict):
+        await conversation.database.summaries.adopt_prepared(session.id, prepared.id, 0)
+
+
+async def test_restoring_again_changes_nothing(
+    conversation: Conversation, stored_repeated: list[Message], summaries: SummaryRepository
+) -> None:
+    await conversation.adopt(stored_repeated[0], "first")
+    first = await summaries.latest(conversation.session.id)
+    await conversation.adopt(stored_repeated[1], "second")
+    assert first is not None
+
+    session = await summaries.restore(conversation.owner_id, conversation.session.id, first.id)
+
+    assert session.conversation_summary == "first"
+    await _check(conversation, session, [3, 2, 1])
+
+
+async def test_a_lost_lease_is_told_the_second_time_too(
+    conversation: Conversation, stored_repeated: list[Message], summaries: SummaryRepository
+) -> None:
+    adoption = await conversation.adoption(stored_repeated[0])
+    lease = (await conversation.start()).lease
+    await conversation.end(lease)
+
+    with pytest.raises(LeaseLost):
+        await summaries.adopt_summary(adoption, lease)
+
+    assert (await conversation.reload()).summary_version == 0

@@ -1,9 +1,15 @@
 """The breaker of a summary model: opens after failures in a row, lets one call through later, and never latches."""
 
 import asyncio
+import sys
+from collections.abc import Coroutine
 from contextlib import suppress
+from pathlib import Path
+from uuid import UUID
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from fakes.compactions import SUMMARY, compact_now, fill
 from fakes.manual_clock import ManualClock
@@ -12,7 +18,16 @@ from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
-from throughline.domain.errors import ModelUnavailable
+from throughline.domain.basic_types import UserId
+from throughline.domain.errors import (
+    LeaseLost,
+    ModelUnavailable,
+    SettingInvalid,
+    causes_of,
+    class_and_text,
+    class_names,
+    only_cause_of,
+)
 from throughline.execution.breaker import (
     COOL_DOWN_SECONDS,
     FAILURES_TO_OPEN,
@@ -20,6 +35,16 @@ from throughline.execution.breaker import (
     BreakerReading,
     Breakers,
     BreakerState,
+)
+from throughline.execution.call_plugin import import_plugin
+from throughline.execution.compute_threads import LimitReached, OwnerLimits
+from throughline.execution.error_boundary import (
+    ErrorBoundary,
+    Raised,
+    Returned,
+    outcome_of,
+    outcome_of_awaiting,
+    running_concurrently,
 )
 
 AWAY = Fail(ModelUnavailable("away"))
@@ -178,3 +203,160 @@ async def test_a_cancelled_compaction_is_no_failure_and_leaves_the_way_free(stag
         await under_way
 
     assert stage.dependencies.breakers.acquire("scripted")
+
+
+ANNA, BERT, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
+
+
+def test_an_owner_keeps_to_a_share() -> None:
+    places = OwnerLimits(most=5, most_of_owner=2)
+
+    assert [places.take(ANNA), places.take(ANNA), places.take(ANNA)] == [None, None, LimitReached.BY_OWNER]
+    assert places.take(BERT) is None
+
+
+def test_all_keep_to_what_there_is() -> None:
+    places = OwnerLimits(most=3, most_of_owner=2)
+
+    assert [places.take(ANNA), places.take(ANNA), places.take(BERT)] == [None] * 3
+    assert [places.take(CARL), places.take(None)] == [LimitReached.BY_ALL] * 2
+
+
+def test_what_belongs_to_nobody_has_no_share() -> None:
+    places = OwnerLimits(most=3, most_of_owner=1)
+
+    assert [places.take(None) for _ in range(3)] == [None] * 3
+
+
+def test_a_place_given_back_is_free() -> None:
+    places = OwnerLimits(most=1, most_of_owner=1)
+    places.take(ANNA)
+    places.give_back(ANNA)
+
+    assert places.take(BERT) is None
+
+
+async def test_the_task_is_cancelled_at_the_end_of_the_block() -> None:
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with running_concurrently(work, "wait") as task:
+        await begun.wait()
+
+    assert task.cancelled()
+
+
+async def test_a_block_that_is_never_entered_begins_nothing() -> None:
+    calls: list[str] = []
+
+    def begin() -> Coroutine[object, object, None]:
+        calls.append("begun")
+        return asyncio.sleep(0)
+
+    running_concurrently(begin, "nothing")
+
+    assert calls == []
+
+
+FIRST, SECOND = KeyError("a"), OSError("b")
+
+
+def test_of_a_group_the_exceptions_in_it_are_named() -> None:
+    group = ExceptionGroup("outer", [ExceptionGroup("inner", [FIRST, SECOND]), KeyError("a")])
+
+    assert class_names(group) == "KeyError, OSError"
+    assert class_and_text(group) == "KeyError: 'a'; OSError: b"
+    assert only_cause_of(group) is group
+
+
+def test_a_single_exception_is_its_own_cause_at_any_depth() -> None:
+    group = ExceptionGroup("outer", [ExceptionGroup("inner", [FIRST])])
+
+    assert only_cause_of(group) is only_cause_of(FIRST) is FIRST
+    assert class_and_text(SECOND) == "OSError: b"
+
+
+def test_a_group_that_is_too_large_or_too_deep_says_what_was_seen() -> None:
+    deep: Exception = FIRST
+    for _ in range(1_000):
+        deep = ExceptionGroup("deeper", [deep])
+
+    assert causes_of(deep) == (deep,)
+    assert len(causes_of(ExceptionGroup("wide", [OSError(str(n)) for n in range(1_000)]))) == 3
+
+
+def test_a_package_missing_inside_a_group_is_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "try:\n    import no_such_package\nexcept ImportError as error:\n    raise ExceptionGroup('x', [error])\n"
+    (tmp_path / "needs_a_package.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(SettingInvalid, match="there is no module 'no_such_package'; put its file beside"):
+        import_plugin("needs_a_package:run", kind="tool")
+
+
+log = structlog.get_logger(__name__)
+
+
+async def raising(error: BaseException) -> None:
+    await asyncio.sleep(0)
+    raise error
+
+
+async def test_what_a_block_raises_stays_inside_and_is_logged_without_its_text() -> None:
+    with capture_logs() as logs, ErrorBoundary(log.error, "looking broke", readers=2) as looking:
+        await raising(ValueError("a user's own words"))
+
+    assert isinstance(looking.error, ValueError)
+    (told,) = logs
+    assert (told["event"], told["readers"], told["error"], told["log_level"]) == (
+        "looking broke",
+        2,
+        "ValueError",
+        "error",
+    )
+    assert told["where"].startswith("raising:")
+    assert "words" not in str(told)
+
+
+def test_a_block_that_raises_nothing_is_not_mentioned() -> None:
+    with capture_logs() as logs, ErrorBoundary(log.error, "looking broke") as looking:
+        pass
+
+    assert (looking.error, logs) == (None, [])
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt(), SystemExit(), LeaseLost("gone")])
+def test_cancellation_the_end_of_the_process_and_what_was_excepted_go_on(error: BaseException) -> None:
+    with (
+        capture_logs() as logs,
+        pytest.raises(type(error)),
+        ErrorBoundary(log.error, "looking broke", lets_through=(LeaseLost,)),
+    ):
+        raise error
+
+    assert logs == []
+
+
+async def test_somebody_elses_error_is_a_value() -> None:
+    error = ValueError()
+
+    assert outcome_of(lambda: 3) == Returned(3)
+    assert isinstance(outcome_of(lambda: int("three")), Raised)
+    assert await outcome_of_awaiting(raising(error)) == Raised(error)
+
+
+async def test_cancellation_goes_through_what_awaits_somebody_elses_code() -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await outcome_of_awaiting(raising(asyncio.CancelledError()))
+
+
+def test_what_ends_a_process_is_a_value_of_somebody_elses_code() -> None:
+    outcome = outcome_of(lambda: sys.exit(3))
+
+    assert isinstance(outcome, Raised)
+    assert isinstance(outcome.error, SystemExit)

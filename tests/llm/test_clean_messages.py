@@ -3,18 +3,23 @@
 import base64
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.known_refusals import ON_OPENAI_WIRE
-from fakes.model_calls import refusal_of, simple_request
-from fakes.raw_http_server import Answer, error_answer, serve_raw
-from throughline.domain.errors import ModelInvalidRequest
+from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, hear, refusal_of, simple_request
+from fakes.provider_double.json_types import Json
+from fakes.raw_http_server import EVENT_STREAM, Answer, error_answer, serve_raw
+from throughline.context.measure import count_call
+from throughline.domain.errors import InvalidInput, ModelInvalidRequest, SettingInvalid
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, ToolSpec
+from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, ModelRequest, Prompt, PromptMessage, ToolSpec
+from throughline.domain.tool import is_json_object, read_arguments, readable_arguments, send_again
 from throughline.llm.clean_message import MOST_CHARACTERS, Sent, clean_message
+from throughline.llm.counters import make_counter
 from throughline.llm.known_refusal import KnownRefusal
 from throughline.llm.registry import ModelRegistry, ModelsConfig
 
@@ -203,3 +208,198 @@ async def test_the_models_own_key_does_not_come_back_whatever_its_form() -> None
 async def test_a_page_of_html_and_an_answer_of_ours_leave_no_message() -> None:
     assert (await refusal_of(error_answer(502, "<html>bad gateway</html>"))).provider_message == ""
     assert (await refusal_of(Answer(["<html>"], content_type="text/html"))).provider_message == ""
+
+
+NUMBERS = '{"rows":[' + ",".join(str(number % 100) for number in range(2000)) + "]}"
+WRITTEN = (NUMBERS, '{"q": 1}', '{ "q" :\n"\\u00e9" , "q": 1E5}', "{}")
+NESTED = tuple('{"a":' + "[" * depth + "]" * depth + "}" for depth in (100, 970, 980, 990, 5_000))
+NOT_FINITE = ('{"a": 1e999}', '{"a": [-1e999]}', '{"a": NaN}', '{"a": Infinity}')
+SENT_OTHERWISE = (*NOT_FINITE, '"' * 4000, "\n" * 3000 + 'x"y"\\' * 900, 'a\tb"c"' * 800, '{"q": oops', "[1]", "")
+"""No JSON objects, texts full of what has to be escaped among them."""
+
+
+def asked(arguments: str) -> ModelRequest:
+    messages = (
+        PromptMessage(Role.USER, "go"),
+        PromptMessage(Role.ASSISTANT, "", (ToolCall("c1", "lookup", arguments),)),
+        PromptMessage(Role.TOOL, "found", tool_call_id="c1", name="lookup"),
+    )
+    return ModelRequest(Prompt("", messages), (), 100)
+
+
+async def sent_to_openai(arguments: str) -> str:
+    heard = await hear(OPENAI_SAYS_OK, request=asked(arguments))
+    messages = heard.sent["messages"]
+    assert isinstance(messages, list)
+    text: str = messages[1]["tool_calls"][0]["function"]["arguments"]
+    return text
+
+
+async def sent_to_anthropic(arguments: str) -> Json:
+    heard = await hear(ANTHROPIC_SAYS_OK, "anthropic:claude-test", asked(arguments))
+    messages = heard.sent["messages"]
+    assert isinstance(messages, list)
+    block = next(block for block in messages[1]["content"] if block["type"] == "tool_use")
+    value: Json = block["input"]
+    return value
+
+
+@pytest.mark.parametrize("arguments", WRITTEN)
+async def test_a_json_object_goes_back_to_openai_byte_for_byte(arguments: str) -> None:
+    assert await sent_to_openai(arguments) == arguments
+
+
+@pytest.mark.parametrize("arguments", WRITTEN)
+async def test_a_json_object_goes_back_to_anthropic_as_its_value(arguments: str) -> None:
+    assert await sent_to_anthropic(arguments) == json.loads(arguments)
+
+
+@pytest.mark.parametrize("arguments", [*NOT_FINITE, *NESTED, '{"q": oops', "[1]"])
+async def test_what_is_no_json_object_goes_back_inside_one(arguments: str) -> None:
+    assert json.loads(await sent_to_openai(arguments)) == {"_raw": arguments}
+    assert await sent_to_anthropic(arguments) == {"_raw": arguments}
+    assert not is_json_object(arguments)
+
+
+async def test_half_a_character_is_replaced_and_the_rest_is_kept() -> None:
+    assert json.loads(await sent_to_openai('{"q": "\\ud83d!"}')) == {"q": "\N{REPLACEMENT CHARACTER}!"}
+
+
+@pytest.mark.parametrize("counter", ["tiktoken", "chars"])
+@pytest.mark.parametrize(
+    "arguments", [*WRITTEN, *SENT_OTHERWISE, '{"rows":[' + "1e15," * 500 + "1]}"], ids=lambda text: text[:12]
+)
+def test_arguments_are_counted_for_no_less_than_is_sent(arguments: str, counter: str) -> None:
+    count, sent = make_counter(counter).count, send_again(arguments)
+    counted = count_call(ToolCall("", "", arguments), count)
+
+    assert count(json.dumps(sent.value, ensure_ascii=False, separators=(",", ":"))) <= counted
+    assert count(sent.text) <= counted
+
+
+def test_a_package_that_puts_blanks_between_numbers_sends_half_as_much_again() -> None:
+    count = make_counter("tiktoken").count
+    counted = count_call(ToolCall("", "", NUMBERS), count)
+
+    assert 1.4 < count(json.dumps(send_again(NUMBERS).value)) / counted < 1.51
+
+
+def test_brackets_in_strings_are_no_nesting() -> None:
+    code = json.dumps({"code": 'print("' + "[{" * 500 + '")'})
+
+    assert is_json_object(code)
+    assert is_json_object('{"a":' + "[" * 99 + "]" * 99 + "}")
+    assert not is_json_object('{"a":' + "[" * 100 + "]" * 100 + "}")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('{"a": "x\\u202ey"}', '{\n  "a": "x\\u202ey"\n}'),
+        ('{"a": "\u200bü\U000e0041"}', '{\n  "a": "\\u200bü\\udb40\\udc41"\n}'),
+        ("no\x07 JSON", "no\\u0007 JSON"),
+    ],
+)
+def test_a_person_sees_every_character_of_arguments(written: str, shown: str) -> None:
+    assert readable_arguments(written) == shown
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": NaN}', '{"a": 1e999}', NESTED[-1]])
+def test_arguments_that_a_person_wrote_must_be_an_object(text: str) -> None:
+    with pytest.raises(InvalidInput, match="one JSON object"):
+        read_arguments(text)
+
+
+COMMON = ModelParameters(temperature=0.0, top_p=0.5, stop=("END",), parallel_tool_calls=False, body={"top_k": 20})
+TOOL = ToolSpec("look", "Looks.", {"type": "object", "properties": {}})
+
+
+async def test_openai_is_sent_what_is_set_and_nothing_else() -> None:
+    given = replace(COMMON, seed=7, reasoning_effort="low")
+    heard = await hear(OPENAI_SAYS_OK, request=replace(simple_request(), parameters=given))
+    plain = await hear(OPENAI_SAYS_OK)
+
+    added = {name: value for name, value in heard.sent.items() if name not in plain.sent}
+    assert added == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "stop": ["END"],
+        "seed": 7,
+        "reasoning_effort": "low",
+        "top_k": 20,
+    }
+
+
+async def test_parallel_calls_are_spoken_of_only_with_tools() -> None:
+    with_tools = replace(simple_request(), tools=(TOOL,), parameters=COMMON)
+
+    assert (await hear(OPENAI_SAYS_OK, request=with_tools)).sent["parallel_tool_calls"] is False
+    anthropic = (await hear(ANTHROPIC_SAYS_OK, "anthropic:claude-test", with_tools)).sent
+    assert anthropic["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+
+
+async def test_anthropic_is_sent_them_under_its_names() -> None:
+    given = replace(COMMON, reasoning_effort="low")
+    sent = (await hear(ANTHROPIC_SAYS_OK, "anthropic:claude-test", replace(simple_request(), parameters=given))).sent
+
+    assert (sent["temperature"], sent["top_p"], sent["stop_sequences"], sent["top_k"]) == (0.0, 0.5, ["END"], 20)
+    assert sent["output_config"] == {"effort": "low"}
+    assert "stop" not in sent
+
+
+async def test_gemini_is_asked_for_its_thoughts() -> None:
+    body = '{"candidates": [{"content": {"role": "model", "parts": [{"text": "ok"}]}, "finishReason": "STOP"}]}'
+    answer = Answer([f"data: {body}\r\n\r\n"], content_type=EVENT_STREAM)
+    given = ModelParameters(include_thoughts=True)
+
+    sent = (await hear(answer, "google_genai:gemini-test", replace(simple_request(), parameters=given))).sent
+    plain = (await hear(answer, "google_genai:gemini-test")).sent
+
+    assert '"thinkingConfig": {"include_thoughts": true}' in json.dumps(sent)
+    assert "thinkingConfig" not in json.dumps(plain)
+
+
+@pytest.mark.parametrize(
+    ("model", "answer"), [("gpt-4o", OPENAI_SAYS_OK), ("anthropic:claude-test", ANTHROPIC_SAYS_OK)]
+)
+async def test_headers_are_sent_beside_the_services_own(
+    model: str, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_KEY", "own-key-1")
+    registry = ModelRegistry(replace(CONFIG, read_variable=lambda _: "own-key-1"))
+    request = replace(simple_request(), parameters=ModelParameters(headers={"X-Team": "search"}))
+    async with serve_raw(answer) as server:  # type: ignore[arg-type]  # an Answer
+        chat_model = registry.get(model, address_for(model, server), "OWN_KEY")
+        _ = [event async for event in chat_model.stream(request)]
+        await registry.close()
+
+    assert "x-team: search" in server.heads[0].lower()
+    assert "own-key-1" in server.heads[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "refused"),
+    [
+        ("anthropic:claude-test", ModelParameters(seed=1), "seed"),
+        ("google_genai:gemini-test", ModelParameters(body={"a": 1}), "body"),
+        ("google_genai:gemini-test", ModelParameters(parallel_tool_calls=True), "parallel_tool_calls"),
+    ],
+)
+def test_what_a_provider_does_not_take_is_refused_before_any_call(
+    model: str, parameters: ModelParameters, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.setenv(name, "test-key")
+    chat_model = ModelRegistry().get(model)
+
+    chat_model.check_parameters(NO_PARAMETERS)
+    with pytest.raises(SettingInvalid) as caught:
+        chat_model.check_parameters(parameters)
+
+    assert f"takes no {refused}: remove it. It takes: " in caught.value.detail
+
+
+def test_the_offline_model_takes_all() -> None:
+    given = replace(COMMON, seed=1, headers={"a": "b"})
+
+    assert ModelRegistry().get("offline").check_parameters(given) is None  # type: ignore[func-returns-value]  # it raises

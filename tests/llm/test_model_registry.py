@@ -1,11 +1,16 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from langchain.chat_models import base as langchain_models
 
+from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, hear, simple_request
+from fakes.raw_http_server import serve_raw
 from throughline.domain.errors import SettingInvalid
+from throughline.domain.prompt import ModelRequest, ToolSpec
+from throughline.llm.context_windows import WINDOWS, find_window
 from throughline.llm.provider_error import as_setting
 from throughline.llm.providers import PROVIDERS, parse_model_name
 from throughline.llm.registry import ModelRegistry, ModelsConfig, inherited_base_url
@@ -187,3 +192,73 @@ def test_a_second_model_of_one_provider_lives_beside_the_default_one(
 
     assert beside == address
     assert inherited_base_url(model, default_model=default_model, default_base_url="") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "neighbour"),
+    [("gpt-4oo", "gpt-4o"), ("openai:gpt-4oo", "gpt-4o"), ("gpt-42", "gpt-4"), ("claudee-3", "claude")],
+)
+def test_a_name_that_goes_on_within_the_word_is_told_with_its_neighbour(name: str, neighbour: str) -> None:
+    assert find_window(name).neighbour == neighbour
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *WINDOWS,
+        "gpt-4o-mini",
+        "gpt-4o-2024-11-20",
+        "gemma2:9b",
+        "gemma3n:e4b",
+        "glm-4v",
+        "qwen2",
+        "o3-pro",
+        "mistralai/Ministral-8B-Instruct",
+        "mistralai/unheard-of-7b",
+        "ft:gpt-4o:acme",
+        "bedrock:anthropic.claude-3-5-sonnet",
+        "meta-llama/Llama-3.1-8B-Instruct",
+    ],
+)
+def test_a_version_or_variant_of_a_family_is_no_misspelling(name: str) -> None:
+    assert find_window(name).neighbour == ""
+
+
+TOOL = ToolSpec("lookup", "Looks up.", {"type": "object", "properties": {"q": {"type": "string"}}})
+OFFERED = replace(simple_request(), tools=(TOOL,))
+FORBIDDEN = replace(OFFERED, may_call_tools=False)
+
+
+async def sent_to_openai_itself(request: ModelRequest) -> dict[str, object]:
+    """What OpenAI is sent: no address is given, so that it is the one the SDK knows."""
+    registry = ModelRegistry(CONFIG)
+    async with serve_raw(OPENAI_SAYS_OK) as server:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("OPENAI_API_KEY", "test-key")
+            environment.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+            model = registry.get("openai:gpt-4o")
+        async for _ in model.stream(request):
+            pass
+        await registry.close()
+        return server.requests[0]
+
+
+async def test_openai_is_sent_the_same_tools_and_told_not_to_call_them() -> None:
+    offered, forbidden = await sent_to_openai_itself(OFFERED), await sent_to_openai_itself(FORBIDDEN)
+
+    assert forbidden == {**offered, "tool_choice": "none"}
+
+
+async def test_compatible_servers_are_not_sent_tools_they_might_call_all_the_same() -> None:
+    offered = await hear(OPENAI_SAYS_OK, request=OFFERED)
+    forbidden = await hear(OPENAI_SAYS_OK, request=FORBIDDEN)
+
+    assert forbidden.sent == {name: value for name, value in offered.sent.items() if name != "tools"}
+    assert "tools" in offered.sent
+
+
+async def test_anthropic_is_sent_the_same_tools_and_told_not_to_call_them() -> None:
+    offered = await hear(ANTHROPIC_SAYS_OK, "anthropic:claude-test", OFFERED)
+    forbidden = await hear(ANTHROPIC_SAYS_OK, "anthropic:claude-test", FORBIDDEN)
+
+    assert forbidden.sent == {**offered.sent, "tool_choice": {"type": "none"}}

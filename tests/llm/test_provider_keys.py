@@ -1,13 +1,15 @@
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, simple_request
-from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
+from fakes.raw_http_server import EVENT_STREAM, Answer, error_answer, serve_raw
 from throughline.assembly.models import models_config
 from throughline.assembly.runtime import choose_embedder
-from throughline.domain.errors import SettingInvalid
+from throughline.domain.errors import SettingInvalid, ThroughlineError
+from throughline.domain.prompt import ModelParameters
 from throughline.llm.providers import PLACEHOLDER_KEY, PROVIDERS, choose_key
 from throughline.llm.registry import ModelRegistry
 from throughline.settings import Settings, read_settings
@@ -146,3 +148,21 @@ def test_a_named_key_needs_an_address_and_is_never_the_key_itself(name: str, mon
     with pytest.raises(SettingInvalid, match="never the key itself") as refused:
         read_settings()
     assert "sk-of-openai" not in refused.value.detail
+
+
+BASIC = b64encode(b"usr:pa55w0rd").decode()
+
+
+async def test_secrets_of_the_agent_file_are_taken_out_of_what_the_provider_said() -> None:
+    said = f"refused pa55w0rd, Basic {BASIC}, http://usr:pa55w0rd@host/v1, tsec-hunter2 pw and hunter three apples"
+    given = ModelParameters(headers={"X-Team": "tsec-hunter2 pw"}, body={"team": {"names": ["hunter three apples"]}})
+    registry = ModelRegistry(CONFIG)
+    async with serve_raw(error_answer(400, {"error": {"message": said}})) as server:
+        model = registry.get("gpt-4o", server.url.replace("http://", "http://usr:pa55w0rd@") + "/v1")
+        with pytest.raises(ThroughlineError) as caught:
+            _ = [event async for event in model.stream(replace(simple_request(), parameters=given))]
+        await registry.close()
+
+    message = caught.value.provider_message
+    assert message.startswith("refused")
+    assert not any(secret in message for secret in ("pa55w0rd", BASIC, "tsec-hunter2", "hunter three"))

@@ -1,20 +1,35 @@
 import asyncio
+import os
+import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessageChunk, ToolCallChunk
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
 
-from fakes.growth import grows_linearly
+from fakes.growth import FACTOR, grows_linearly
+from fakes.provider_double.counting import COUNTINGS
+from fakes.provider_double.estimates import play
+from fakes.provider_double.texts import TEXTS
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Role
 from throughline.domain.prompt import PromptMessage
 from throughline.execution.call_plugin import call_plugin
 from throughline.execution.error_boundary import Outcome
+from throughline.llm.assemble_answer import MOST_CALLS, AnswerAssembly
 from throughline.llm.counters import (
     PIECE_CHARACTERS,
     SHIPPED,
@@ -225,3 +240,141 @@ def test_a_counter_without_its_packages_is_refused_with_what_to_install() -> Non
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert "pip install 'throughline[transformers]'" in shown.stdout
+
+
+TRANSFORMERS_PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. "
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="session")
+def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small tokenizer that pads, truncates and frames as those of real models do."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    alphabet = ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        [TRANSFORMERS_PROSE], BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    )
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
+    tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
+    tokenizer.enable_truncation(max_length=16)
+    tokenizer.enable_padding(length=16)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def test_a_tokenizer_of_a_local_file_counts_whole_texts_and_nothing_else(tokenizer_file: Path) -> None:
+    counter = make_counter(f"transformers:{tokenizer_file}")
+
+    one, ten = counter.count(TRANSFORMERS_PROSE), counter.count(TRANSFORMERS_PROSE * 10)
+
+    assert counter.name == f"transformers:{tokenizer_file}"
+    assert counter.count("The") == 1
+    assert one > 10
+    assert ten == 10 * one
+    assert count_tokens("", counter) == 0
+
+
+def test_a_folder_with_a_tokenizer_will_do(tokenizer_file: Path) -> None:
+    by_folder, by_file = (make_counter(f"transformers:{path}") for path in (tokenizer_file.parent, tokenizer_file))
+
+    assert by_folder.count(TRANSFORMERS_PROSE) == by_file.count(TRANSFORMERS_PROSE)
+
+
+@pytest.mark.parametrize("text", ["<s>", "a<s>b<s>", "\ud83d", "a\x00b", "持續的對話 😀"])
+def test_special_tokens_and_any_character_count_as_plain_text(tokenizer_file: Path, text: str) -> None:
+    assert make_counter(f"transformers:{tokenizer_file}").count(text) >= len(text)
+
+
+def test_a_long_text_is_counted_in_pieces_of_the_same_sum(tokenizer_file: Path) -> None:
+    counter = make_counter(f"transformers:{tokenizer_file}")
+    times = 3 * PIECE_CHARACTERS // len(TRANSFORMERS_PROSE)
+
+    counted = counter.count(TRANSFORMERS_PROSE * times)
+
+    assert counted == pytest.approx(times * counter.count(TRANSFORMERS_PROSE), abs=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nobody/no-such-model", "/no/such/tokenizer.json", "nobody", "a b/c", "../.."])
+def test_a_tokenizer_that_is_not_here_is_refused_with_what_to_do(name: str) -> None:
+    with pytest.raises(SettingInvalid, match=r"hf download .* or name the path of a tokenizer\.json"):
+        make_counter(f"transformers:{name}")
+
+
+def test_a_file_that_holds_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"not": "one"}')
+
+    with pytest.raises(SettingInvalid, match="holds no tokenizer"):
+        make_counter(f"transformers:{path}")
+
+
+def test_a_name_without_tokenizer_is_refused() -> None:
+    with pytest.raises(SettingInvalid, match="transformers:<name or path>"):
+        make_counter("transformers")
+
+
+@pytest.mark.slow
+def test_a_model_of_the_local_cache_is_found_without_network(tokenizer_file: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--acme--small"
+    snapshot = repository / "snapshots" / REVISION
+    snapshot.mkdir(parents=True)
+    (snapshot / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(REVISION)
+    program = (
+        "import socket\n"
+        "def refuse(*args, **kwargs): raise AssertionError('network')\n"
+        "socket.socket.connect = refuse\n"
+        "from throughline.llm.counters import make_counter\n"
+        f"print(make_counter('transformers:acme/small').count({TRANSFORMERS_PROSE!r}))\n"
+    )
+
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HF_HOME": str(tmp_path)},
+    )
+
+    assert int(shown.stdout) == make_counter(f"transformers:{tokenizer_file}").count(TRANSFORMERS_PROSE)
+
+
+TURNS = 12
+
+
+@pytest.mark.parametrize("write", list(TEXTS.values()), ids=list(TEXTS))
+@pytest.mark.parametrize("way", sorted(COUNTINGS))
+def test_after_three_turns_the_estimate_is_within_five_percent(way: str, write: Callable[[random.Random], str]) -> None:
+    errors = [estimate.error for estimate in play(write, way, TURNS) if estimate.turn > 3]
+
+    assert len(errors) == TURNS - 3
+    assert max(abs(error) for error in errors) <= 0.05
+
+
+@pytest.mark.parametrize("write", list(TEXTS.values()), ids=list(TEXTS))
+@pytest.mark.parametrize("way", sorted(COUNTINGS))
+def test_one_turn_is_enough_not_to_be_far_below_the_providers_count(
+    way: str, write: Callable[[random.Random], str]
+) -> None:
+    assert all(estimate.error >= -0.05 for estimate in play(write, way, TURNS) if estimate.turn > 1)
+
+
+@pytest.mark.slow
+def test_a_piece_finds_its_call_as_fast_among_many() -> None:
+    def pieces_of(count: int) -> list[AIMessageChunk]:
+        pieces = (ToolCallChunk(name=None, args="x", id=None, index=number % count) for number in range(count * 10))
+        return [AIMessageChunk(content="", tool_call_chunks=[piece]) for piece in pieces]
+
+    def assemble(chunks: list[AIMessageChunk]) -> None:
+        assembly = AnswerAssembly(adds_usage=False, max_call_characters=MOST_CALLS * 10)
+        for chunk in chunks:
+            list(assembly.add(chunk))
+
+    assert grows_linearly(assemble, pieces_of, MOST_CALLS // FACTOR)

@@ -1,20 +1,31 @@
 """Deletion of responses: each is deleted alone, together with the messages of its part of the run."""
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import openai
 import pytest
 from openai.types.responses import Response
 
-from fakes.openai_stage import OpenAIStage, open_openai_stage
+from fakes.one_tool import OneTool
+from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, create
 from throughline.db.database import Database
+from throughline.db.sessions.messages import MessageQuery, MessageRepository
+from throughline.domain.basic_types import Page, SessionId, UserId
+from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import Scope
-from throughline.domain.message import REDACTED_TEXT
+from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Source, ToolCall
+from throughline.http.openai_messages import MAX_CALLS
+from throughline.openai.compaction_item import CompactionItem
+from throughline.openai.input_items import CallItem, CallResultItem, Item, read_items
 
 RAIN = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
 
@@ -196,3 +207,221 @@ async def test_a_refused_deletion_leaves_the_wait(stage: OpenAIStage) -> None:
 
     run = await stage.http.get(f"/v1/runs/{UUID(asked.id.removeprefix('resp_'))}")
     assert run.json()["status"] == "waiting"
+
+
+PAGES_WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+AGENT = replace(OPEN_AGENT, tools=("lookup",))
+TOOLS = OneTool("lookup", "found", repeatable=True)
+
+
+@pytest.fixture
+async def stage_pages(database: Database) -> AsyncIterator[OpenAIStage]:
+    async with open_openai_stage(database, agent=AGENT, tools=TOOLS) as stage_pages:
+        yield stage_pages
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of the messages that pages were made of, in the order in which they were read."""
+    positions: list[int] = []
+    list_messages = MessageRepository.list_messages
+
+    async def noted(
+        self: MessageRepository, owner_id: UserId, session_id: SessionId, query: MessageQuery
+    ) -> Page[Message]:
+        page = await list_messages(self, owner_id, session_id, query)
+        positions.extend(message.position for message in page.items)
+        return page
+
+    monkeypatch.setattr(MessageRepository, "list_messages", noted)
+    return positions
+
+
+async def long_conversation(stage_pages: OpenAIStage, texts: int = 120) -> str:
+    items = [{"role": "user", "content": f"text {number}"} for number in range(texts)]
+    return (await stage_pages.client.conversations.create(items=items)).id  # type: ignore[arg-type]  # dicts
+
+
+async def conversation_with_calls(stage_pages: OpenAIStage) -> str:
+    """Return a conversation with brought calls, two turns whose calls have the same ids, and one that waits."""
+    brought = [{"type": "function_call", "call_id": f"b{number}", "name": "weather"} for number in range(3)]
+    results = [{"type": "function_call_output", "call_id": f"b{number}", "output": "rain"} for number in (2, 0)]
+    late = {"type": "function_call_output", "call_id": "b1", "output": "late"}
+    items = [*brought, *results, {"role": "user", "content": "And now?"}, late, {**late, "call_id": "nobody's"}]
+    conversation = (await stage_pages.client.conversations.create(items=items)).id  # type: ignore[arg-type]  # dicts
+    two_calls = (ToolCall("call_0", "lookup", '{"a": 1}'), ToolCall("call_1", "lookup", "{}"))
+    stage_pages.model.script(Call(two_calls), Say("One."), Call(two_calls, text="Let me see."), Say("Two."))
+    for asked in ("a", "b"):
+        await stage_pages.client.responses.create(model="assistant", input=asked, conversation=conversation)
+    stage_pages.model.script(
+        Call((ToolCall("call_0", "lookup", "{}"), ToolCall("call_9", "weather", "{}"))), Say("Three.")
+    )
+    waiting = {"model": "assistant", "conversation": conversation, "tools": [PAGES_WEATHER]}
+    await stage_pages.client.responses.create(**waiting, input="c")  # type: ignore[call-overload]  # dicts
+    output = {"type": "function_call_output", "call_id": "call_9", "output": "sun"}
+    await stage_pages.client.responses.create(**waiting, input=[output])  # type: ignore[call-overload]  # dicts
+    return conversation
+
+
+async def listed(stage_pages: OpenAIStage, path: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401  # as in an address
+    response = await stage_pages.http.get(path, params=query)
+    found: dict[str, Any] = response.raise_for_status().json()
+    return found
+
+
+async def items_one_by_one(stage_pages: OpenAIStage, path: str, order: str, limit: int) -> list[dict[str, Any]]:
+    """Return all items of the list, read in pages of `limit`."""
+    page = await listed(stage_pages, path, order=order, limit=limit)
+    items = list(page["data"])
+    while page["has_more"]:
+        page = await listed(stage_pages, path, order=order, limit=limit, after=page["last_id"])
+        items += page["data"]
+        assert (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"])
+    return items
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_pages_of_any_size_hold_the_same_items(stage_pages: OpenAIStage, order: str, limit: int) -> None:
+    path = f"/v1/conversations/{await conversation_with_calls(stage_pages)}/items"
+    whole = await listed(stage_pages, path, order=order, limit=100)
+
+    paged = await items_one_by_one(stage_pages, path, order, limit)
+
+    assert whole["has_more"] is False
+    assert paged == whole["data"]
+    for item in whole["data"]:
+        assert await listed(stage_pages, f"{path}/{item['id']}") == item
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_pages_go_on_after_an_approval_whose_id_is_that_of_its_call(database: Database, order: str) -> None:
+    agent = replace(AGENT, needs_approval=frozenset({"lookup"}))
+    async with open_openai_stage(database, agent=agent, tools=TOOLS) as stage_pages:
+        stage_pages.model.script(Call((ToolCall("call_1", "lookup", "{}"),)), Say("Done."))
+        conversation = (await stage_pages.client.conversations.create()).id
+        approval = {"type": "mcp_approval_response", "approval_request_id": "call_1", "approve": True}
+        for asked in ("look", [approval]):
+            await stage_pages.client.responses.create(model="assistant", input=asked, conversation=conversation)  # type: ignore[arg-type]  # dicts
+        path = f"/v1/conversations/{conversation}/items"
+
+        items = await items_one_by_one(stage_pages, path, order, 1)
+
+    kinds = [item["type"] for item in items]
+    assert kinds[:: 1 if order == "asc" else -1] == ["message", "mcp_approval_request", "mcp_call", "message"]
+    assert "call_1" in {item["id"] for item in items}
+
+
+async def test_each_call_of_the_service_shows_its_own_result(stage_pages: OpenAIStage) -> None:
+    path = f"/v1/conversations/{await conversation_with_calls(stage_pages)}/items"
+
+    items = (await listed(stage_pages, path, order="asc", limit=100))["data"]
+
+    assert [item["type"].replace("function_call", "call") for item in items] == [
+        *("call", "call", "call", "call_output", "call_output", "message", "call_output", "call_output"),
+        *("message", "mcp_call", "mcp_call", "message"),
+        *("message", "message", "mcp_call", "mcp_call", "message"),
+        *("message", "mcp_call", "call", "call_output", "message"),
+    ]
+    assert {item["output"] for item in items if item["type"] == "mcp_call"} == {"found"}
+
+
+async def test_a_page_ends_before_the_item_that_it_names(stage_pages: OpenAIStage) -> None:
+    path = f"/v1/conversations/{await conversation_with_calls(stage_pages)}/items"
+    ids = [item["id"] for item in (await listed(stage_pages, path, order="asc", limit=100))["data"]]
+
+    between = await listed(stage_pages, path, order="asc", limit=100, after=ids[0], before=ids[3])
+    crossed = await listed(stage_pages, path, order="desc", limit=100, after=ids[1], before=ids[2])
+
+    assert ([item["id"] for item in between["data"]], between["has_more"]) == (ids[1:3], False)
+    assert crossed == {"object": "list", "data": [], "first_id": "", "last_id": "", "has_more": False}
+
+
+@pytest.mark.parametrize("name", ["msg_1", "msg_" + "0" * 32, "fc_x", "a\x00b", "\N{GRINNING FACE}"])
+@pytest.mark.parametrize("field", ["after", "before"])
+async def test_an_item_that_the_list_does_not_have_is_refused(stage_pages: OpenAIStage, name: str, field: str) -> None:
+    path = f"/v1/conversations/{await long_conversation(stage_pages, 2)}/items"
+
+    response = await stage_pages.http.get(path, params={field: name})
+
+    assert response.status_code == 400
+    assert "The list has no item" in response.json()["error"]["message"]
+    assert response.json()["error"]["param"] == field
+
+
+async def test_an_item_of_another_conversation_is_refused(stage_pages: OpenAIStage) -> None:
+    other = await listed(stage_pages, f"/v1/conversations/{await long_conversation(stage_pages, 1)}/items")
+    path = f"/v1/conversations/{await long_conversation(stage_pages, 2)}/items"
+
+    response = await stage_pages.http.get(path, params={"after": other["first_id"]})
+
+    assert response.status_code == 400
+
+
+async def test_a_page_reads_only_its_own_messages(stage_pages: OpenAIStage, read: list[int]) -> None:
+    path = f"/v1/conversations/{await long_conversation(stage_pages)}/items"
+
+    newest = await listed(stage_pages, path, limit=1)
+    await listed(stage_pages, path, limit=2, after=newest["last_id"])
+    await listed(stage_pages, path, limit=1, order="asc")
+    await listed(stage_pages, f"{path}/{newest['last_id']}")
+
+    assert read == [120, 119, 118, 120, 119, 118, 117, 1, 2, 3]
+
+
+async def test_a_page_of_what_a_response_was_asked_reads_only_that(stage_pages: OpenAIStage, read: list[int]) -> None:
+    stage_pages.model.script(Say("hello"))
+    conversation = await long_conversation(stage_pages)
+    response = await stage_pages.client.responses.create(model="assistant", input="hi", conversation=conversation)
+
+    newest = await listed(stage_pages, f"/v1/responses/{response.id}/input_items", limit=1)
+
+    assert newest["data"][0]["content"][0]["text"] == "hi"
+    assert newest["has_more"] is True
+    assert read == [121, 120, 119]
+
+
+def calls(number: int) -> list[Item]:
+    return [CallItem(type="function_call", call_id=f"c{place}", name="f") for place in range(number)]
+
+
+def read_input(*items: Item) -> tuple[NewMessage, ...]:
+    return read_items(items, Source.API)[1]
+
+
+def compaction(content: object) -> CompactionItem:
+    written = base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+    return CompactionItem(type="compaction", encrypted_content=written)
+
+
+def test_calls_that_follow_each_other_are_one_message() -> None:
+    result = CallResultItem(type="function_call_output", call_id="c0", output="x")
+
+    messages = read_input(*calls(MAX_CALLS), result, *calls(2))
+
+    assert [len(message.tool_calls) for message in messages] == [MAX_CALLS, 0, 2]
+    assert [call.id for call in messages[0].tool_calls[-2:]] == ["c998", "c999"]
+    assert messages[1].name == "f"
+
+
+def test_a_message_takes_no_more_calls_than_one_of_a_chat() -> None:
+    with pytest.raises(InvalidInput, match=r"'c1000' .* at most 1,000 calls"):
+        read_input(*calls(MAX_CALLS + 1))
+
+
+def test_a_nul_in_a_compaction_item_is_replaced_like_in_any_text() -> None:
+    said = {"type": "message", "role": "user", "content": "a\x00b"}
+
+    summary, message = read_input(compaction({"version": 1, "summary": "They\x00met.", "items": [said]}))
+
+    assert str(summary.content).endswith("They\N{REPLACEMENT CHARACTER}met.")
+    assert message.content == "a\N{REPLACEMENT CHARACTER}b"
+
+
+@pytest.mark.parametrize("nested", [["x"] * 3, "x"])
+def test_a_compaction_item_nested_too_deeply_is_one_of_another_service(nested: object) -> None:
+    for _ in range(70):
+        nested = [nested]
+
+    with pytest.raises(InvalidInput, match="this service has not made"):
+        read_input(compaction({"version": 1, "summary": "", "items": [{"a": nested}]}))

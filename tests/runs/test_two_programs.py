@@ -1,19 +1,32 @@
 """A server that takes messages and a worker that answers them share the database and nothing else."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 
+from fakes.conversations import open_conversation
+from fakes.data_dir_template import copy_data_dir
 from fakes.event_reader import Seen, following, sending, text_of, until
 from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
+from fakes.provider_double.script import SUMMARISER
 from fakes.raw_sql import BACKENDS, end_leases, run_sql, until_sql
-from fakes.service_process import RunScript, ServiceProcess, run_worker
+from fakes.service_process import RunScript, ServiceProcess, run_command, run_service, run_worker
+from fakes.slack_double import TEAM
+from fakes.slack_inbox import take
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.migrations import status
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.slack.people import SlackId
+from throughline.domain.basic_types import SessionId
+from throughline.domain.keys import NewKey, Scope
+from throughline.domain.run import Run
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "docs" / "examples" / "ask_from_a_script.py"
@@ -214,3 +227,218 @@ async def test_a_reader_that_takes_nothing_does_not_slow_the_run(
         writer.close()
 
     assert first.startswith(b"HTTP/1.1 200")
+
+
+ANNA = "U0ANNA001"
+
+
+async def channel_session(database: Database, name: str) -> SessionId:
+    """Have this user write in a channel; return the channel's session."""
+    links = database.open_slack("assistant").links
+    await links.link_by_code(SlackId(TEAM, ANNA), await links.new_code(await database.users.get_or_create(name)))
+    return await take(database, "What is 6 * 7?", channel="C0GENERAL", user=ANNA)
+
+
+async def test_the_command_line_goes_on_with_a_session_of_a_channel(
+    folder: Path, database: Database, database_url: str
+) -> None:
+    session = await channel_session(database, "local")
+    async with run_worker(folder, environment_of(database_url)):
+        code, told, complained = await run_command(
+            folder, environment_of(database_url), "chat", "--session", str(session), typed="What is 2 + 3?\n"
+        )
+
+    assert code == 0, complained
+    assert "5" in told
+    assert await run_sql(database_url, "select source from runs order by seq") == [("slack",), ("cli",)]
+
+
+async def test_a_service_without_slacks_token_serves_participants_and_nobody_else(
+    folder: Path, database: Database, database_url: str
+) -> None:
+    session = await channel_session(database, "anna")
+    scopes = frozenset({Scope.READ, Scope.WRITE})
+    secrets = [(await database.keys.create(NewKey(name, f"of {name}", scopes))).secret for name in ("anna", "bert")]
+    async with run_service(folder, environment_of(database_url)) as service:
+        answers = [
+            await service.client.post(
+                f"/v1/sessions/{session}/messages",
+                json={"content": "What is 2 + 3?"},
+                headers={"Authorization": f"Bearer {secret}"},
+            )
+            for secret in secrets
+        ]
+
+    assert [answer.status_code for answer in answers] == [httpx.codes.OK, httpx.codes.NOT_FOUND]
+
+
+AGENT = """
+name: assistant
+context:
+  window: 8192
+  usage_threshold: 0.3
+  target: 0.2
+  min_recent_messages: 2
+  max_messages_before_summary: 4
+"""
+SUMMARY = ScriptStep(text="## Intent\nThe user tells of stones, one after the other [#1-#4].", delay_seconds=0.2)
+
+
+@pytest.fixture
+def settings_ahead(settings_ahead: Mapping[str, str], folder: Path) -> Mapping[str, str]:
+    """The settings, with an agent that summarises early."""
+    (folder / "agents").mkdir()
+    (folder / "agents" / "assistant.yaml").write_text(AGENT)
+    return {**settings_ahead, "AGENTS_DIR": str(folder / "agents")}
+
+
+@pytest.fixture
+async def server_ahead(folder: Path, settings_ahead: Mapping[str, str]) -> AsyncGenerator[ServiceProcess]:
+    async with run_service(folder, settings_ahead, "--no-worker") as started:
+        yield started
+
+
+async def context_of(server_ahead: ServiceProcess, session: str) -> dict[str, object]:
+    return dict((await server_ahead.client.get(f"/v1/sessions/{session}/context")).json())
+
+
+async def prepared(server_ahead: ServiceProcess, session: str, through_position: int) -> None:
+    """Wait until a summary is prepared that reaches so far."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while True:
+            match (await context_of(server_ahead, session))["prepared"]:
+                case {"through_position": int(reached)} if reached >= through_position:
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def fill(server_ahead: ServiceProcess, session: str, turns: int) -> None:
+    for number in range(turns):
+        answer = await server_ahead.send(session, f"stone {number} " + "and another word " * 160)
+        assert answer.is_success, answer.text
+
+
+async def test_a_prepared_summary_is_put_to_use_without_asking_a_model(
+    folder: Path, settings_ahead: Mapping[str, str], server_ahead: ServiceProcess, provider_double: ProviderDouble
+) -> None:
+    provider_double.script(SUMMARY, line=SUMMARISER, then_default=True)
+    async with run_worker(folder, settings_ahead):
+        session = await server_ahead.new_session()
+        await fill(server_ahead, session, 3)
+        await prepared(server_ahead, session, 4)
+        await fill(server_ahead, session, 1)
+        await prepared(server_ahead, session, 6)
+        paid = [request for request in provider_double.requests if request.is_summary]
+        asked = len(provider_double.requests)
+
+        async with sending(server_ahead.client, session, "the last stone " * 180) as events:
+            seen = await until(events, "message.delta")
+        first = provider_double.requests[asked]
+
+    after = await context_of(server_ahead, session)
+    assert len(paid) >= 1
+    assert not first.is_summary
+    assert "context.compaction.finished" in [event.type for event in seen]
+    assert after["summary"]["through_position"] >= 4  # type: ignore[index]  # JSON
+    assert "one after the other" in str(first.prompt[0])
+
+
+async def test_a_worker_that_dies_over_a_summary_costs_no_turn_and_another_writes_it(
+    folder: Path, settings_ahead: Mapping[str, str], server_ahead: ServiceProcess, provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep(text="too slow", delay_seconds=30), line=SUMMARISER, then_default=True)
+    session = await server_ahead.new_session()
+    async with run_worker(folder, settings_ahead) as worker:
+        await fill(server_ahead, session, 3)
+        async with asyncio.timeout(HANG_SECONDS):
+            while not any(request.is_summary for request in provider_double.requests):
+                await asyncio.sleep(0.05)
+        worker.kill()
+        await worker.wait()
+    async with run_worker(folder, settings_ahead, name="another"):
+        await fill(server_ahead, session, 1)
+        history = await server_ahead.history(session)
+        context = await context_of(server_ahead, session)
+
+    assert len(history) == 8
+    assert context["summary"] is None
+
+
+async def turn_of_a_stranger(database: Database) -> Run:
+    """Put a turn in line that some other process is to take, which knows the agent."""
+    conversation = await open_conversation(database, owner="stranger")
+    return (await conversation.submit("for others")).run
+
+
+async def outcome(database: Database, run: Run) -> tuple[str, int]:
+    found = await database.runs.get_run(run.owner_id, run.id)
+    return found.status.value, found.attempt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed"),
+    [(("sessions", "list"), ""), (("agents",), ""), (("chat",), "What is 2 + 3?\n")],
+    ids=["looks", "knows agents", "chats"],
+)
+async def test_on_the_server_of_others_a_command_leaves_their_turns_and_jobs_alone(
+    folder: Path, database: Database, database_url: str, arguments: tuple[str, ...], typed: str
+) -> None:
+    waiting = await turn_of_a_stranger(database)
+
+    code, told, complained = await run_command(folder, environment_of(database_url), *arguments, typed=typed)
+
+    assert code == 0, complained
+    assert await outcome(database, waiting) == ("queued", 0)
+    assert await run_sql(database_url, "select count(*) from job_schedules") == [(0,)]
+    if typed:
+        assert "5" in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("sessions", "list"), ("keys", "list"), ("slack", "link", "--user", "anna"), ("chat",)]
+)
+async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the_upgrade(
+    folder: Path, empty_database_url: str, arguments: tuple[str, ...]
+) -> None:
+    code, _, complained = await run_command(folder, environment_of(empty_database_url), *arguments)
+
+    assert code == 1
+    assert "no schema" in complained
+    assert "throughline db upgrade" in complained
+    assert (await status(empty_database_url)).current is None
+
+
+async def test_a_chat_on_an_embedded_server_that_nobody_serves_answers_what_waits_there(folder: Path) -> None:
+    data = folder / "data"
+    await copy_data_dir(data)
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir=data))
+    try:
+        database = await Database.open(DatabaseConfig(url=server.url))
+        waiting = await turn_of_a_stranger(database)
+
+        code, _, complained = await run_command(folder, {}, "chat", "--data-dir", str(data), typed="What is 2 + 3?\n")
+
+        assert code == 0, complained
+        assert await outcome(database, waiting) == ("succeeded", 1)
+        await database.close()
+    finally:
+        await server.stop()
+
+
+async def test_status_makes_no_database_and_says_which_one_it_looked_for(folder: Path) -> None:
+    code, told, complained = await run_command(folder, {}, "status", "--data-dir", str(folder / "data"))
+
+    assert (code, told) == (1, "")
+    assert f"no embedded database in {folder / 'data'}" in complained
+    assert "DATABASE_URL" in complained
+    assert not (folder / "data").exists()
+
+
+async def test_status_says_which_database_it_read_without_its_password(folder: Path, database_url: str) -> None:
+    address = make_url(database_url)
+
+    code, told, complained = await run_command(folder, environment_of(database_url), "status")
+
+    assert code == 0, complained
+    assert told.startswith(f"Database: {address.database} at ")
+    assert address.password is None or address.password not in told

@@ -1,16 +1,22 @@
 """`/agent` and the stop sign: shown to the asker alone, about conversations the asker takes part in."""
 
+import asyncio
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
 from fakes.slack_commands import ANNA, DIRECT, Asked
-from fakes.slack_double import TEAM, say
+from fakes.slack_double import TEAM, Said, say
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.people_links import EmailLink
-from throughline.db.slack.slack_events import SlackLocation
+from throughline.db.slack.slack_events import SlackLocation, SlackMessage
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import NotFound
+from throughline.domain.message import Source
 from throughline.domain.run import RunStatus
+from throughline.domain.session import NewSession
+from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 from throughline.slack.read_event import StopSign
 
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"
@@ -159,3 +165,182 @@ async def test_errors_are_told_in_their_own_sentence(ask: Asked) -> None:
     with pytest.raises(NotFound):
         await ask.stage.slack.links.link_by_code(SlackId(TEAM, ANNA), "no such code")
     assert (await ask("link no-such-code")).text.startswith(":warning: This code")
+
+
+STOPPED_CHANNEL, PARTNER, THIRD = "C0SHARED1", "T0OTHER01", "T0THIRD01"
+STOPPED_ANNA, STOPPED_BERT = "U0ANNA001", "U0BERT001"
+
+
+async def take(ask: Asked, said: Said, team: str = TEAM) -> None:
+    """Take a message of somebody of this workspace."""
+    await ask.stage.slack.inbox.accept(
+        SlackMessage(
+            event_id=f"Ev{said.ts}",
+            place=SlackLocation(TEAM, said.channel, said.ts),
+            thread_ts=said.where,
+            who=SlackId(team, said.user),
+            text=said.text,
+            is_direct=False,
+            is_addressed=True,
+        )
+    )
+
+
+async def stopped(ask: Asked, said: Said, user: str) -> list[tuple[object, ...]]:
+    """Have somebody put a stop sign under the message; return what is cancelled then."""
+    await ask.commands.stop_by_sign(StopSign(SlackLocation(TEAM, STOPPED_CHANNEL, said.ts), user))
+    return await ask.stage.rows("select input ->> 'content' from runs where status = 'cancelled' order by seq")
+
+
+async def test_somebody_of_another_workspace_stops_what_they_asked(ask: Asked) -> None:
+    said = say("a long story", channel=STOPPED_CHANNEL, user=STOPPED_BERT)
+    await take(ask, said, PARTNER)
+
+    assert await stopped(ask, said, STOPPED_BERT) == [(f"{STOPPED_BERT}: a long story",)]
+
+
+async def test_whoever_wrote_elsewhere_only_stops_nothing(ask: Asked) -> None:
+    said = say("a long story", channel=STOPPED_CHANNEL)
+    await take(ask, said)
+    await take(ask, say("another thread", channel=STOPPED_CHANNEL, user=STOPPED_BERT), PARTNER)
+
+    assert await stopped(ask, said, STOPPED_BERT) == []
+
+
+async def test_an_id_that_two_of_a_thread_have_stops_nothing_there_and_another_does(ask: Asked) -> None:
+    said = say("a long story", channel=STOPPED_CHANNEL)
+    await take(ask, said)
+    for team in (PARTNER, THIRD):
+        await take(ask, say("me too", channel=STOPPED_CHANNEL, thread_ts=said.ts, user=STOPPED_BERT), team)
+
+    assert await stopped(ask, said, STOPPED_BERT) == []
+    assert await stopped(ask, said, STOPPED_ANNA) == [(f"{STOPPED_ANNA}: a long story",)]
+
+
+async def test_an_id_of_two_workspaces_that_is_one_user_stops_their_run(ask: Asked) -> None:
+    anna = await ask.stage.database.users.get_or_create("anna")
+    said = say("a long story", channel=STOPPED_CHANNEL)
+    for team in (TEAM, PARTNER):
+        await ask.stage.slack.links.link_by_code(
+            SlackId(team, STOPPED_ANNA), await ask.stage.slack.links.new_code(anna)
+        )
+    await take(ask, said)
+
+    assert await stopped(ask, said, STOPPED_ANNA) == [(f"{STOPPED_ANNA}: a long story",)]
+
+
+async def test_an_id_that_somebody_in_another_thread_has_too_is_no_other_persons_here(ask: Asked) -> None:
+    ours, theirs = (
+        say("ours", channel=STOPPED_CHANNEL, user=STOPPED_BERT),
+        say("theirs", channel=STOPPED_CHANNEL, user=STOPPED_BERT),
+    )
+    await asyncio.gather(take(ask, ours), take(ask, theirs, PARTNER))
+
+    assert await stopped(ask, theirs, STOPPED_BERT) == [(f"{STOPPED_BERT}: theirs",)]
+    assert len(await stopped(ask, ours, STOPPED_BERT)) == 2
+
+
+RESUMED_ANNA, RESUMED_BERT = "U0ANNA001", "U0BERT001"
+RESUMED_DIRECT = "D0ANNA001"
+
+
+async def linked(ask: Asked, name: str = "anna") -> UserId:
+    """Make whoever asks the user of this name; they have written to the bot before."""
+    known = "insert into slack_conversations (team_id, channel_id, thread_ts) values ($1, $2, '1600000000.000001')"
+    await ask.stage.rows(known, TEAM, RESUMED_DIRECT)
+    user = await ask.stage.database.users.get_or_create(name)
+    await ask(f"link {await ask.stage.slack.links.new_code(user)}")
+    return user
+
+
+async def session_of(ask: Asked, owner: UserId, title: str = "from the command line") -> SessionId:
+    made, _ = await ask.stage.database.sessions.create(NewSession(owner, "assistant", title, Source.CLI, {}))
+    return made.id
+
+
+async def sessions_of_messages(ask: Asked) -> list[tuple[object, ...]]:
+    """Return which session each message went to, in their order."""
+    return await ask.stage.rows("select session_id from runs order by seq")
+
+
+async def test_only_the_next_message_outside_a_thread_goes_on_with_the_resumed_session(ask: Asked) -> None:
+    session = await session_of(ask, await linked(ask))
+    earlier = say("an earlier thread")
+    await ask.stage.take(earlier)
+
+    told = (await ask(f"resume {session}")).text
+    await ask.stage.take(say("still the earlier thread", thread_ts=earlier.ts))
+    resumed = say("where were we?")
+    await ask.stage.take(resumed)
+    await ask.stage.take(say("and then?", thread_ts=resumed.ts))
+    await ask.stage.take(say("something else"))
+
+    assert told == 'Your next message here (outside a thread) goes on with "from the command line".'
+    first, again, *rest = [found for (found,) in await sessions_of_messages(ask)]
+    assert first == again
+    assert rest[:2] == [session, session]
+    assert rest[2] not in {first, session}
+    assert await ask.stage.rows("select 1 from slack_conversations where thread_ts = ''") == []
+
+
+async def test_the_last_session_that_was_named_is_the_one(ask: Asked) -> None:
+    anna = await linked(ask)
+    for session in (first := await session_of(ask, anna), second := await session_of(ask, anna)):
+        await ask(f"resume {session}")
+    await ask.stage.take(say("go on"))
+
+    assert await sessions_of_messages(ask) == [(second,)]
+    assert first != second
+
+
+async def test_unknown_others_and_archived_sessions_are_answered_alike(ask: Asked) -> None:
+    anna, bert = await linked(ask), await ask.stage.database.users.get_or_create("bert")
+    archived = await session_of(ask, anna)
+    await ask.stage.rows("update sessions set archived = true where id = $1", archived)
+
+    for named in (uuid4(), await session_of(ask, bert), archived, "no-id", "\x00"):
+        assert (await ask(f"resume {named}")).text == NO_SUCH_SESSION
+    assert (await ask(f"resume {archived}", user=RESUMED_BERT)).text == NO_SUCH_SESSION
+    assert await ask.stage.rows("select 1 from slack_conversations where thread_ts = ''") == []
+
+
+async def test_a_channel_is_refused(ask: Asked) -> None:
+    session = await session_of(ask, await linked(ask))
+
+    for channel in ("C0GENERAL", "G0PRIVATE"):
+        assert (await ask(f"resume {session}", channel=channel)).text == ONLY_DIRECTLY
+
+
+async def test_a_conversation_with_somebody_else_waits_for_no_session(ask: Asked) -> None:
+    session = await session_of(ask, await linked(ask))
+
+    assert (await ask(f"resume {session}", channel="D0WITHBERT")).text == WRITE_FIRST
+    assert await ask.stage.rows("select 1 from slack_conversations where channel_id = 'D0WITHBERT'") == []
+
+
+@pytest.mark.parametrize("loss", ["archived", "erased", "handed on"])
+async def test_a_session_that_is_lost_meanwhile_is_not_taken_up(ask: Asked, loss: str) -> None:
+    session = await session_of(ask, await linked(ask))
+    await ask(f"resume {session}")
+    other = await ask.stage.database.users.get_or_create("bert")
+    match loss:
+        case "archived":
+            await ask.stage.rows("update sessions set archived = true")
+        case "erased":
+            await ask.stage.rows("delete from sessions")
+        case _:
+            await ask.stage.rows("update sessions set owner_id = $1", other)
+
+    await ask.stage.take(say("where were we?"))
+
+    assert await sessions_of_messages(ask) != [(session,)]
+    assert await ask.stage.rows("select 1 from slack_conversations where thread_ts = ''") == []
+
+
+async def test_what_waits_for_a_message_is_no_thread_of_its_own(ask: Asked) -> None:
+    session = await session_of(ask, await linked(ask))
+    await ask.stage.take(say("an earlier thread"))
+    await ask.stage.rows("delete from slack_deliveries")
+    await ask(f"resume {session}")
+
+    assert '"an earlier thread"' in (await ask("stop")).text

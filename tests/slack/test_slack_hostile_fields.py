@@ -1,21 +1,34 @@
 """Values that no field of Slack's has: each is refused or acknowledged, and none ends in an error inside."""
 
+import asyncio
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import repeat
 from typing import Any
 
 import pytest
+from aiohttp import web
 from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.web.async_client import AsyncWebClient
 from structlog.testing import capture_logs
 
-from fakes.slack_double import BOT_TOKEN, SIGNING_SECRET, say, sign
+from fakes.manual_clock import ManualClock
+from fakes.raw_http_server import JSON, Answer, serve_raw
+from fakes.slack_delivery import DeliveryStage
+from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Failure, Limit, say, sign
 from fakes.slack_double.payloads import Said, app_mention, deleted, edited, left, message, reaction
 from fakes.slack_stage import IDENTITY, SlackStage, no_command
+from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.basic_types import JsonObject as Json
+from throughline.slack import socket_mode
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
+from throughline.slack.open_slack import bounded_session
+from throughline.slack.socket_mode import MAX_IN_HAND, SocketConnection
+from throughline.slack.web_api import SlackLimited, SlackUnsure, SlackWebApi, Thread
 
 LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(256)) * 6
 """Too much for an index of the database, which packs what repeats itself within some hundred characters."""
@@ -92,3 +105,174 @@ async def test_a_defect_behind_the_door_is_logged_as_an_error_with_where_it_is()
     [entry] = logged
     assert (entry["log_level"], entry["error"], "broken:" in entry["where"]) == ("error", "LookupError", True)
     assert "somebody" not in str(entry)
+
+
+Send = Callable[[web.WebSocketResponse], Awaitable[None]]
+Take = Callable[[object], Awaitable[None]]
+
+
+@asynccontextmanager
+async def connected(send: Send, take: Take) -> AsyncGenerator[SocketConnection]:
+    """Yield a connection to a peer that does nothing but `send`; it is closed by the test."""
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        with suppress(ConnectionError):
+            await send(socket)
+        return socket
+
+    server = web.Application()
+    server.router.add_get("/", serve)
+    runner = web.AppRunner(server, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN)
+    connection = SocketConnection(make_bolt(config, IDENTITY, Listeners(take, no_command)), config)
+    try:
+        await connection.open(site_url(runner))
+        yield connection
+    finally:
+        await runner.cleanup()
+
+
+def site_url(runner: web.AppRunner) -> str:
+    host, port = runner.addresses[0][:2]
+    return f"ws://{host}:{port}/"
+
+
+async def ignore(_body: object) -> None:
+    """Take nothing."""
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[]", "7", '{"type": 3}', "[" * 5_000])
+async def test_a_peer_that_goes_on_sending_cannot_keep_a_connection_open(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_mode, "CLOSING_SECONDS", 0.1)  # so long a goodbye is waited for, which never comes
+
+    async def send(socket: web.WebSocketResponse) -> None:
+        while True:
+            await socket.send_str(text)
+            await asyncio.sleep(0)  # the peer has the same loop as we have
+
+    async with connected(send, ignore) as connection, asyncio.timeout(HANG_SECONDS):
+        assert await connection.is_connected()
+        await connection.close()  # type: ignore[no-untyped-call]  # the SDK left it without types
+
+        assert not await connection.is_connected()
+
+
+async def test_only_so_many_events_are_in_hand_and_all_are_taken() -> None:
+    begun, ended, most, may_end = 0, 0, 0, asyncio.Event()
+
+    async def take(_body: object) -> None:
+        nonlocal begun, ended, most
+        begun += 1
+        most = max(most, begun - ended)
+        await may_end.wait()
+        ended += 1
+
+    async def send(socket: web.WebSocketResponse) -> None:
+        for number in range(2 * MAX_IN_HAND):
+            envelope = {"envelope_id": f"{number}", "type": "events_api", "payload": message(say("hello"))}
+            await socket.send_str(json.dumps(envelope))
+        while not socket.closed:
+            await socket.receive()
+
+    async with connected(send, take) as connection:
+        await until(lambda: begun == MAX_IN_HAND)
+        may_end.set()
+        await until(lambda: ended == 2 * MAX_IN_HAND)
+        await connection.close()  # type: ignore[no-untyped-call]  # the SDK left it without types
+
+    assert most == MAX_IN_HAND
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_response_of_slack_without_an_end_is_given_up_and_the_next_one_read(status: int) -> None:
+    endless = Answer(repeat(b"y" * 1_000_000), status=status, content_type=JSON)
+    async with (
+        serve_raw(endless, Answer(['{"ok": true, "user": {"id": "U1"}}'])) as server,
+        bounded_session() as session,
+    ):
+        client = AsyncWebClient(token="xoxb-1", base_url=f"{server.url}/", session=session, retry_handlers=[])
+        calls = SlackWebApi(client, ManualClock())
+        with pytest.raises(SlackUnsure, match=r"users\.info: ClientPayloadError"):
+            await calls.user_info("U1")
+
+        user = await calls.user_info("U1")
+
+    assert user == {"id": "U1"}
+
+
+MANY = 100
+
+
+async def post(calls: SlackWebApi, number: int, channel: str = "C0GENERAL") -> str:
+    return await calls.post(Thread(channel, "1700000001.000001", "U0ANNA001", "T0DOUBLE1"), f"{number}", {})
+
+
+async def test_a_hundred_posts_into_a_limited_channel_need_few_calls(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.limits["chat.postMessage"] = Limit(1, 1)
+
+    posts = await asyncio.gather(*(post(outgoing.services.calls, number) for number in range(MANY)))
+
+    assert len(set(posts)) == MANY
+    assert len(outgoing.double.workspace.called("chat.postMessage")) <= 4 * MANY
+
+
+async def test_who_waits_in_a_line_that_moves_is_not_sent_away(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.limits["chat.postMessage"] = Limit(1, 10, retry_after=10)
+
+    posts = await asyncio.gather(*(post(outgoing.services.calls, number) for number in range(MANY)))
+
+    assert len(set(posts)) == MANY
+    assert outgoing.clock.monotonic() > 600
+
+
+async def test_a_line_in_which_nobody_comes_through_gives_up(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.limits["chat.postMessage"] = Limit(0, 60, retry_after=60)
+
+    outcomes = await asyncio.gather(
+        *(post(outgoing.services.calls, number) for number in range(20)), return_exceptions=True
+    )
+
+    assert {type(outcome) for outcome in outcomes} == {SlackLimited}
+    assert len(outgoing.double.workspace.called("chat.postMessage")) <= 20 + 10
+
+
+async def test_a_limit_in_one_channel_holds_up_no_other(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(status=429, retry_after=30))
+
+    await post(outgoing.services.calls, 1, "C0BUSY001")
+    slept = list(outgoing.clock.slept)
+    await post(outgoing.services.calls, 2, "C0QUIET01")
+
+    assert slept == outgoing.clock.slept == [30.0]
+
+
+async def test_a_shorter_pause_named_later_does_not_end_a_longer_one(outgoing: DeliveryStage) -> None:
+    failures = [Failure(status=429, retry_after=seconds) for seconds in (50, 2, 2)]
+    outgoing.double.rules.fail("chat.postMessage", *failures)
+
+    await asyncio.gather(*(post(outgoing.services.calls, number) for number in range(3)))
+
+    times = [call.at for call in outgoing.double.workspace.called("chat.postMessage") if call.outcome == "ok"]
+    assert min(times) >= 50
+
+
+async def test_a_call_that_may_be_left_out_does_not_stand_in_line(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("assistant.threads.setStatus", Failure(status=429, retry_after=30))
+    calls = outgoing.services.calls
+    with pytest.raises(SlackLimited):
+        await calls.set_status("D0ANNA001", "1.1", "is thinking…")
+    outgoing.clock.advance(31)
+    outgoing.double.rules.fail("assistant.threads.setStatus", *[Failure(status=429, retry_after=30)])
+
+    tries = [calls.set_status("D0ANNA001", "1.1", "is thinking…") for _ in range(30)]
+    outcomes = await asyncio.gather(*tries, return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} == {SlackLimited}
+    await until(lambda: len(outgoing.double.workspace.called("assistant.threads.setStatus")) == 2)

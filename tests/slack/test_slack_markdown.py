@@ -1,12 +1,19 @@
 """What Slack is shown of a model's Markdown."""
 
+import json
+from typing import NamedTuple
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fakes.markdown_texts import TEXTS
+from fakes.slack_double import TEAM, say, sign
+from fakes.slack_double.payloads import message
+from fakes.slack_stage import SlackStage
 from throughline.slack.markdown.convert import settled, to_slack
+from throughline.slack.markdown.cut_text import closing, cut_before, is_in_fence, part_of
 from throughline.slack.markdown.inline import ZERO_WIDTH_SPACE
 
 BROKEN = f"<{ZERO_WIDTH_SPACE}"
@@ -61,8 +68,8 @@ def test_what_would_ring_or_link_has_no_effect_even_in_code() -> None:
 
     shown = to_slack(text)
 
-    for sign in ("<!c", "<!h", "<@", "<#", "<!e", "<!s"):
-        assert sign not in shown
+    for mark in ("<!c", "<!h", "<@", "<#", "<!e", "<!s"):
+        assert mark not in shown
     assert "<!DOCTYPE html>" in shown
 
 
@@ -240,3 +247,157 @@ def test_what_a_blank_line_settles_never_changes_even_without_it(text: str, more
 @given(TEXTS)
 def test_what_says_something_is_never_shown_as_nothing(text: str) -> None:
     assert bool(to_slack(text).strip()) == bool(text.strip())
+
+
+LINES = st.lists(st.text(st.sampled_from("ab `~>|[]()"), max_size=12), max_size=30)
+
+
+def test_a_cut_code_block_is_closed_and_opened_again() -> None:
+    text = "Look\n```py\none\ntwo\n```\ndone"
+    at = text.index("two")
+
+    assert part_of(text, 0, at) == "Look\n```py\none\n```"
+    assert part_of(text, at, len(text)) == "```py\ntwo\n```\ndone"
+    assert closing(text, at) == "```"
+    assert not is_in_fence(text, len(text))
+
+
+def test_a_cut_block_is_opened_again_with_a_fence_of_its_length() -> None:
+    text = "````\n```\none\n```\ntwo\n````"
+    at = text.index("two")
+
+    assert part_of(text, 0, at) == "````\n```\none\n```\n````"
+    assert part_of(text, at, len(text)) == "````\ntwo\n````"
+
+
+def test_a_cut_code_span_is_closed_and_opened_again() -> None:
+    text = "See ``a `b` @channel`` there."
+    at = text.index("@")
+
+    assert part_of(text, 0, at) == "See ``a `b` ``"
+    assert part_of(text, at, len(text)) == "``@channel`` there."
+
+
+def test_a_line_that_begins_like_a_fence_is_cut_as_what_it_is() -> None:
+    text = "```" + "x" * 100 + "```"
+
+    assert part_of(text, 0, 50) == "```" + "x" * 47 + "```"
+    assert part_of(text, 50, len(text)) == "```" + "x" * 53 + "```"
+
+
+def test_long_text_is_cut_at_paragraphs_then_lines_then_words() -> None:
+    assert cut_before("a" * 60 + "\n\n" + "b" * 60, 0, 100) == 62
+    assert cut_before("a" * 60 + "\n" + "b" * 60, 0, 100) == 61
+    assert cut_before("a" * 60 + " " + "b" * 60, 0, 100) == 61
+    assert cut_before("a" * 120, 0, 100) == 100
+    assert cut_before("short", 0, 100) == 5
+
+
+def test_no_cut_tears_the_line_that_opens_a_block_or_leaves_it_behind() -> None:
+    text = "a" * 60 + "\n```python\n" + "b" * 60
+
+    assert cut_before(text, 0, 65) == 61
+    assert cut_before(text, 0, 71) == 61
+
+
+@given(TEXTS, st.integers(110, 160))
+@example("word " * 7 + "![pic](http://x.io/p.png) " * 2 + "```x = 1```](javascript:", 110)  # cut in a code span
+def test_pieces_hold_all_of_the_text_in_order(text: str, limit: int) -> None:
+    shown = to_slack(text)
+
+    assert "".join(_own_text(shown, piece) for piece in _pieces(shown, limit)) == shown
+
+
+@given(LINES, st.integers(40, 80))
+def test_code_in_pieces_is_the_code_of_the_whole(lines: list[str], limit: int) -> None:
+    written = "\n".join(["Look:", "", "`````py", *lines, "`````", "", "done"])
+    shown = to_slack(written)
+
+    pieces = "".join(
+        token.content
+        for piece in _pieces(shown, limit)
+        for token in MarkdownIt().parse(piece.shown)
+        if token.type == "fence"
+    )
+
+    assert pieces == "".join(f"{line}\n" for line in lines)
+
+
+class Piece(NamedTuple):
+    """A message and where its own text begins and ends in the whole."""
+
+    shown: str
+    start: int
+    end: int
+
+
+def _pieces(shown: str, limit: int) -> list[Piece]:
+    at, pieces = 0, list[Piece]()
+    while at < len(shown):
+        end = cut_before(shown, at, limit)
+        assert at < end <= at + limit
+        pieces.append(Piece(part_of(shown, at, end), at, end))
+        at = end
+    return pieces
+
+
+def _own_text(whole: str, piece: Piece) -> str:
+    """Return what a piece holds of the text: without the marks that end code where it is cut, and begin it again."""
+    marks = closing(whole, piece.start).strip()
+    assert piece.shown.startswith(marks)
+    ended = piece.shown.removesuffix(closing(whole, piece.end))
+    return ended.partition("\n")[2] if is_in_fence(whole, piece.start) else ended.removeprefix(marks)
+
+
+GENUINE = message(say("hello"))
+EVENT = GENUINE["event"]
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
+
+
+def changed(**fields: object) -> str:
+    return json.dumps(GENUINE | fields)
+
+
+def changed_event(**fields: object) -> str:
+    assert isinstance(EVENT, dict)
+    return changed(event=EVENT | fields)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        *((body, JSON) for body in ("", "[]", "null", '"x"', "7", "{", "[" * 5_000, '{"a":' * 5_000)),
+        ('{"a":' * 100 + "1" + "}" * 100, JSON),
+        *((body, JSON) for body in (changed(event=None), changed(event=[]), changed(event="x"), changed(event={}))),
+        (changed(event={"type": 3}), JSON),
+        (changed(event_id=None), JSON),
+        (changed(event_id="Ev\0"), JSON),
+        (changed(team_id=[TEAM]), JSON),
+        (changed(authorizations=[]), JSON),
+        (changed(authorizations=["x"]), JSON),
+        (changed(authorizations={}), JSON),
+        (changed_event(channel="C\0"), JSON),
+        (changed_event(ts="1\0"), JSON),
+        (changed_event(user="U\ud800"), JSON),
+        (changed_event(user=5), JSON),
+        *((f"payload={payload}", FORM) for payload in ("%7B", "", "null", "%5B%5D", "x")),
+        (f"command=%2Fagent&text=help&team_id={TEAM}&user_id=U%00", FORM),
+    ],
+)
+async def test_a_signed_body_that_is_malformed_is_refused_with_a_sentence(
+    door: SlackStage, body: str, content_type: str
+) -> None:
+    headers = sign(body) | {"Content-Type": content_type}
+
+    answer = await door.client.post("/slack/events", content=body, headers=headers)
+
+    assert (answer.status_code, list(answer.json())) == (400, ["error"])
+    assert await door.rows("select 1 from slack_events union all select 1 from users") == []
+
+
+async def test_a_text_with_nul_is_taken(door: SlackStage) -> None:
+    answered = await door.sender.once(message(say("one\0two")))
+
+    assert answered.status == 200
+    assert await door.run_texts() == ["one\N{REPLACEMENT CHARACTER}two"]

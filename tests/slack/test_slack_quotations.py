@@ -2,25 +2,31 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
 from fakes.conversations import Conversation
 from fakes.scripted_model import Call, Say
-from fakes.slack_delivery import DeliveryStage
-from fakes.slack_double import TEAM, Said, say
+from fakes.scripted_turns import REPORT
+from fakes.slack_delivery import DeliveryStage, PlayedTurn
+from fakes.slack_double import TEAM, Failure, Person, Said, say
+from fakes.slack_stage import IDENTITY
 from fakes.stage import Stage, open_stage, with_context
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import RecallReach
+from throughline.context.explain_context import FiringGauge, NextAction
 from throughline.context.policy import Recall
 from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import SessionId
 from throughline.domain.events import HistoryQuoted
-from throughline.domain.message import Role, ToolCall, text_of
+from throughline.domain.message import NewMessage, Role, Source, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Run, RunStatus
 from throughline.llm.counters import CharsCounter
+from throughline.slack.blocks import CELLS, Gauge, draw, named, show_context
+from throughline.slack.maintenance import Maintenance
 from throughline.tools.recall import make_recall_tools
 from throughline.turn.take_turn import take_turn
 
@@ -161,3 +167,175 @@ async def test_the_citation_of_a_quotation_leads_to_the_message_in_the_thread(te
         f'Anna said "5528" [#1]({channel}/p{root}). At noon "Lunch is" '
         f'[#5]({channel}/p{lunch}?thread_ts={place.root.ts}&cid=C0GENERAL). Not "4417" [#1], nor [#99].'
     )
+
+
+def test_bars_are_never_empty_above_nothing_and_full_only_at_the_limit() -> None:
+    assert draw(Gauge("N", 0, 30)) == "N          [" + "░" * CELLS + "] 0 / 30 0%"
+    assert draw(Gauge("N", 1, 1_000)).count("█") == 1
+    assert draw(Gauge("N", 999, 1_000)).count("█") == CELLS - 1
+    assert draw(Gauge("N", 1_000, 1_000)).count("█") == CELLS
+    assert draw(Gauge("K", 5, None)).endswith("5 / off")
+    assert "│" in draw(Gauge("window", 100, 1_000, mark=800, is_firing=True))
+
+
+def test_what_happens_next_is_told() -> None:
+    firing = show_context(replace(REPORT, next_action=NextAction.COMPACT, next_trigger=FiringGauge.WINDOW), "")
+
+    assert "⚡" in str(firing.blocks)
+    assert "will trigger" in str(firing.blocks)
+    assert "triggers nothing" in str(show_context(REPORT, "").blocks)
+
+
+def test_a_conversation_is_named_by_its_first_words_and_they_neither_ring_nor_format() -> None:
+    assert named("Plans for the week") == '"Plans for the week"'
+    assert named("<!channel> & `rm`") == "\"&lt;!channel&gt; &amp; 'rm'\""
+    assert named("two\nlines \x00") == '"two lines \ufffd"'
+    assert len(named("word " * 20)) == len('""') + 40
+    assert named("") == "a conversation without a title"
+
+
+CHANNEL, THREAD = "D0ANNA001", "1700000001.000001"
+WRITES = ("chat.startStream", "chat.appendStream")
+LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
+CITED_QUESTION = f"https://double.slack.com/archives/{CHANNEL}/p1700000001000001"
+
+
+async def ask(outgoing: DeliveryStage, text: str, ts: str) -> PlayedTurn:
+    """Ask in the thread; the question is stored as its turn would store it."""
+    turn = await outgoing.ask(said=say(text, ts=ts, channel=CHANNEL, thread_ts=THREAD if ts != THREAD else ""))
+    message = NewMessage(Role.USER, text, Source.SLACK)
+    await outgoing.database.messages.append_message(turn.claimed.lease, "user", message)
+    return turn
+
+
+async def answered_once(outgoing: DeliveryStage) -> str:
+    """Have a first question answered; return the address of the answer."""
+    turn = await ask(outgoing, "the harbour", THREAD)
+    await turn.finish("It is red.")
+    await outgoing.deliver()
+    ts = outgoing.posted[0].ts.replace(".", "")
+    return f"https://double.slack.com/archives/{CHANNEL}/p{ts}?thread_ts={THREAD}&cid={CHANNEL}"
+
+
+def has_written(outgoing: DeliveryStage, before: int, times: int) -> bool:
+    """Whether more than so many calls have written text, behind the first calls."""
+    return sum(map(outgoing.methods()[before:].count, WRITES)) > times
+
+
+async def test_valid_citations_of_known_messages_are_links(outgoing: DeliveryStage) -> None:
+    first_answer = await answered_once(outgoing)
+    turn = await ask(outgoing, "again", "1700000002.000001")
+
+    await turn.finish(
+        'You said "the harbour" [#1] and "the sea" [#1], I said [#2]; see [#1-#2], [#9], [#1, #2], `[#1]`, [#4].\n'
+        "| a | [#1] |\n|---|---|\n"
+    )
+    await outgoing.deliver()
+
+    assert outgoing.texts()[1].split("\n")[0] == (
+        f'You said "the harbour" [#1]({CITED_QUESTION}) and "the sea" [#1], I said [#2]({first_answer}); '
+        f"see [#1-#2]({CITED_QUESTION}), [#9], [#1, #2], `[#1]`, [#4]."
+    )
+    assert "https" not in outgoing.texts()[1].partition("\n")[2]
+
+
+async def test_an_answer_with_links_grows_without_being_written_again(outgoing: DeliveryStage) -> None:
+    first_answer = await answered_once(outgoing)
+    turn, written = await ask(outgoing, "again", "1700000002.000001"), len(outgoing.methods())
+    pieces = [f"{LINE}You said [#", f"1].\n{LINE}", f"I said [#2].\n\n{LINE}A ` tick [#1].\n"]
+    pieces += ["Another ` tick.\n\nSee [#1", "] and [#9]."]
+    sender = await outgoing.start()
+    for number, piece in enumerate(pieces):
+        await turn.say(piece)
+        if number < 3:
+            await outgoing.in_time(partial(has_written, outgoing, written, number))
+    await turn.finish("".join(pieces))
+    await sender
+
+    assert outgoing.texts()[1] == (
+        f"{LINE}You said [#1]({CITED_QUESTION}).\n{LINE}I said [#2]({first_answer}).\n\n{LINE}"
+        f"A ` tick [#1].\nAnother ` tick.\n\nSee [#1]({CITED_QUESTION}) and [#9]."
+    )
+    assert "chat.update" not in outgoing.methods()
+    assert outgoing.methods().count("chat.startStream") == 1
+
+
+async def test_a_message_that_is_not_in_the_channel_is_no_link(outgoing: DeliveryStage) -> None:
+    await answered_once(outgoing)
+    await outgoing.rows("update slack_deliveries set channel_id = 'D0ELSEWHERE'")
+    turn = await ask(outgoing, "again", "1700000002.000001")
+    await turn.finish("See [#1] and [#3].")
+
+    await outgoing.deliver()
+
+    asked_again = f"https://double.slack.com/archives/{CHANNEL}/p1700000002000001?thread_ts={THREAD}&cid={CHANNEL}"
+    assert outgoing.texts()[1] == f"See [#1] and [#3]({asked_again})."
+
+
+async def test_without_the_address_of_the_workspace_there_are_no_links(outgoing: DeliveryStage) -> None:
+    outgoing.services = replace(outgoing.services, identity=replace(outgoing.services.identity, url=""))
+    turn = await ask(outgoing, "the harbour", THREAD)
+    await turn.finish("See [#1].")
+
+    await outgoing.deliver()
+
+    assert outgoing.texts() == ["See [#1]."]
+
+
+THREE = ("U0ANNA001", "U0BERT001", "U0CLARA01")
+
+
+def upkeep_of(outgoing: DeliveryStage) -> Maintenance:
+    return Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=False)
+
+
+async def have_three_guests(outgoing: DeliveryStage) -> None:
+    for user in THREE:
+        outgoing.double.workspace.people[user] = Person(user, f"Name of {user}")
+        await outgoing.take(say("hello", user=user, channel="D" + user[1:]))
+
+
+async def named_profiled(outgoing: DeliveryStage) -> list[tuple[object, ...]]:
+    return await outgoing.rows("select slack_user_id from slack_users where display_name <> '' order by 1")
+
+
+async def let_pass(outgoing: DeliveryStage, minutes: int) -> None:
+    await outgoing.rows(f"update slack_users set looked_up_at = looked_up_at - interval '{minutes} minutes'")
+
+
+TEMPORARY = (Failure(status=503), Failure(error="missing_scope"), Failure(error="internal_error"))
+
+
+@pytest.mark.parametrize("failure", TEMPORARY)
+async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_retried(
+    outgoing: DeliveryStage, failure: Failure
+) -> None:
+    await have_three_guests(outgoing)
+    outgoing.double.rules.fail("users.info", failure)
+    maintenance = upkeep_of(outgoing)
+
+    await maintenance.run_once()
+    at_first = await named_profiled(outgoing)
+    await maintenance.run_once()
+    at_once = len(outgoing.double.workspace.called("users.info"))
+    await let_pass(outgoing, 6)
+    await maintenance.run_once()
+
+    assert (len(at_first), at_once) == (2, 3)
+    assert await named_profiled(outgoing) == [(user,) for user in THREE]
+    assert len(outgoing.double.workspace.called("users.info")) == 4, "who was found is asked for tomorrow"
+
+
+async def test_a_profile_that_slack_does_not_have_is_asked_for_again_tomorrow(outgoing: DeliveryStage) -> None:
+    await have_three_guests(outgoing)
+    del outgoing.double.workspace.people["U0ANNA001"]
+    maintenance = upkeep_of(outgoing)
+    asked = []
+
+    for minutes in (0, 60, 24 * 60):
+        await let_pass(outgoing, minutes)
+        await maintenance.run_once()
+        asked.append(len(outgoing.double.workspace.called("users.info")))
+
+    assert asked == [3, 3, 6]
+    assert len(await named_profiled(outgoing)) == 2

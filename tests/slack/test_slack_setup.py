@@ -1,19 +1,55 @@
 """What an operator is told at start, and the manifest that leaves little to do wrong."""
 
 import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.manual_clock import ManualClock
-from fakes.slack_double import APP_TOKEN, BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Failure, SlackDouble, say
-from fakes.slack_double.payloads import message
-from fakes.slack_stage import IDENTITY
+from fakes.api_stage import WallClock
+from fakes.manual_clock import ManualClock, PassingClock
+from fakes.provider_double.json_types import Json
+from fakes.scripted_turns import REPORT
+from fakes.slack_delivery import DeliveryStage, dispatcher_of
+from fakes.slack_double import (
+    APP_TOKEN,
+    BOT_TOKEN,
+    BOT_USER,
+    SIGNING_SECRET,
+    TEAM,
+    Failure,
+    Person,
+    Sender,
+    SlackDouble,
+    say,
+)
+from fakes.slack_double.payloads import (
+    app_mention,
+    app_rate_limited,
+    app_uninstalled,
+    edited,
+    left,
+    message,
+    tokens_revoked,
+)
+from fakes.slack_double.workspace import BOT_ID
+from fakes.slack_stage import IDENTITY, SlackStage, no_command, served_asgi
+from fakes.waiting import until
+from throughline.context.explain_context import ContextReport
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import Edited, Left, SlackMessage
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import SettingInvalid
-from throughline.slack.bolt import make_client, silent_logger
-from throughline.slack.config import SlackConfig, SlackHealth
+from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.slack.bolt import CommandReply, Listeners, make_bolt, make_client, silent_logger
+from throughline.slack.commands import Commands
+from throughline.slack.config import Identity, SlackConfig, SlackHealth, SlackServices
+from throughline.slack.http import EventsEndpoint
+from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
-from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, manifest
+from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, Installation, manifest
+from throughline.turn.summary.reread import SummaryRequest
 
 
 def asking(config: SlackConfig, health: SlackHealth | None = None) -> Identification:
@@ -172,3 +208,164 @@ def test_events_that_cannot_be_read_ask_nothing_of_us() -> None:
     said = message(say("x"))
     del said["event"]["ts"]
     assert read_event(said, IDENTITY) is None
+
+
+@dataclass
+class Installed:
+    """An installation, the endpoint that tells it of events, and the double that it asks."""
+
+    slack: SlackDouble
+    health: SlackHealth
+    sender: Sender
+
+    async def told(self, payload: Json) -> str:
+        """Deliver the event; return what readiness then says of the token, '' for nothing."""
+        assert (await self.sender.once(payload)).status == 200
+        trouble = self.health.token_refused
+        return "" if trouble is None else trouble.reason
+
+
+async def take_none(_body: object) -> None:
+    raise AssertionError("events about the app are no messages")
+
+
+@pytest.fixture
+async def installed(slack: SlackDouble) -> AsyncGenerator[Installed]:
+    clock, config = PassingClock(), SlackConfig(BOT_TOKEN, SIGNING_SECRET, api_url=slack.url)
+    health = SlackHealth(clock, is_all=False)
+    installation = Installation(make_client(config, silent_logger()), config, IDENTITY, clock, health)
+    bolt = make_bolt(config, IDENTITY, Listeners(take_none, no_command, installation.take))
+    slack.workspace.revoked[BOT_TOKEN] = "account_inactive"
+    endpoint = EventsEndpoint(bolt, SIGNING_SECRET, WallClock())
+    async with installation.running(), served_asgi(endpoint) as client:
+        yield Installed(slack, health, Sender(client))
+
+
+@pytest.mark.parametrize("event", [app_uninstalled(), tokens_revoked(bots=[BOT_USER])])
+async def test_who_is_uninstalled_says_so_once_and_is_well_once_slack_accepts_the_token(
+    installed: Installed, event: Json
+) -> None:
+    with capture_logs() as logs:
+        assert await installed.told(event) == event["event"]["type"]
+        assert await installed.told(event) == event["event"]["type"]
+        await until(lambda: len(installed.slack.workspace.called("auth.test")) > 2)
+        assert installed.health.token_refused is not None
+        installed.slack.workspace.revoked.clear()
+        await until(lambda: installed.health.token_refused is None)
+
+    assert [log["log_level"] for log in logs] == ["warning", "info"]
+    assert "install the app again" in logs[0]["hint"]
+
+
+async def test_only_our_own_bots_token_is_our_concern(installed: Installed) -> None:
+    assert await installed.told(tokens_revoked(people=["U0ANNA001"])) == ""
+    assert await installed.told(tokens_revoked(bots=["U0THEIRS"], team="T0OTHER01")) == ""
+    assert await installed.told(app_uninstalled(team="T0OTHER01")) == ""
+
+
+async def test_a_delivery_that_is_refused_for_its_token_tells_too(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(error="account_inactive"))
+    turn = await outgoing.ask()
+    await turn.finish("When you are back.")
+    refused: list[str] = []
+
+    async with dispatcher_of(outgoing, on_token_refused=refused.append).running():
+        await outgoing.until_stored("waiting", "account_inactive")
+
+    assert refused == ["account_inactive"]
+
+
+async def test_events_that_slack_holds_back_are_told_with_their_minute(door: SlackStage) -> None:
+    with capture_logs() as logs:
+        answered = await door.sender.once(app_rate_limited(1_518_467_820))
+
+    assert answered.status == 200
+    [told] = [log for log in logs if log["log_level"] == "warning"]
+    assert told["event"] == "slack events rate limited"
+    assert told["minute"] == 1_518_467_820
+
+
+ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
+GRID = Identity(ENTERPRISE, "Grid", BOT_USER, BOT_ID, FIRST)
+ANNA = "U0ANNA001"
+SAID = say(f"<@{BOT_USER}> hello", channel="C0GENERAL", team=FIRST)
+
+
+def who(payload: Mapping[str, object]) -> SlackId:
+    incoming = read_event(payload, GRID)
+    assert isinstance(incoming, SlackMessage | Edited | Left)
+    return incoming.who
+
+
+def in_context(payload: Json, team: str = FIRST, *, shared: bool = False) -> Json:
+    context = {"context_team_id": team, "context_enterprise_id": ENTERPRISE, "is_ext_shared_channel": shared}
+    return payload | context
+
+
+@pytest.mark.parametrize("team", [None, FIRST, SECOND, ENTERPRISE])
+def test_a_member_is_the_same_person_in_every_event(team: str | None) -> None:
+    events = [
+        message(SAID),
+        app_mention(SAID),
+        edited(SAID, "hi"),
+        left("C1", user=ANNA),
+    ]
+    for payload in events:
+        payload["event"]["user_team"] = team
+
+    assert {who(in_context(payload)) for payload in events} == {SlackId(ENTERPRISE, ANNA)}
+
+
+def test_a_member_is_known_by_the_enterprise_or_the_workspace_the_event_came_by() -> None:
+    found = []
+    for team, context in ((ENTERPRISE, FIRST), (FIRST, SECOND), (SECOND, SECOND), (STRANGE, SECOND)):
+        payload = in_context(message(SAID), context, shared=True)
+        payload["event"]["user_team"] = team
+        found.append(who(payload))
+
+    assert found == [*[SlackId(ENTERPRISE, ANNA)] * 3, SlackId(STRANGE, ANNA)]
+
+
+@pytest.mark.parametrize(
+    ("team", "enterprise", "home"),
+    [(FIRST, "", ENTERPRISE), (SECOND, ENTERPRISE, ENTERPRISE), (STRANGE, "E0STRANGE", STRANGE)],
+)
+async def test_a_command_names_the_same_person_as_a_message(
+    outgoing: DeliveryStage, team: str, enterprise: str, home: str
+) -> None:
+    commands = Commands(services_of(outgoing), GRID, respond)
+    code = await outgoing.slack.links.new_code(await outgoing.database.users.get_or_create("anna"))
+    body = {"user_id": ANNA, "team_id": team, "enterprise_id": enterprise, "channel_id": "C1", "text": f"link {code}"}
+
+    assert (await commands.answer(body)).text.startswith('You are "anna"')
+    assert await outgoing.slack.people.find(SlackId(home, ANNA)) is not None
+
+
+@pytest.mark.parametrize(("enterprise", "linked_by"), [(ENTERPRISE, "email"), ("E0STRANGE", "guest")])
+async def test_a_confirmed_address_is_that_of_a_member_of_the_enterprise(
+    outgoing: DeliveryStage, enterprise: str, linked_by: str
+) -> None:
+    anna = Person(ANNA, "Anna", "anna@example.com", team=SECOND, enterprise=enterprise)
+    outgoing.double.workspace.people[ANNA] = anna
+    guest = await outgoing.database.users.get_or_create(f"slack:{ENTERPRISE}:{ANNA}")
+    await outgoing.rows("insert into slack_users values ($1, $2, $3)", ENTERPRISE, ANNA, guest)
+
+    await Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, GRID, link_by_email=True).run_once()
+
+    assert await outgoing.rows("select linked_by from slack_users") == [(linked_by,)]
+
+
+def services_of(outgoing: DeliveryStage) -> SlackServices:
+    async def report(_owner: UserId, _session: SessionId) -> ContextReport:
+        return REPORT
+
+    async def summarize(owner: UserId, session: SessionId, _wish: SummaryRequest) -> CompactionResult:
+        return CompactionResult(
+            CompactionOutcome.ADOPTED, await outgoing.database.sessions.get(owner, session), "", 900, 300
+        )
+
+    return SlackServices(outgoing.database, outgoing.slack, report, summarize, outgoing.clock)
+
+
+async def respond(_url: str, _shown: CommandReply) -> None:
+    """Nothing takes long here."""

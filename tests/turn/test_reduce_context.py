@@ -1,26 +1,40 @@
 """Room is made before every model call: what it did stays done, is told, and never makes the turn wait twice."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import asyncio
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from context.prompt_judge import faults
+from context.prompt_judge import anthropic_faults, faults
+from fakes.compactions import SUMMARY, fill, prepare_one
+from fakes.conversations import Conversation, is_loaded_whole, open_conversation
+from fakes.double_stage import agent_on, open_double_stage, refusals, turn_requests
+from fakes.one_tool import OneTool
+from fakes.pooler import urls_of
+from fakes.provider_double import ProviderDouble, RequestRecord
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import PrunePolicy, Strategy, SummaryPolicy
 from throughline.context.view.view_state import view_state_from
-from throughline.db.database import Database
-from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable, SummaryConflict
 from throughline.domain.events import CompactionFinished
 from throughline.domain.message import Message, Role, ToolCall
 from throughline.domain.prompt import ModelRequest, Prompt
 from throughline.domain.run import Run, RunStatus
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.turn.prompting.context_report import report_context
 from throughline.turn.prompting.pins import pin_message
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import summarize_now
+from throughline.turn.take_turn import take_turn
 
-SUMMARY = "## Intent\nThe user counts."
+REDUCED_SUMMARY = "## Intent\nThe user counts."
 SAY = "fakes.own_tools:say"
 LATE = PrunePolicy(start=0.96, aggressive=0.97, critical=0.98, min_freed=0.99)
 
@@ -30,7 +44,7 @@ def is_summariser(request: ModelRequest) -> bool:
 
 
 def answers(request: ModelRequest) -> Step:
-    return Say(SUMMARY) if is_summariser(request) else Say("noted " * 30)
+    return Say(REDUCED_SUMMARY) if is_summariser(request) else Say("noted " * 30)
 
 
 def prompts(stage: Stage) -> list[Prompt]:
@@ -94,7 +108,7 @@ async def test_a_tool_output_of_many_windows_hides_nothing_that_was_said_before_
 async def test_one_giant_turn_is_compacted_between_complete_steps(database: Database) -> None:
     steps = iter(calling(*range(30), size=1500))
     stage = await open_tool_stage(database, window=8192, min_recent_messages=2, prune=LATE)
-    stage.model.by_request = lambda request: Say(SUMMARY) if is_summariser(request) else next(steps)
+    stage.model.by_request = lambda request: Say(REDUCED_SUMMARY) if is_summariser(request) else next(steps)
 
     run = await stage.turn("do it all")
 
@@ -231,3 +245,174 @@ async def test_a_refused_prompt_that_cannot_be_smaller_keeps_the_providers_error
 
 def _shows(prompt: Prompt, message: Message) -> bool:
     return any(shown.position == message.position and shown.content == message.content for shown in prompt.messages)
+
+
+@dataclass
+class SlowTool(OneTool):
+    """A tool that returns once a test lets it."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        self.begun.set()
+        await self.released.wait()
+        return await OneTool.run(self, call, context)
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+async def test_two_summaries_on_demand_while_a_tool_runs_leave_its_call_with_its_result(
+    database: Database, calls: int
+) -> None:
+    tool = SlowTool("dig", "a bone", repeatable=True)
+    asked = Call(tuple(ToolCall(f"c{number}", "dig", "{}") for number in range(calls)))
+    agent = replace(with_context(window=8192, min_recent_messages=1), tools=("dig",))
+    stage = await open_stage(database, agent=agent, tools=tool)
+    await fill(stage, 6)
+    answers: Iterator[Step] = iter([asked, Say("a bone"), Say("again")])
+
+    def by_request(request: ModelRequest) -> Step:
+        is_summary = "You write the memory of a conversation" in request.prompt.system
+        return Say(SUMMARY) if is_summary else next(answers)
+
+    stage.model.by_request = by_request
+    run = await stage.submit("dig")
+    turn = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))
+    await tool.begun.wait()
+
+    first = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+    second = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(instructions="shorter"))
+    tool.released.set()
+    await turn
+    await stage.turn("and now?")
+
+    assert first.outcome == "adopted"
+    assert second.session.summary_through_position < 14  # the message "dig" and what follows it stay
+    for request in stage.model.requests:
+        assert faults(request.prompt) == []
+        assert anthropic_faults(request.prompt) == []
+    stored = await stage.messages()
+    results = [message.tool_call_id for message in stored if message.role is Role.TOOL]
+    assert sorted(map(str, results)) == [f"c{number}" for number in range(calls)]
+    assert [message.content for message in stored if message.run_id == run.id][-1] == "a bone"
+
+
+async def adopt_beside_a_message(conversation: Conversation, other: Database, number: int) -> bool:
+    """Adopt a summary in one process and store the next message in another, at once; return whether it was adopted."""
+    loaded = await conversation.database.messages.load_context(conversation.session.id, None, 1000)
+    adoption = await conversation.adoption(loaded.history[-2])
+    elsewhere = replace(conversation, database=other)
+    tries = [conversation.database.summaries.adopt_summary(adoption), elsewhere.say(f"message {number}")]
+    done = await asyncio.gather(*(tries if number % 2 else reversed(tries)), return_exceptions=True)
+    unexpected = [one for one in done if isinstance(one, BaseException) and not isinstance(one, SummaryConflict)]
+    assert unexpected == []
+    return not any(isinstance(one, SummaryConflict) for one in done)
+
+
+async def check_beside_adoptions(database: Database, url: str, rounds: int) -> None:
+    other = await Database.open(DatabaseConfig(**urls_of(url), pool_size=2))
+    conversation = await open_conversation(database)
+    await conversation.say("one", "two", "three")
+    adopted = 0
+    for number in range(rounds):
+        adopted += await adopt_beside_a_message(conversation, other, number)
+    await other.close()
+
+    stored = await database.messages.get_messages_after(conversation.session.id, None, rounds + 10)
+    loaded = await database.messages.load_context(conversation.session.id, None, 1000)
+    assert adopted == rounds
+    assert [message.content for message in stored[3:]] == [f"message {number}" for number in range(rounds)]
+    assert [message.position for message in stored] == list(range(1, rounds + 4))
+    assert is_loaded_whole(loaded)
+
+
+async def test_a_message_at_the_moment_of_an_adoption_is_stored_by_another_process(
+    database: Database, database_url: str
+) -> None:
+    await check_beside_adoptions(database, database_url, 20)
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+async def test_a_thousand_messages_at_the_moment_of_an_adoption_are_all_stored(
+    database: Database, database_url: str
+) -> None:
+    await check_beside_adoptions(database, database_url, 1000)
+
+
+WISH = "Write a poem about ducks at the end."
+
+
+async def talk(stage: Stage, turns: int) -> None:
+    for number in range(turns):
+        run = await stage.turn(f"number {number} " + "The tide came in late. " * 40)
+        assert run.status is RunStatus.SUCCEEDED
+
+
+async def talk_until_adopted(stage: Stage) -> None:
+    """Take turns, with the next summary prepared behind each as by a worker, until one has adopted a summary."""
+    for _ in range(40):
+        await talk(stage, 1)
+        if (await stage.reload()).summary_version:
+            return
+        await prepare_one(stage)
+    raise AssertionError("no summary was adopted")
+
+
+def grows(requests: Sequence[RequestRecord]) -> bool:
+    """Return whether each prompt begins with the whole prompt before it."""
+    pairs = itertools.pairwise(requests)
+    return all(after.prompt[: len(before.prompt)] == before.prompt for before, after in pairs)
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False])
+async def test_the_prompts_after_a_summary_each_begin_with_the_one_before(
+    database: Database, provider_double: ProviderDouble, *, is_asked_for: bool
+) -> None:
+    agent = agent_on(provider_double, "openai:double-8k-cl100k", min_recent_messages=2)
+    async with open_double_stage(database, agent) as stage:
+        if is_asked_for:
+            await talk(stage, 12)
+            await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+            await talk(stage, 1)
+        else:
+            await talk_until_adopted(stage)
+        await talk(stage, 3)
+        version = (await stage.reload()).summary_version
+
+    after = turn_requests(provider_double)[-4:]
+    assert version == 1
+    assert refusals(provider_double) == []
+    assert "[Context Summary" in str(after[0].prompt[0])
+    assert grows(after)
+
+
+async def test_what_a_summary_frees_is_told_by_the_next_reports(
+    database: Database, provider_double: ProviderDouble
+) -> None:
+    agent = agent_on(provider_double, "openai:double-8k-cl100k", min_recent_messages=2)
+    async with open_double_stage(database, agent) as stage:
+        await talk(stage, 20)
+        before = await report_context(stage.dependencies, await stage.reload())
+        await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+        after = await report_context(stage.dependencies, await stage.reload())
+        await talk(stage, 1)
+        later = await report_context(stage.dependencies, await stage.reload())
+
+    assert after.usage_percent < before.usage_percent / 2
+    assert later.usage_percent < before.usage_percent / 2
+
+
+async def test_what_a_summary_was_asked_to_do_is_not_in_the_prompts_after_it(
+    database: Database, provider_double: ProviderDouble
+) -> None:
+    agent = agent_on(provider_double, "openai:double-8k-cl100k", min_recent_messages=2)
+    async with open_double_stage(database, agent) as stage:
+        await talk(stage, 8)
+        done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(WISH))
+        await talk(stage, 3)
+
+    assert done.outcome == "adopted"
+    told = [record.is_summary for record in provider_double.requests if "ducks" in json.dumps(record.prompt)]
+    assert told
+    assert all(told)

@@ -7,18 +7,24 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.conversations import open_conversation
+from fakes.one_tool import OneTool
 from fakes.raw_sql import run_sql
-from fakes.scripted_model import Hang, Say, Step
+from fakes.scripted_model import Call, Hang, Say, Step
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
+from fakes.waiting_turns import ASKS_WEATHER, send
 from throughline.db.database import Database
 from throughline.db.job_queue import Job
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
-from throughline.domain.message import text_of
+from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Claimer, Run, RunStatus
+from throughline.telemetry import PrometheusMetrics
+from throughline.turn.take_turn import take_turn
+from throughline.turn.worker.jobs import WaitingTurnsReport
 from throughline.turn.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
 
 
@@ -281,3 +287,59 @@ async def test_a_full_worker_is_ready_however_long_its_turns_take(stage: Stage) 
         is_claiming = worker.is_claiming
 
     assert is_claiming
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "calls", "told"),
+    [(True, 2, "posted"), (False, 1, "This call was interrupted")],
+    ids=["may be repeated", "must not be repeated"],
+)
+async def test_a_call_that_was_cut_is_made_again_only_where_the_tool_allows_it(
+    database: Database, database_url: str, *, repeatable: bool, calls: int, told: str
+) -> None:
+    tools = OneTool("post", "posted", repeatable, hangs_at_first=True)
+    stage = await open_stage(database, tools=tools)
+    stage.model.script(Call((ToolCall("c1", "post", "{}"),)), Say("done"))
+    run = await stage.submit("write to her")
+    dying = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))
+    while not tools.keys:
+        await asyncio.sleep(0.01)
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+
+    await take_turn(stage.turn_start(await stage.claim()))
+    dying.cancel()
+    await asyncio.gather(dying, return_exceptions=True)
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    messages = await stage.messages()
+    assert (ended.status, ended.attempt) == (RunStatus.SUCCEEDED, 2)
+    assert [message.role for message in messages] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
+    assert text_of(messages[2].content).startswith(told)
+    assert tools.keys == [f"{run.id}:c1"] * calls
+
+
+async def test_queued_turns_and_turns_that_wait_for_a_client_are_told_apart(
+    database: Database, database_url: str
+) -> None:
+    metrics = PrometheusMetrics()
+    report = WaitingTurnsReport(database.runs, metrics)
+    await report.record()
+    assert metrics.registry.get_sample_value("throughline_turns_waiting", {"status": "queued"}) == 0
+
+    stage = await open_stage(database)
+    stage.model.script(Call((ASKS_WEATHER,)))
+    await send(stage)
+    for name in ("anna", "bert"):
+        await (await open_conversation(database, name)).submit()
+    await run_sql(database_url, "update runs set created_at = now() - interval '90 seconds' where status = 'queued'")
+    await report.record()
+
+    values = {
+        (series, status): metrics.registry.get_sample_value(f"throughline_turns_{series}", {"status": status})
+        for series in ("waiting", "oldest_seconds")
+        for status in ("queued", "waiting")
+    }
+    assert values["waiting", "queued"] == 2
+    assert values["waiting", "waiting"] == 1
+    assert (values["oldest_seconds", "queued"] or 0) >= 90
+    assert 0 <= (values["oldest_seconds", "waiting"] or 0) < 90
