@@ -307,7 +307,7 @@ async def test_overrides_reach_the_worker(stage_overriding: Stage, client_overri
         ({"instructions": " "}, "overrides.instructions"),
         ({"instructions": "a\x00b"}, "overrides"),
         ({"instructions": "a\ud800b"}, "overrides"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}}, "overrides."),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#/no"}}}}, "overrides."),
         (schema_of(NESTED), "overrides.response_format"),
         (schema_of({"maximum": float("inf")}), "overrides.response_format"),
         (schema_of({"default": float("nan")}), "overrides.response_format"),

@@ -4,9 +4,11 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import uuid4
 
+import psutil
 import pytest
 
 from fakes.scripted_model import Say, ScriptedModel
@@ -59,11 +61,14 @@ def test_an_answer_that_fits_has_no_misfit(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "misfit"),
     [
-        ("{}", "'name' is a required property"),
-        ('{"name": "Cleo"}', "$.name: 'Cleo' does not match '^(A|B)'"),
-        ('{"name": "A"}', "$.name: 'A' is too short"),
-        ('{"name": "Anna", "born": true}', "$.born: True is not of type 'integer', 'null'"),
-        ('{"name": "Anna", "friends": [{"name": "Bo", "kind": "cow"}]}', "$.friends[0].kind: 'cow' is not one of"),
+        ("{}", '"name" is a required property'),
+        ('{"name": "Cleo"}', '$.name: "Cleo" does not match "^(A|B)"'),
+        ('{"name": "A"}', '$.name: "A" is shorter than 2 characters'),
+        ('{"name": "Anna", "born": true}', '$.born: true is not of types "null", "integer"'),
+        (
+            '{"name": "Anna", "friends": [{"name": "Bo", "kind": "cow"}]}',
+            '$.friends[0].kind: "cow" is not one of "cat" or "dog"',
+        ),
         ('{"name": "Anna", "friends": [{"name": "Bo"}, {"name": "Bo"}]}', "has non-unique elements"),
         ('{"name": "Anna", "age": 3}', "Additional properties are not allowed ('age' was unexpected)"),
         ('```json\n{"name": "Anna"}\n```', "it is not JSON alone: Expecting value at character 0"),
@@ -88,23 +93,28 @@ def test_a_long_value_is_shown_in_part() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ({"type": "text"}, "is not a JSON schema: $.type: 'text' is not valid"),
-        ({"properties": 5}, "is not a JSON schema: $.properties: 5 is not of type 'object'"),
-        ({"nullable": True}, "has 'nullable' at #, which is not supported; supported: $comment, $defs, $ref"),
-        ({"properties": {"a": {"if": {}}}}, "has 'if' at #/properties/a, which is not supported"),
+        ({"type": "text"}, 'cannot be used: $.type: "text" is not'),
+        ({"properties": 5}, 'cannot be used: $.properties: 5 is not of type "object"'),
+        ({"nullable": True}, "has a keyword that JSON Schema 2020-12 does not have: "),
+        (
+            {"properties": {"a": {"nullable": True}}},
+            "have: $.properties.a: Unevaluated properties are not allowed ('nullable'",
+        ),
         (
             {"$ref": "https://example.org/schema"},
-            "has the $ref 'https://example.org/schema' at #, which names no schema",
+            "cannot fetch https://example.org/schema; a $ref names a schema in the same",
         ),
-        ({"items": {"$ref": "#/$defs/none"}}, "has the $ref '#/$defs/none' at #/items, which names no schema"),
-        ({"$ref": "#"}, "refers at # to itself for the same value"),
+        ({"$ref": "other.json"}, "other.json"),
         (
-            {"$defs": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}}},
-            "refers at #/$defs/a to itself for the same value",
+            {"items": {"$ref": "#/$defs/none"}},
+            "Pointer '/$defs/none' does not exist; a $ref names a schema in the same schema",
         ),
-        ({"not": {"allOf": [{"$ref": "#"}]}}, "to itself for the same value"),
-        ({"pattern": "(?=a)b"}, "has a pattern at # that cannot be matched in linear time"),
-        ({"pattern": r"(a)\1"}, "has a pattern at # that cannot be matched in linear time"),
+        (
+            {"items": {"pattern": "(?=a)b"}},
+            '$.items.pattern: "(?=a)b" is not a "regex"; a pattern is small and has no look-around',
+        ),
+        ({"pattern": r"(a)\1"}, 'is not a "regex"; a pattern is small and has no look-around and no back references'),
+        ({"pattern": r"(\w{20}b){2000}"}, 'is not a "regex"; a pattern is small'),
         ({"description": "a" * MAX_SCHEMA_BYTES}, f"at most {MAX_SCHEMA_BYTES} are allowed"),
     ],
 )
@@ -115,49 +125,12 @@ def test_a_schema_that_cannot_be_used_is_refused_with_its_place(schema: JsonObje
     assert told in str(refused.value)
 
 
-def test_a_schema_that_doubles_its_steps_again_and_again_is_given_up() -> None:
-    defs: dict[str, JsonObject] = {
-        f"d{number}": {"allOf": [{"$ref": f"#/$defs/d{number + 1}"}] * 2} for number in range(40)
-    }
-    schema: JsonObject = {"$ref": "#/$defs/d0", "$defs": {**defs, "d40": {"type": "string"}}}  # type: ignore[dict-item]  # JSON
-    check_schema(schema)
-
-    assert "takes more than 100,000 steps" in find_misfit(schema, '"a"')
-
-
 def test_a_pattern_that_would_backtrack_for_ever_is_matched_at_once() -> None:
     schema: JsonObject = {"type": "string", "pattern": "^(a+)+$"}
     check_schema(schema)
 
-    assert "does not match" in find_misfit(schema, json.dumps("a" * 9_000 + "b"))
-    assert find_misfit(schema, json.dumps("a" * 9_000)) == ""
-
-
-def test_a_text_too_long_for_its_pattern_does_not_fit() -> None:
-    schema: JsonObject = {"pattern": "a"}
-
-    assert find_misfit(schema, json.dumps("a" * 10_000)) == ""
-    assert "is longer than 10,000 characters, so that its pattern is not" in find_misfit(
-        schema, json.dumps("a" * 10_001)
-    )
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "[ab]*a[ab]{4990}c",
-        "a{ 400 }",
-        r"\ {400}",
-        "a{50}{50}",
-        "(a{20}){20}",
-        "(a{20})*{20}",
-        "(abcdefghij){1,30}",
-        r"(\w{20}b){2,}{10}",
-    ],
-)
-def test_a_pattern_with_large_repetitions_is_refused(pattern: str) -> None:
-    with pytest.raises(SchemaInvalid, match="has more than 300 characters with its repetitions"):
-        check_schema({"items": {"pattern": pattern}})
+    assert "does not match" in find_misfit(schema, json.dumps("a" * 100_000 + "b"))
+    assert find_misfit(schema, json.dumps("a" * 100_000)) == ""
 
 
 @pytest.mark.parametrize(
@@ -166,6 +139,7 @@ def test_a_pattern_with_large_repetitions_is_refused(pattern: str) -> None:
         "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
         r"^(\d{1,3}\.){3}\d{1,3}$",
         r"^[a-z0-9._%+-]{1,64}@[a-z0-9.-]{1,63}\.[a-z]{2,24}$",
+        r"^\w{1,40}$",
         r"\x{3040}|\u{3042}|a\{900}",
     ],
 )
@@ -176,46 +150,70 @@ def test_a_usual_pattern_is_taken(pattern: str) -> None:
     assert find_misfit(schema, "[]") == ""
 
 
-def test_patterns_are_few_and_small() -> None:
+def test_patterns_are_few() -> None:
     check_schema({"anyOf": [{"pattern": "^a$"}] * 100})
-    with pytest.raises(SchemaInvalid, match="has a pattern at # that has 201 characters; at most 200"):
-        check_schema({"pattern": "a" * 201})
     with pytest.raises(SchemaInvalid, match="has 21 different patterns; at most 20"):
         check_schema({"anyOf": [{"pattern": f"a{number}"} for number in range(21)]})
-    with pytest.raises(SchemaInvalid, match=r"has patterns of 1209 characters .* at most 1000"):
-        check_schema({"anyOf": [{"pattern": "a" * 195 + f"{{{number}}}"} for number in range(1, 7)]})
-    with pytest.raises(SchemaInvalid, match="free spacing"):
-        check_schema({"pattern": "(?ix)(a) {50}"})
+    with pytest.raises(SchemaInvalid, match="has 21 different patterns; at most 20"):
+        check_schema({"patternProperties": {f"a{number}": {} for number in range(21)}})
 
 
-DOUBLED: JsonObject = {
-    "allOf": [{"$ref": "#/$defs/a"}] * 150,
-    "$defs": {"a": {"allOf": [{"not": {"type": "null"}}] * 150}},
-}
-TRIED: JsonObject = {"anyOf": [{"$ref": "#/$defs/a"}] * 150, "$defs": {"a": {"anyOf": [{"type": "null"}] * 150}}}
+def _chained(keyword: str, length: int) -> JsonObject:
+    """Return a schema whose check applies its last schema 2 ** `length` times to a value."""
+    defs: dict[str, JsonObject] = {
+        f"d{number}": {keyword: [{"$ref": f"#/$defs/d{number + 1}"}] * 2} for number in range(length)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**defs, f"d{length}": {"type": "string"}}}  # type: ignore[dict-item]  # JSON
 
 
+def _nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        (TRIED, "a" * 20_000),
-        ({**TRIED, "$defs": {"a": {"anyOf": [False] * 150}}}, "a" * 20_000),
-        (DOUBLED, "a" * 20_000),
-        ({**DOUBLED, "$defs": {"a": {"allOf": [{"not": False}] * 150}}}, "a" * 20_000),
-        ({**DOUBLED, "$defs": {"a": {"allOf": [{"uniqueItems": True}] * 150}}}, list(range(100))),
-        ({"items": {"enum": list(range(3_000))}}, [2_999] * 5_000),
-        ({"items": {"required": [str(number) for number in range(2_000)]}}, [{str(n): 1 for n in range(2_000)}] * 500),
-        ({"items": {"allOf": [True] * 3_000}}, [1] * 1_000),
-        ({"items": {"allOf": [{}] * 3_000}}, [1] * 1_000),
-        ({"allOf": [{"items": True}] * 900}, [1] * 1_000),
-        ({"allOf": [{"additionalProperties": True}] * 600}, {str(number): 1 for number in range(1_000)}),
-        ({"items": {"pattern": r"\w{90}|"}}, ["a" * 9_999] * 20),
+        (_chained("allOf", 40), "a"),
+        (_chained("anyOf", 40), 1),
+        ({"anyOf": [{"type": "array", "items": {"$ref": "#"}}] * 2}, _nested(60)),
+        (
+            {"anyOf": [{"$ref": "#/$defs/a"}] * 150, "$defs": {"a": {"anyOf": [{"type": "null"}] * 150}}},
+            "a" * 200_000,
+        ),
     ],
 )
-def test_work_and_memory_take_steps(schema: JsonObject, value: object) -> None:
+def test_a_check_without_end_or_of_all_memory_is_given_up(schema: JsonObject, value: object) -> None:
     check_schema(schema)
 
-    assert "takes more than 100,000 steps" in find_misfit(schema, json.dumps(value))
+    assert "takes more than 2 s or 512 MB" in find_misfit(schema, json.dumps(value))
+    assert find_misfit({"type": "string"}, '"a"') == "", "the next check is made"
+
+
+@pytest.mark.slow
+def test_a_long_check_does_not_hold_the_interpreter() -> None:
+    misfits: list[str] = []
+    checking = threading.Thread(target=lambda: misfits.append(find_misfit(_chained("allOf", 40), '"a"')))
+    checking.start()
+    counted = 0
+    while checking.is_alive():
+        checking.join(0.01)
+        counted += 1
+
+    assert misfits
+    assert counted > 20, "this thread has run beside the check"
+
+
+def test_the_process_of_a_thread_ends_with_it() -> None:
+    before = psutil.Process().children()
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(find_misfit, {"type": "string"}, '"a"').result() == ""
+        (checker,) = set(psutil.Process().children()) - set(before)
+
+    assert not checker.is_running()
 
 
 def test_many_values_with_a_plain_schema_are_checked() -> None:
@@ -229,11 +227,11 @@ def test_many_values_with_a_plain_schema_are_checked() -> None:
 def test_the_schema_of_an_any_of_that_fits_best_is_told() -> None:
     schema: JsonObject = {"anyOf": [{"type": "null"}, {"properties": {"a": {"type": "string"}}}]}
 
-    assert find_misfit(schema, '{"a": 5}') == "$.a: 5 is not of type 'string'"
+    assert find_misfit(schema, '{"a": 5}') == '$.a: 5 is not of type "string"'
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(1, "is not valid under any"), (6, "is valid under each of"), (2, ""), (3, "")]
+    ("value", "told"), [(1, "1 is not a multiple of 2"), (6, "is valid under more than one of"), (2, ""), (3, "")]
 )
 def test_one_of_takes_exactly_one(value: int, told: str) -> None:
     misfit = find_misfit({"oneOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, str(value))
@@ -242,39 +240,45 @@ def test_one_of_takes_exactly_one(value: int, told: str) -> None:
     assert (misfit == "") == (told == "")
 
 
-@pytest.mark.parametrize("key", ["a\x00b", "a\ud800b", "a\nb", "a\n"])
+@pytest.mark.parametrize("key", ["a\x00b", "a\nb", "a\n"])
 def test_a_misfit_is_one_line_that_the_database_stores(key: str) -> None:
     misfit = find_misfit({"additionalProperties": {"type": "null"}}, json.dumps({key: 1}))
 
-    assert "1 is not of type 'null'" in misfit
+    assert '1 is not of type "null"' in misfit
     assert all(character.isprintable() for character in misfit)
-    assert len(find_misfit({"additionalProperties": {"type": "null"}}, json.dumps({key * 1_000: 1}))) < 400
+    assert len(find_misfit({"additionalProperties": {"type": "null"}}, json.dumps({key * 1_000: 1}))) < 600
+
+
+def test_half_of_a_surrogate_pair_is_no_text() -> None:
+    for value in ("a\ud800b", {"a\ud800b": 1}):
+        assert find_misfit({"const": 1}, json.dumps(value)) == "it has half of a surrogate pair, which is no character"
+    with pytest.raises(SchemaInvalid, match="half of a surrogate pair"):
+        check_schema({"const": "a\ud800b"})
 
 
 def test_references_are_percent_decoded() -> None:
-    with pytest.raises(SchemaInvalid, match="which names no schema in it"):
+    with pytest.raises(SchemaInvalid, match="does not exist"):
         check_schema({"properties": {"x": {"$ref": "#/$defs/a%25"}}, "$defs": {"a%25": {}}})
 
-    for reference in ("#/%24defs/a%25", "#/$defs/a%25", "#/$defs%2Fa%25"):
+    for reference in ("#/%24defs/a%25", "#/$defs/a%25"):
         schema: JsonObject = {"properties": {"x": {"$ref": reference}}, "$defs": {"a%": {"type": "null"}}}
         check_schema(schema)
-        assert find_misfit(schema, '{"x": 1}') == "$.x: 1 is not of type 'null'"
+        assert find_misfit(schema, '{"x": 1}') == '$.x: 1 is not of type "null"'
 
 
-def test_a_circle_of_percent_encoded_references_is_refused() -> None:
-    with pytest.raises(SchemaInvalid, match="to itself for the same value"):
-        check_schema({"$defs": {"a": {"$ref": "#/%24defs/a"}}})
+def test_a_schema_that_refers_to_itself_for_the_same_value_ends() -> None:
+    schemas: list[JsonObject] = [{"$ref": "#"}, {"anyOf": [{"type": "null"}, {"$ref": "#"}]}]
+    for schema in schemas:
+        check_schema(schema)
+        assert find_misfit(schema, "1") == ""
 
 
 def test_a_dialect_does_not_change_the_check() -> None:
-    """jsonschema would choose a validator by $schema, one that backtracks and does not count."""
     items: JsonObject = {"anyOf": [{"pattern": r"^\p{Lu}+$", "type": "string"}, {"$ref": "#"}]}
     schema: JsonObject = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "array", "items": items}  # type: ignore[dict-item]  # JSON
     check_schema(schema)
 
     assert find_misfit(schema, '["A", ["B"]]') == ""
-    with pytest.raises(SchemaInvalid, match=r"has '.schema' at #/items; it is allowed at the root only"):
-        check_schema({"items": {"$schema": "http://json-schema.org/draft-04/schema#"}})
 
 
 @pytest.mark.parametrize(
@@ -293,10 +297,6 @@ def test_multiples_are_those_of_the_written_numbers(factor: float, text: str, fi
     assert (find_misfit({"multipleOf": factor}, text) == "") == fits
 
 
-def test_a_number_beyond_all_arithmetic_is_told() -> None:
-    assert find_misfit({"multipleOf": 0.1}, "1e400") == "it has a number that is too large to be checked"
-
-
 def test_a_schema_that_rest_could_not_send_is_refused() -> None:
     nested: JsonObject = {}
     for _ in range(200):
@@ -305,10 +305,8 @@ def test_a_schema_that_rest_could_not_send_is_refused() -> None:
     with pytest.raises(SchemaInvalid, match="is nested more than 60 levels deep"):
         check_schema(nested)
     for number in (float("inf"), float("nan")):
-        with pytest.raises(SchemaInvalid, match="has NaN or an infinite number"):
+        with pytest.raises(SchemaInvalid, match="has NaN, an infinite number"):
             check_schema({"default": number})
-    with pytest.raises(SchemaInvalid, match="has a list of 101 types"):
-        check_schema({"type": list(range(101))})
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ PLACES = {
     "slack_bolt": {"slack"},
     "slack_sdk": {"slack"},
     "aiohttp": {"slack"},
-    "jsonschema": {"execution"},
+    "jsonschema_rs": {"execution"},
     "yaml": {"agents", "llm"},
     "genai_prices": {"llm"},
     "opentelemetry": {"tracing"},

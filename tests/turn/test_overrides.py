@@ -187,7 +187,7 @@ async def test_a_first_answer_that_does_not_fit_is_taken_back_and_asked_again(da
     assert (await database.usage.spent_today(stage.owner_id, run.agent)).spent.tokens == 33
     assert [message.content for message in await stage.messages()] == ["hi", '{"n": 1}']
     system = stage.model.requests[1].prompt.system
-    assert "was not accepted, because of the JSON schema: $.n: 'one' is not of type 'integer'" in system
+    assert 'was not accepted, because of the JSON schema: $.n: "one" is not of type "integer"' in system
     assert "JSON schema:\n{" in system
     assert system.endswith('<rejected_answer>\n{"n": "one"}\n</rejected_answer>')
     told = [event.event for event in await stage.events(run)]
