@@ -2,8 +2,9 @@
 
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.refusals import Refused
-from throughline.llm.classify_error import KNOWN_REFUSALS
-from throughline.llm.known_refusal import KnownRefusal
+from throughline.llm.classify_error import KnownRefusal, known_answers
+
+KNOWN_REFUSALS = known_answers().refusals
 
 OF_ANTHROPIC = tuple(known for known in KNOWN_REFUSALS if known.name.startswith("anthropic_"))
 OF_GOOGLE = tuple(known for known in KNOWN_REFUSALS if known.name.startswith("gemini_"))

@@ -9,7 +9,7 @@ from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
 from house.tree import ROOT, name_of, own_files
-from throughline.llm.classify_error import KNOWN_REFUSALS
+from throughline.llm.classify_error import known_answers
 
 DOCS = ROOT / "docs"
 MOST_LINES, MOST_LINES_OF_A_PAGE = 200, 150
@@ -97,7 +97,9 @@ def test_the_page_of_refusals_has_every_known_refusal() -> None:
     listed = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if "|" in line}
 
     missing = [
-        known.name for known in KNOWN_REFUSALS if (known.server, known.says, known.cause, known.remedy) not in listed
+        known.name
+        for known in known_answers().refusals
+        if (known.server, known.says, known.cause, known.remedy) not in listed
     ]
     assert missing == []
 

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from fakes.known_refusals import (
+    KNOWN_REFUSALS,
     OF_ANTHROPIC,
     OF_CONNECTIONS,
     OF_GOOGLE,
@@ -35,8 +36,7 @@ from throughline.domain.errors import (
 )
 from throughline.domain.message import Role
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage
-from throughline.llm.classify_error import KNOWN_REFUSALS, classify, find_refusal
-from throughline.llm.known_refusal import KnownRefusal
+from throughline.llm.classify_error import KnownRefusal, classify, find_refusal
 from throughline.llm.provider_error import read_failure
 from throughline.llm.registry import ModelRegistry
 

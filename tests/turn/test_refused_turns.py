@@ -26,7 +26,7 @@ from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import ModelUnavailable, SettingInvalid
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.run import Claimer, Run, RunStatus
-from throughline.llm.known_refusal import KnownRefusal
+from throughline.llm.classify_error import KnownRefusal
 from throughline.llm.registry import ModelRegistry
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import NO_SPAN, SpanUnderWay, StepPart, create_untraced_task, traced

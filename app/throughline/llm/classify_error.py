@@ -6,10 +6,16 @@ or the provider's own message, which the error carries apart.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from http import HTTPStatus
+from pathlib import Path
+from typing import Any
 
+import yaml
+
+from throughline.domain import errors
 from throughline.domain.errors import (
     ContextOverflow,
     ModelAuthenticationFailed,
@@ -17,21 +23,74 @@ from throughline.domain.errors import (
     ModelQuotaExhausted,
     ModelRateLimited,
     ModelRefused,
+    ModelRejected,
     ModelTimeout,
     ModelUnavailable,
     ThroughlineError,
 )
 from throughline.llm.bounded_http import ResponseRefused
 from throughline.llm.clean_message import Sent, clean_message
-from throughline.llm.known_refusal import KnownRefusal
 from throughline.llm.provider_error import Failure, error_chain, read_failure
-from throughline.llm.provider_refusals import PROVIDER_REFUSALS
-from throughline.llm.server_refusals import SERVER_REFUSALS
 
-# Recognition of "the prompt is too long for the window" in the errors of providers and local servers.
-#
-# Three steps: similar errors are excluded, then structured markers are checked, then phrases. Review it at each upgrade
-# of a provider package; deepagents, LiteLLM, pydantic-ai and pi-mono keep similar lists.
+ANSWERS = Path(__file__).with_name("known_refusals.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRefusal:
+    """A refusal that operators meet when they connect a model. `known_refusals.yaml` explains the fields."""
+
+    name: str
+    server: str
+    says: str
+    pattern: re.Pattern[str]
+    statuses: frozenset[int]
+    kind: type[ModelRejected] | type[ModelUnavailable]
+    cause: str
+    remedy: str
+    source: str
+
+    def fits(self, failure: Failure) -> bool:
+        """Return whether the failure is this refusal. An error inside a stream has no status of its own."""
+        if not self.statuses:
+            return failure.status is None and bool(self.pattern.search(failure.connection))
+        is_status_unknown = failure.in_stream and failure.status is None and bool(failure.message)
+        return (failure.status in self.statuses or is_status_unknown) and bool(self.pattern.search(failure.message))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswers:
+    """What `known_refusals.yaml` holds: patterns of a prompt that is too long, and of its numbers, and refusals."""
+
+    phrases: re.Pattern[str]
+    window_tokens: tuple[re.Pattern[str], ...]
+    prompt_tokens: tuple[re.Pattern[str], ...]
+    refusals: tuple[KnownRefusal, ...]
+
+
+@cache
+def known_answers() -> KnownAnswers:
+    """Return the content of the file, read at the first error."""
+    read = yaml.safe_load(ANSWERS.read_text(encoding="utf-8"))
+    overflow = read["overflow"]
+    return KnownAnswers(
+        _ignoring_case("|".join(overflow["phrases"])),
+        tuple(map(_ignoring_case, overflow["window_tokens"])),
+        tuple(map(_ignoring_case, overflow["prompt_tokens"])),
+        tuple(_refusal(entry) for entry in read["refusals"]),
+    )
+
+
+def _refusal(entry: Mapping[str, Any]) -> KnownRefusal:
+    pattern, statuses, kind = _ignoring_case(entry["pattern"]), frozenset(entry["statuses"]), entry["kind"]
+    return KnownRefusal(**{**entry, "pattern": pattern, "statuses": statuses, "kind": getattr(errors, kind)})
+
+
+def _ignoring_case(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+# Recognition of "the prompt is too long for the window": similar errors are excluded, then structured markers are
+# checked, then phrases.
 
 MIN_WINDOW = 256
 MAX_WINDOW = 20_000_000
@@ -44,91 +103,7 @@ NOT_OVERFLOW = re.compile(
     r"|expected a string with maximum length",
     re.IGNORECASE,
 )
-_PHRASES = (
-    r"maximum context length",
-    r"exceeds? the context window",
-    r"context[ _-]?window[ _-]?exceed",
-    r"context window exceeds limit",
-    r"input tokens exceed the configured limit",
-    r"prompt is too long",
-    r"input length and `?max_tokens`? exceed context limit",
-    r"input token count \(?\d+\)? exceeds the maximum number of tokens",
-    r"request payload size exceeds",
-    r"too large for model with \d+ maximum context",
-    r"input is too long for requested model",
-    r"input tokens exceeded",
-    r"too many input tokens",
-    r"^too many tokens",
-    r"expected maxlength",
-    r"prompt tokens \(\d+\) exceed model maximum",
-    r"longer than the (?:maximum model|model's context) length",
-    r"exceeds? the available context size",
-    r"is larger than the max context size",
-    r"prompt is longer than the context length",
-    r"input length exceeds the context length",
-    r"exceeds maximum context length",
-    r"greater than the context length",
-    r"when context the overflows",
-    r"reduce the length of the messages",
-    r"maximum prompt length is \d+",
-    r"current length is \d+ while limit is \d+",
-    r"`inputs` tokens \+ `max_new_tokens` must be <=",
-    r"`inputs` must have less than \d+ tokens",
-    r"prompt token count of \d+ exceeds the limit",
-    r"exceeded model token limit",
-    r"cannot be greater than max_model_len",
-    r"the model's context length is only \d+",
-)
-PHRASES = re.compile("|".join(_PHRASES), re.IGNORECASE)
-
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
-
-_WINDOW = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"maximum context length (?:is|of) (\d+)",
-        r"context length is only (\d+)",
-        r"(?<!\d)(\d++) maximum context length",
-        r"tokens > (\d+) maximum",
-        r"exceed context limit: \d+ \+ \d+ > (\d+)",
-        r"maximum number of tokens allowed \(?(\d+)",
-        r"exceed model maximum \((\d+)\)",
-        r"maximum model length of (\d+)",
-        r"model's context length \((\d+)",
-        r"available context size \((\d+)",
-        r"maximum prompt length is (\d+)",
-        r"while limit is (\d+)",
-        r"must be <= (\d+)",
-        r"less than (\d+) tokens",
-        r"exceeds the limit of (\d+)",
-        r"exceeded model token limit: (\d+)",
-        r"max_model_len=(\d+)",
-    )
-)
-_PROMPT = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"resulted in (\d+) tokens",
-        r"\((\d+) in your prompt",
-        r"\((\d+) of text input",
-        r"\((\d+) in the messages, (\d+) in the functions",
-        r"\((\d+) in the messages",
-        r"request has (\d+) input tokens",
-        r"given: (\d+) `inputs` tokens",
-        r"you passed (\d+) input tokens",
-        r"contains (?:at least )?(\d+) (?:input )?tokens",
-        r"requested (?:about )?(\d+) tokens",
-        r"too long: (\d+) tokens",
-        r"exceed context limit: (\d+) \+",
-        r"token count \(?(\d+)\)? exceeds",
-        r"prompt tokens \((\d+)\) exceed",
-        r"prompt \(length (\d+)\)",
-        r"(?:input|request) \((\d+) tokens\)",
-        r"current length is (\d+)",
-        r"prompt token count of (\d+)",
-        r"requested: (\d+)",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +119,7 @@ def recognise_overflow(failure: Failure) -> Overflow | None:
     if _is_something_else(failure):
         return None
     is_marked = failure.code in MARKERS or failure.type in MARKERS or _is_named_so(failure)
-    speaks_of_it = _may_speak(failure) and PHRASES.search(failure.message)
+    speaks_of_it = _may_speak(failure) and known_answers().phrases.search(failure.message)
     return _numbers(failure) if is_marked or speaks_of_it else None
 
 
@@ -167,8 +142,8 @@ def _may_speak(failure: Failure) -> bool:
 
 
 def _numbers(failure: Failure) -> Overflow:
-    window = _field(failure, "n_ctx") or _first(_WINDOW, failure.message)
-    prompt = _field(failure, "n_prompt_tokens") or _first(_PROMPT, failure.message)
+    window = _field(failure, "n_ctx") or _first(known_answers().window_tokens, failure.message)
+    prompt = _field(failure, "n_prompt_tokens") or _first(known_answers().prompt_tokens, failure.message)
     if window is not None and not MIN_WINDOW <= window <= MAX_WINDOW:
         window = None
     if prompt is not None and not MIN_WINDOW <= prompt <= 100 * MAX_WINDOW:
@@ -187,13 +162,9 @@ def _first(patterns: tuple[re.Pattern[str], ...], message: str) -> int | None:
     return None if match is None else sum(int(number[:18]) for number in match.groups())
 
 
-KNOWN_REFUSALS: tuple[KnownRefusal, ...] = (*PROVIDER_REFUSALS, *SERVER_REFUSALS)
-"""All known refusals. The first that fits decides; the more special texts of providers come first."""
-
-
 def find_refusal(failure: Failure) -> KnownRefusal | None:
     """Return the first known refusal that matches the failure, None if none does."""
-    return next((known for known in KNOWN_REFUSALS if known.fits(failure)), None)
+    return next((known for known in known_answers().refusals if known.fits(failure)), None)
 
 
 SUSPECT_FILL = 0.8
