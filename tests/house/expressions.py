@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import throughline
+from throughline.llm.classify_error import known_answers
 
 FACTORY_ARGUMENT = "tag"
 """What a function that makes an expression of a word is given; none of them looks at it."""
@@ -18,7 +19,8 @@ CONTAINERS = (tuple, list, set, frozenset)
 
 def expressions() -> dict[str, re.Pattern[str]]:
     """Return the expressions of all modules of `throughline` under the names by which they are found, each once."""
-    names: dict[re.Pattern[str], str] = {}
+    in_a_file = _inside("throughline.llm.classify_error.known_answers()", known_answers())
+    names: dict[re.Pattern[str], str] = {pattern: path for path, pattern in in_a_file}
     for module in _modules():
         for name, value in vars(importlib.import_module(module)).items():
             for path, pattern in _inside(f"{module}.{name}", value):
