@@ -29,7 +29,7 @@ KEPT = {
     "docs/reference/metrics.md": {"rung", "rungs"},  # the same
     "app/throughline/context/view/view_state.py": {"rung"},  # a key of states that older versions stored
     "docs/examples/summarize_a_transcript.py": {"ledger"},  # what the users in it speak of
-    "app/throughline/llm/local_tokenizers.py": {"hub"},  # the Hugging Face Hub
+    "app/throughline/llm/counters.py": {"hub"},  # the Hugging Face Hub
     "app/throughline/context/summaries/summary_prompt.py": {"stretches", "wishes"},  # what a model reads
     "app/throughline/context/summaries/facts_choice_prompt.py": {"wishes"},  # the same
 }

@@ -23,8 +23,15 @@ from fakes.model_servers import (
 )
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.llm.ask_window import MAX_BODY_BYTES, ModelServer, ServerWindow, ask_window
-from throughline.llm.context_windows import ANSWERED_SECONDS, UNANSWERED_SECONDS, KnownWindow
+from throughline.llm.context_windows import (
+    ANSWERED_SECONDS,
+    MAX_BODY_BYTES,
+    UNANSWERED_SECONDS,
+    KnownWindow,
+    ModelServer,
+    ServerWindow,
+    ask_window,
+)
 
 Routes = dict[str, Any]
 

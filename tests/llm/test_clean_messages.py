@@ -19,8 +19,8 @@ from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, ModelRequest, Prompt, PromptMessage, ToolSpec
 from throughline.domain.tool import is_json_object, read_arguments, readable_arguments, send_again
 from throughline.llm.classify_error import KnownRefusal
-from throughline.llm.clean_message import MOST_CHARACTERS, Sent, clean_message
 from throughline.llm.counters import make_counter
+from throughline.llm.provider_error import MOST_CHARACTERS, Sent, clean_message
 from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüéßñ"

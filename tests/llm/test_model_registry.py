@@ -11,8 +11,7 @@ from fakes.raw_http_server import serve_raw
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import ModelRequest, ToolSpec
 from throughline.llm.context_windows import WINDOWS, find_window
-from throughline.llm.provider_error import as_setting
-from throughline.llm.providers import PROVIDERS, parse_model_name
+from throughline.llm.providers import PROVIDERS, as_setting, parse_model_name
 from throughline.llm.registry import ModelRegistry, ModelsConfig, inherited_base_url
 
 AZURE = ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION")

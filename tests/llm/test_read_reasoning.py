@@ -24,9 +24,8 @@ from throughline.domain.prompt import (
     ToolSpec,
 )
 from throughline.llm.openai_wire import make_openai
-from throughline.llm.read_reasoning import wants_content
 from throughline.llm.registry import ModelRegistry
-from throughline.llm.translate_messages import to_langchain
+from throughline.llm.translate_messages import to_langchain, wants_content
 
 THOUGHT = "First 😀, then second."
 PIECES = ("First \ud83d", "\ude00, then ", "second.")

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 from fakes.model_calls import CONFIG
 from fakes.model_servers import OLLAMA, OLLAMA_RUNNING, VLLM, serve_model_server
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.llm.ask_window import ModelServer, find_server
+from throughline.llm.context_windows import ModelServer, find_server
 from throughline.llm.providers import PLACEHOLDER_KEY, parse_model_name
 from throughline.llm.registry import ModelRegistry
 

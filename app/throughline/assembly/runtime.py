@@ -45,7 +45,7 @@ from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.llm.prices import read_prices
+from throughline.llm.providers import read_prices
 from throughline.llm.registry import ModelRegistry
 from throughline.logs import dropped_lines
 from throughline.system_clock import SystemClock

@@ -9,7 +9,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessageChunk
 from pydantic import BaseModel
 
-from throughline.llm.usage_check import is_token_count
+from throughline.llm.assemble_answer import is_token_count
 
 
 class TolerantChatAnthropic(ChatAnthropic):

@@ -38,15 +38,19 @@ from throughline.domain.prompt import (
     Usage,
     strings_in,
 )
-from throughline.llm.assemble_answer import AnswerAssembly
+from throughline.llm.assemble_answer import AnswerAssembly, checked_usage
 from throughline.llm.bounded_http import too_much
 from throughline.llm.classify_error import Call, classify
-from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.context_windows import KnownWindow
-from throughline.llm.provider_error import raised_as
-from throughline.llm.read_reasoning import NO_PARTS, PartKind
-from throughline.llm.translate_messages import to_langchain, to_tools, wire_format, with_cache_markers
-from throughline.llm.usage_check import checked_usage
+from throughline.llm.provider_error import Sent, raised_as, secrets_of
+from throughline.llm.translate_messages import (
+    NO_PARTS,
+    PartKind,
+    to_langchain,
+    to_tools,
+    wire_format,
+    with_cache_markers,
+)
 from throughline.ports.models import FormatSupport
 
 # Adaptation of a prompt to OpenAI's chat completions: no images in tool results, a limited number of calls.

@@ -29,8 +29,7 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.llm.bounded_http import ResponseRefused
-from throughline.llm.clean_message import Sent, clean_message
-from throughline.llm.provider_error import Failure, error_chain, read_failure
+from throughline.llm.provider_error import Failure, Sent, clean_message, error_chain, read_failure
 
 ANSWERS = Path(__file__).with_name("known_refusals.yaml")
 

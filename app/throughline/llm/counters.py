@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 import tiktoken
@@ -25,7 +25,11 @@ from throughline.execution.call_plugin import PluginCall, PluginTimedOut, Thread
 from throughline.execution.compute_threads import run_in_compute_thread
 from throughline.execution.error_boundary import Raised, outcome_of
 from throughline.llm.context_windows import names_of
+from throughline.llm.provider_error import raised_as
 from throughline.ports.models import TokenCounter
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +202,7 @@ SHORT_CHARACTERS = 64
 KEPT_SHORT, KEPT_LONG = 16_384, 64
 """Number of cached counts of short texts and of others, such as system prompts."""
 
+TOKENIZER_FILE = "tokenizer.json"
 DEFAULT_ENCODING = "cl100k_base"
 SAME_VOCABULARY = {"o200k_harmony": "o200k_base"}
 """Encodings that differ from a shipped one only in special tokens, which count as plain text here."""
@@ -234,19 +239,12 @@ def _count_long(encoding: str, text: str) -> int:
     return count_piece(text, load_encoding(encoding).encode_ordinary)
 
 
-class LocalTokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that counting needs; its package is optional."""
-
-    def encode(self, sequence: str, *, add_special_tokens: bool) -> Sized:
-        """Return the tokens of a text, with or without the model's special tokens."""
-
-
 @dataclass(frozen=True, slots=True)
 class TransformersCounter:
     """Token counter with a model's own tokenizer from a local file."""
 
     name: str
-    tokenizer: LocalTokenizer
+    tokenizer: "Tokenizer"
 
     def count(self, text: str) -> int:
         """Return the number of tokens; special tokens and lone surrogates count as plain text."""
@@ -331,10 +329,49 @@ def _make_tiktoken(name: str, encoding: str) -> TiktokenCounter:
 
 
 def _make_transformers(name: str, rest: str) -> TransformersCounter:
+    """Return a counter with a `tokenizer.json`, set to count whole texts and special tokens in them as plain text.
+
+    `rest` is the file, a folder that contains one, or the name of a model on the Hugging Face Hub whose file is in the
+    local cache. Nothing is downloaded. Raises SettingInvalid if there is none.
+    """
     try:
-        from throughline.llm.local_tokenizers import load_tokenizer  # noqa: PLC0415  # its packages are optional
+        from tokenizers import Tokenizer  # noqa: PLC0415  # the package is optional
+
+        path = _find_tokenizer(rest)
     except ImportError as error:
         raise SettingInvalid(
             f"token counter {name!r} needs packages that are not installed: pip install 'throughline[transformers]'"
         ) from error
-    return TransformersCounter(name, load_tokenizer(rest))
+    refusal = SettingInvalid(f"token counter {name}: {path.name} holds no tokenizer")
+    with raised_as(lambda _: refusal):
+        tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return TransformersCounter(name, tokenizer)
+
+
+def _find_tokenizer(name: str) -> Path:
+    path = Path(name).expanduser()
+    found = path / TOKENIZER_FILE if path.is_dir() else path
+    if found.is_file():
+        return found
+    cached = _cached_tokenizer(name)
+    if cached is None:
+        raise SettingInvalid(
+            f"token counter transformers:{name}: there is no such file, and no {TOKENIZER_FILE} of that model in the "
+            f"local Hugging Face cache; fetch it once (hf download {name} {TOKENIZER_FILE}) or name the path of a "
+            f"{TOKENIZER_FILE}"
+        )
+    return cached
+
+
+def _cached_tokenizer(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  # the package is optional
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415  # the same
+
+    try:
+        found = try_to_load_from_cache(name, TOKENIZER_FILE)
+    except HFValidationError:  # a path instead of a model's name
+        return None
+    return Path(found) if isinstance(found, str) else None

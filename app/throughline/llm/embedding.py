@@ -17,11 +17,19 @@ from throughline.domain.recall import MAX_DIMENSIONS, Vector
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify_error import Call, classify
-from throughline.llm.clean_message import Sent, secrets_of
 from throughline.llm.counters import make_counter
-from throughline.llm.prices import NO_OWN_PRICES, Prices
-from throughline.llm.provider_error import as_setting, raised_as
-from throughline.llm.providers import Access, ModelName, ReadVariable, choose_key, no_variable, parse_model_name
+from throughline.llm.provider_error import Sent, raised_as, secrets_of
+from throughline.llm.providers import (
+    NO_OWN_PRICES,
+    Access,
+    ModelName,
+    Prices,
+    ReadVariable,
+    as_setting,
+    choose_key,
+    no_variable,
+    parse_model_name,
+)
 
 COUNTER = "tiktoken"
 OPENAI_WIRE = ("openai", "azure_openai")

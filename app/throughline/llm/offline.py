@@ -22,12 +22,13 @@ from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelParameter
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.context_windows import OFFLINE_WINDOW
 from throughline.llm.counters import TiktokenCounter, warm_counter
-from throughline.llm.offline_answers import Reply, reply_to
-from throughline.llm.offline_sentences import (
+from throughline.llm.offline_answers import (
     INTRODUCTION,
     MAX_CHARACTERS,
     STATES,
+    Reply,
     is_filler,
+    reply_to,
     sentences_of,
     worth,
 )

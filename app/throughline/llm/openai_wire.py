@@ -16,19 +16,21 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from throughline.domain.identity_cache import IdentityCache
-from throughline.llm.read_reasoning import (
+from throughline.llm.assemble_answer import token_counts
+from throughline.llm.translate_messages import (
     DETAILS,
     MEMBER,
     PartKind,
+    argument_texts,
     call_extras,
     details_in,
     extras_in,
+    moved_to_text,
     reasoning_in,
+    returned_parts,
     wants_content,
     wire_members,
 )
-from throughline.llm.translate_messages import argument_texts, moved_to_text, returned_parts
-from throughline.llm.usage_check import token_counts
 
 _written: IdentityCache[BaseMessage, dict[str, Any]] = IdentityCache()  # Any: parsed JSON
 """Cache of messages in the wire format."""

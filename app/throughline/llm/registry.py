@@ -1,32 +1,61 @@
 """Registry of chat models: creates the models that agent files and settings name, each once, and caches them."""
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import ai
+from langchain_core.utils import json as json_utils
 from pydantic import SecretStr
 
 from throughline.domain.errors import SettingInvalid
-from throughline.llm.ask_window import ModelServer, ask_window, find_server
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
-from throughline.llm.context_windows import KnownWindow, find_window
+from throughline.llm.context_windows import KnownWindow, ModelServer, ask_window, find_server, find_window
 from throughline.llm.offline import OfflineModel
-from throughline.llm.prices import NO_OWN_PRICES, Prices
-from throughline.llm.provider_error import as_setting, raised_as
+from throughline.llm.provider_error import raised_as
 from throughline.llm.providers import (
+    NO_OWN_PRICES,
     Access,
     ModelName,
+    Prices,
     ReadVariable,
+    as_setting,
     choose_key,
     display_address,
     no_variable,
     parse_model_name,
 )
-from throughline.llm.read_reasoning import PartKind, wants_content
-from throughline.llm.streamed_arguments import parse_in_linear_time
+from throughline.llm.translate_messages import PartKind, wants_content
 from throughline.ports.models import ChatModel
+
+# LangChain parses each piece of a streamed tool call, and all pieces at the end, as possibly incomplete JSON, by
+# removing one character after the other. One piece of 100 kB that was no JSON blocked the event loop for minutes.
+# LangChain has no option for it. Its result is not needed: `assemble_answer.py` joins the raw pieces.
+
+MOST_CUT_CHARACTERS = 500
+"""Longest text parsed in LangChain's way, which takes a few milliseconds; a longer one must be complete JSON."""
+
+_parse_cut: Callable[..., object] = json_utils.parse_partial_json
+
+
+def parse_in_linear_time() -> None:
+    """Patch LangChain so that long pieces of tool calls are parsed only if they are complete JSON. Idempotent.
+
+    Raises ImportError if LangChain no longer has the function to patch; the patch must then be revised.
+    """
+    if getattr(ai, "parse_partial_json", None) not in {_parse_cut, _parse}:
+        raise ImportError("langchain_core.messages.ai parses arguments in another way than throughline expects")
+    setattr(ai, "parse_partial_json", _parse)  # noqa: B010  # the one place that calls it, under another type
+
+
+def _parse(text: str, *, strict: bool = False) -> object:
+    """Return the value of the text. Raises ValueError; LangChain then keeps the piece as unparsable."""
+    return _parse_cut(text, strict=strict) if len(text) <= MOST_CUT_CHARACTERS else json.loads(text, strict=strict)
+
 
 OFFLINE = "offline"
 ANOTHER_MODEL = "choose another model (offline needs none)"
