@@ -15,7 +15,7 @@ from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
 from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
-from throughline.assembly.process_heartbeats import tune_collector
+from throughline.assembly.serving import tune_collector
 from throughline.db.connection.address import parse_address
 from throughline.db.database import Database, DatabaseConfig
 

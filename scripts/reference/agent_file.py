@@ -15,9 +15,9 @@ from throughline.agents.context_schema import (
     ContextSection,
     ImportanceSection,
     PruneSection,
+    Section,
     SummarySection,
 )
-from throughline.agents.section import Section
 from throughline.agents.yaml_schema import AgentFile, BudgetSection, ParametersSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy
 

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 from scripts.reference.markdown import anchor, code, table
 from scripts.reference.schema_types import Schema, allowed_values, range_in_words, type_in_words
 from throughline.settings.all_settings import SECTIONS, Settings
-from throughline.settings.section import SettingsSection
+from throughline.settings.models import SettingsSection
 
 PAGES: Mapping[str, tuple[str, ...]] = {
     "settings-service.md": ("PostgreSQL", "HTTP", "Turns", "Retention", "Traces", "Logs"),

@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from throughline.agents.context_schema import ContextSection, ImportanceSection, PruneSection, SummarySection
+from throughline.agents.context_schema import (
+    ContextSection,
+    ImportanceSection,
+    PruneSection,
+    Section,
+    SummarySection,
+    field_names,
+)
 from throughline.agents.definition import AgentDefinition, RecallReach
 from throughline.agents.read_file import OTHER_NAMES
 from throughline.agents.registry import SHIPPED, AgentDefaults, AgentRegistry, load_agents
-from throughline.agents.section import Section, field_names
 from throughline.agents.yaml_schema import AgentFile, section_at
 from throughline.context.policy import (
     Adopt,

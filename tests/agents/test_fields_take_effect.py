@@ -11,10 +11,9 @@ from fakes.compactions import SUMMARY, asked, compact_now, fill
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage, with_context
-from throughline.agents.context_schema import ContextSection, PruneSection, SummarySection
+from throughline.agents.context_schema import ContextSection, PruneSection, Section, SummarySection
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults, load_agents
-from throughline.agents.section import Section
 from throughline.agents.yaml_schema import ParametersSection
 from throughline.context.compaction.decide_compaction import background_trigger
 from throughline.context.fit_prompt import fit_view

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from throughline.agents.folder_watch import MOST_UNSETTLED_POLLS, FolderChanges, FolderWatch
-from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from throughline.agents.registry import (
+    MOST_UNSETTLED_POLLS,
+    AgentDefaults,
+    AgentRegistry,
+    FolderChanges,
+    FolderWatch,
+    load_agents,
+)
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 from throughline.execution.call_plugin import add_plugin_folder

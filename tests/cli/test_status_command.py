@@ -44,7 +44,7 @@ from throughline.domain.service_status import (
     WorkQueue,
 )
 from throughline.execution.call_plugin import add_plugin_folder
-from throughline.tools.tool import CallLimits
+from throughline.tools.make_function_tool import CallLimits
 from throughline.tools.toolbox import ToolBox
 
 Throughline = Callable[..., Result]

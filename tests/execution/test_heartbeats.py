@@ -16,8 +16,7 @@ from fakes.waiting import HANG_SECONDS, until
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.run import LeaseRenewal, RowLease
-from throughline.execution.heartbeats import Heartbeat, Heartbeats, StopReason
-from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
+from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, StopReason, work_until_lost
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
 UNREACHABLE = DatabaseUnavailable("The database does not answer.")

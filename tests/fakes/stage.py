@@ -19,7 +19,7 @@ from throughline.domain.message import Content, Message, Source
 from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from throughline.domain.session import NewSession, Session
 from throughline.execution.breaker import Breakers
-from throughline.execution.heartbeats import Heartbeats
+from throughline.execution.lease_loop import Heartbeats
 from throughline.llm.counters import make_counter
 from throughline.ports.hooks import Tools
 from throughline.turn.graph import build_graph

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from fakes.waiting import HANG_SECONDS
 from throughline.tools.built_in import make_built_in_tools
-from throughline.tools.tool import CallLimits
+from throughline.tools.make_function_tool import CallLimits
 from throughline.tools.toolbox import ToolBox
 
 

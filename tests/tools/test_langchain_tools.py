@@ -25,8 +25,8 @@ from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.llm.counters import CharsCounter
 from throughline.tools.built_in import calculator, make_current_time
+from throughline.tools.make_function_tool import CallLimits, ToolFailed
 from throughline.tools.recall import FRAME_TOKENS, MAX_TOKENS, make_recall_tools
-from throughline.tools.tool import CallLimits, ToolFailed
 from throughline.tools.toolbox import ToolBox
 
 CONTEXT = ToolContext(SessionId(UUID(int=1)), UserId(UUID(int=2)), RunId(UUID(int=3)), "run:call")

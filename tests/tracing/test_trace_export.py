@@ -41,7 +41,7 @@ from throughline.tracing.attributes import (
     summarize_statement,
     system_instructions,
 )
-from throughline.tracing.open_tracing import CLOSE_SECONDS, EXPORT_SECONDS, Exporting, TracingConfig
+from throughline.tracing.otel_tracing import CLOSE_SECONDS, EXPORT_SECONDS, Exporting, TracingConfig
 
 PROCESS = Process(ProcessId(new_id()), ProcessKind.SERVE, "host:1:abc", "0.1.0")
 SUMMARY = SummaryTrace("prepare summary", SessionId(new_id()), "assistant")
@@ -99,7 +99,7 @@ async def test_off_is_the_default_and_loads_no_exporter(run_alone: RunScript, tm
 
 
 async def test_missing_packages_are_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "throughline.tracing.open_tracing")
+    monkeypatch.delitem(sys.modules, "throughline.tracing.otel_tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
 
     with pytest.raises(SettingInvalid, match=r"pip install 'throughline\[otel\]'"):

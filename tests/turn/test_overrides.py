@@ -13,8 +13,7 @@ from fakes.scripted_model import Call, Fail, Say, ScriptedModel, ScriptedModels,
 from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_box import make_tool_box
 from throughline.agents.definition import AgentDefinition, OtherModel
-from throughline.agents.folder_watch import FolderWatch
-from throughline.agents.registry import AgentDefaults, load_agents
+from throughline.agents.registry import AgentDefaults, FolderWatch, load_agents
 from throughline.assembly.reread_agents import AgentRereading, one_line
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database

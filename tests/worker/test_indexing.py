@@ -18,7 +18,7 @@ from fakes.raw_sql import run_sql
 from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS, until, until_found
-from throughline.assembly.process_heartbeats import ProcessHeartbeats
+from throughline.assembly.serving import ProcessHeartbeats
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database

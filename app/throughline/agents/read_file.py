@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic import ValidationError
 
-from throughline.agents.context_schema import ContextSection
-from throughline.agents.section import field_names
+from throughline.agents.context_schema import ContextSection, field_names
 from throughline.agents.yaml_schema import AgentFile, section_at
 from throughline.domain.errors import AgentInvalid
 from throughline.domain.message import clean_text

@@ -9,9 +9,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
-from throughline.agents.context_schema import Address, ContextSection, Line, Text, Variable
+from throughline.agents.context_schema import Address, ContextSection, Line, Section, Text, Variable, policy_field
 from throughline.agents.definition import AgentDefinition, DailyBudget, ReasoningUse, RecallReach
-from throughline.agents.section import Section, policy_field
 from throughline.context.policy import ContextPolicy
 from throughline.domain.prompt import ModelParameters, OverrideField
 

@@ -12,9 +12,16 @@ import uvloop
 from throughline.api.front_end import create_health_app
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
-from throughline.assembly.process_heartbeats import noted, tune_collector
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
-from throughline.assembly.serving import ServeMode, check_unbroken, make_services, serve_on, serving_on
+from throughline.assembly.serving import (
+    ServeMode,
+    check_unbroken,
+    make_services,
+    noted,
+    serve_on,
+    serving_on,
+    tune_collector,
+)
 from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
 from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from throughline.domain.basic_types import UserId

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from throughline.agents.definition import AgentDefinition
-from throughline.agents.folder_watch import FolderWatch
-from throughline.agents.registry import AgentDefaults, AgentRegistry
+from throughline.agents.registry import AgentDefaults, AgentRegistry, FolderWatch
 from throughline.assembly.models import agent_defaults, load_configured_agents
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid, TemporaryError
 from throughline.domain.service_status import ProcessKind

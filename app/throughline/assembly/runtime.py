@@ -1,27 +1,17 @@
 """Dependencies of every process of the service: database, models, tools, agents, and the worker for turns."""
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
-
-from throughline.domain.errors import SettingInvalid
-from throughline.domain.service_status import Process
-from throughline.ports.tracing import NO_TRACING, Tracing
-from throughline.settings import Settings, read_variable
-
-if TYPE_CHECKING:
-    from throughline.tracing.open_tracing import Exporting
 import os
+import re
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
@@ -40,7 +30,8 @@ from throughline.db.job_queue import (
 )
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import Clock, ProcessId
-from throughline.domain.service_status import ProcessKind
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.service_status import Process, ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
@@ -48,11 +39,13 @@ from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_e
 from throughline.llm.providers import read_prices
 from throughline.llm.registry import ModelRegistry
 from throughline.logs import dropped_lines
+from throughline.ports.tracing import NO_TRACING, Tracing
+from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
+from throughline.tools.make_function_tool import CallLimits
 from throughline.tools.recall import make_recall_tools
-from throughline.tools.tool import CallLimits
 from throughline.tools.toolbox import ImportedHooks, ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
@@ -83,6 +76,9 @@ from throughline.turn.worker.jobs import (
 from throughline.turn.worker.retention import ErasureConfig, Retention, RetentionConfig, SessionErasure
 from throughline.turn.worker.worker import Worker, WorkerConfig
 
+if TYPE_CHECKING:
+    from throughline.tracing.otel_tracing import Exporting
+
 TRACES_PATH = "/v1/traces"
 _HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"[ -~]+")
 NOT_INSTALLED = "TRACING=otlp needs packages that are not installed: pip install 'throughline[otel]'"
@@ -106,7 +102,7 @@ async def open_tracing(settings: Settings, process: Process) -> AsyncGenerator[T
 
 def _start_exporting(settings: Settings, process: Process) -> "Exporting":
     try:
-        from throughline.tracing.open_tracing import Exporting, TracingConfig  # noqa: PLC0415  # an optional extra
+        from throughline.tracing.otel_tracing import Exporting, TracingConfig  # noqa: PLC0415  # an optional extra
     except ImportError as error:
         raise SettingInvalid(NOT_INSTALLED) from error
     config = TracingConfig(

@@ -11,8 +11,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.run import Caps
 from throughline.settings.http import HttpSettings
-from throughline.settings.models import AgentSettings, EmbeddingSettings, ModelSettings
-from throughline.settings.section import HOUR, SettingsSection, check_address, check_variable_name
+from throughline.settings.models import (
+    HOUR,
+    AgentSettings,
+    EmbeddingSettings,
+    ModelSettings,
+    SettingsSection,
+    check_address,
+    check_variable_name,
+)
 
 
 class TurnSettings(SettingsSection):

@@ -9,7 +9,7 @@ from pydantic_settings import NoDecode
 
 from throughline.domain.keys import TOKEN_PREFIX
 from throughline.http.services import ANY_ORIGIN
-from throughline.settings.section import SettingsSection
+from throughline.settings.models import SettingsSection
 
 SHORTEST_KEY = 24
 VISIBLE_ASCII = re.compile(r"[!-~]*")

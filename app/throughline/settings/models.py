@@ -3,11 +3,36 @@
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from throughline.agents.section import policy_field
+from throughline.agents.context_schema import check_base_url, check_variable, policy_field
 from throughline.context.policy import ContextPolicy
-from throughline.settings.section import DAY, SettingsSection, check_address, check_variable_name
+
+HOUR, DAY = 3_600, 86_400
+"""Upper bounds of settings in seconds. A longer wait is a mistake, and clocks and intervals may overflow."""
+
+
+class SettingsSection(BaseModel):
+    """Base class of the sections, each with one subject, in the reference's order. Only the joining class is validated.
+
+    `description` says all that an operator has to know of a setting: `.env.example` and the reference are made from it.
+    `examples` has a sample value where the default is none.
+    """
+
+    model_config = ConfigDict(defer_build=True, frozen=True)
+
+
+def check_address(value: str) -> str:
+    """Return the address of a server, '' for an unset one. Raises ValueError if it is no address."""
+    return check_base_url(value) if value else value
+
+
+def check_variable_name(value: str) -> str:
+    """Return `value`, the name of an environment variable or ''.
+
+    Raises ValueError for a name that is not in capitals, digits and underscores.
+    """
+    return check_variable(value) if value else value
 
 
 class ModelSettings(SettingsSection):

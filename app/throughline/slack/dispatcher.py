@@ -14,8 +14,7 @@ from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineErro
 from throughline.domain.run import RowLease
 from throughline.execution.breaker import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary, Raised, Returned, outcome_of_awaiting
-from throughline.execution.heartbeats import Heartbeat, Heartbeats
-from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
+from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.web_api import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 

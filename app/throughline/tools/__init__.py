@@ -2,6 +2,6 @@
 
 from throughline.domain.tool import ToolContext
 from throughline.ports.hooks import Decision, PreCompact
-from throughline.tools.tool import ToolFailed, not_repeatable
+from throughline.tools.make_function_tool import ToolFailed, not_repeatable
 
 __all__ = ["Decision", "PreCompact", "ToolContext", "ToolFailed", "not_repeatable"]

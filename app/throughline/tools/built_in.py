@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from throughline.tools.make_function_tool import make_function_tool
-from throughline.tools.tool import Tool, ToolFailed
+from throughline.tools.make_function_tool import Tool, ToolFailed, make_function_tool
 
 Number: TypeAlias = int | float
 

@@ -18,7 +18,7 @@ from throughline.domain.message import Message, is_blank, searched_text
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
 from throughline.domain.tool import ResultRoom, ToolContext
 from throughline.ports.storage import History
-from throughline.tools.tool import ToolFailed
+from throughline.tools.make_function_tool import ToolFailed
 
 MAX_TOKENS = 3_000
 """Most tokens of one result; fewer if the prompt would show less of it (`ToolContext.room`)."""

@@ -18,8 +18,15 @@ from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
 from throughline.execution.call_plugin import call_plugin, import_plugin
 from throughline.execution.error_boundary import Raised, Returned, outcome_of
 from throughline.ports.hooks import Hook
-from throughline.tools.make_function_tool import TOOL_NAME, make_function_tool
-from throughline.tools.tool import CallLimits, Tool, failed, failure_for_model, result_text
+from throughline.tools.make_function_tool import (
+    TOOL_NAME,
+    CallLimits,
+    Tool,
+    failed,
+    failure_for_model,
+    make_function_tool,
+    result_text,
+)
 
 FIELD = "pre_compact"
 

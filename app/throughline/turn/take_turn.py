@@ -28,7 +28,7 @@ from throughline.domain.tool import NewWait
 from throughline.domain.usage_report import total_usage
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.heartbeats import Heartbeat, StopReason
+from throughline.execution.lease_loop import Heartbeat, StopReason
 from throughline.ports.tracing import Span, SpanUnderWay, TurnEnd, create_untraced_task
 from throughline.turn.apply_overrides import apply_request
 from throughline.turn.event_writer import EventWriter, Unstored

@@ -19,7 +19,7 @@ from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.execution.error_boundary import running_concurrently
-from throughline.execution.heartbeats import Heartbeats
+from throughline.execution.lease_loop import Heartbeats
 from throughline.ports.storage import SummaryStore
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.turn.prompting.planning import ModelCall, at_rest, plan_call

@@ -34,8 +34,7 @@ from throughline.execution.error_boundary import (
     outcome_of_awaiting,
     running_concurrently,
 )
-from throughline.execution.heartbeats import Heartbeat, Heartbeats
-from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
+from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
 from throughline.turn.recall.embed_missing import Rest
 from throughline.turn.state import TurnDependencies
 from throughline.turn.summary.prepare import is_next_due, prepare_next

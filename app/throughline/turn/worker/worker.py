@@ -12,8 +12,14 @@ from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, traceback_lines
 from throughline.domain.run import ClaimedRun, Claimer, RowLease
 from throughline.execution.compute_threads import LimitReached, OwnerLimits
-from throughline.execution.heartbeats import Heartbeat, Heartbeats
-from throughline.execution.lease_loop import AFTER_OUTAGE_SECONDS, LeaseLoop, LoopConfig, WorkSignal
+from throughline.execution.lease_loop import (
+    AFTER_OUTAGE_SECONDS,
+    Heartbeat,
+    Heartbeats,
+    LeaseLoop,
+    LoopConfig,
+    WorkSignal,
+)
 from throughline.turn.graph import build_graph
 from throughline.turn.state import TurnDependencies
 from throughline.turn.take_turn import TurnStart, take_turn
