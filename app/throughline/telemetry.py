@@ -223,7 +223,6 @@ class PrometheusMetrics:
         )
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
-        """Count a finished turn and record its duration."""
         self._turns.ended.labels(agent, status).inc()
         self._turns.seconds.labels(agent).observe(seconds)
 
@@ -233,49 +232,39 @@ class PrometheusMetrics:
         self._turns.oldest.labels(status).set(oldest_seconds)
 
     def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
-        """Record the size of a prompt by the service's own count."""
         self._prompts.prompt_tokens.labels(model).observe(tokens)
         self._prompts.usage.labels(model).observe(tokens / window_tokens)
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
-        """Count a compaction by cause and outcome; record its duration and the tokens it freed."""
         self._compactions.finished.labels(cause, outcome).inc()
         self._compactions.seconds.observe(seconds)
         self._compactions.tokens_freed.inc(tokens_freed)
 
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
-        """Record the size of a prompt before and after it was pruned, compacted or fitted."""
         self._compactions.tokens_before.observe(tokens_before)
         self._compactions.tokens_after.observe(tokens_after)
 
     def model_paid(self, *, model: str, purpose: str, cost_usd: float) -> None:
-        """Add the known cost of an answered model call."""
         self._costs.labels(model, purpose).inc(cost_usd)
 
     def model_failed(self, *, model: str, error: str) -> None:
-        """Count a failed model call by error code."""
         self._model_failures.labels(model, error).inc()
 
     def stage_fired(self, *, stage: str) -> None:
-        """Count a stage (`pruned`, `oldest_trimmed`, …) that made the prompt of a session smaller."""
         self._prompts.stages.labels(stage).inc()
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
-        """Record a call to a summary model that ended, whether or not its text was used."""
         self._summaries.tokens.labels(model, "input").inc(input_tokens)
         self._summaries.tokens.labels(model, "output").inc(output_tokens)
         self._summaries.seconds.labels(model).observe(seconds)
 
     def summary_unused(self, *, model: str, tokens: int, reason: str) -> None:
-        """Count tokens (read and written) of summaries that were paid for and never adopted."""
         self._summaries.unused.labels(model, reason).inc(tokens)
 
     def summary_failed(self, *, model: str, reason: str) -> None:
-        """Count a call to a summary model that gave no usable text, or was not made, by error code."""
         self._summaries.failures.labels(model, reason).inc()
 
     def summary_breaker_read(self, *, model: str, is_open: bool) -> None:
-        """Record whether the circuit breaker of a summary model is open."""
         self._summaries.breaker_open.labels(model).set(is_open)
 
     def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
@@ -287,7 +276,6 @@ class PrometheusMetrics:
             self._prompts.estimate_error.labels(model).observe(reported / estimated - 1)
 
     def overflow_met(self, *, model: str) -> None:
-        """Count a prompt that the provider refused as too long."""
         self._prompts.overflows.labels(model).inc()
 
     def job_ended(self, *, kind: str, outcome: str) -> None:

@@ -236,66 +236,46 @@ class LangChainChatModel:
 
     @property
     def name(self) -> str:
-        """The model's full name, provider included."""
         return self._traits.name
 
     @property
     def calibration_key(self) -> str:
-        """The key under which token counts are calibrated: the name, and the configured address of the server if any.
-
-        Two servers may count and limit differently.
-        """
         return f"{self.name}@{self._traits.base_url}" if self._traits.base_url else self.name
 
     @property
     def address(self) -> str:
-        """The address of the calls without credentials, '' for the provider's own."""
         return self._traits.address
 
     @property
     def context_limit(self) -> int:
-        """The context window in tokens."""
         return self.window.tokens
 
     @property
     def window(self) -> ModelWindow:
-        """The context window as it is known now, with its origin."""
         return self._known_window.window
 
     async def ask_window(self) -> None:
-        """Ask the model's server for the model's window if that is due; only the first question is waited for.
-
-        Nothing is done for a provider's own server.
-        """
         await self._known_window.refresh()
 
     @property
     def has_known_tokenizer(self) -> bool:
-        """Whether tiktoken is this model's own tokenizer, or nearly so."""
         return self._traits.has_known_tokenizer
 
     @property
     def is_priced(self) -> bool:
-        """Whether the cost of the model's calls is known."""
         return self._traits.cost(Usage(input_tokens=1, output_tokens=1)) is not None
 
     @property
     def format_support(self) -> FormatSupport:
-        """How the model is told of a response format."""
         return FormatSupport.SCHEMA if self._traits.takes_response_format else FormatSupport.INSTRUCTION
 
     def check_parameters(self, parameters: ModelParameters) -> None:
-        """Raise SettingInvalid if the model's provider does not take one of the parameters."""
         for name, _ in parameters.given():
             if name not in self._traits.parameters:
                 taken = ", ".join(sorted(self._traits.parameters)) or "none from here"
                 raise SettingInvalid(f"model {self.name!r} takes no {name}: remove it. It takes: {taken}")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer: its reasoning, text and tool calls in pieces, then one AnswerComplete.
-
-        Closing the stream closes the provider's connection.
-        """
         assembly = AnswerAssembly(
             adds_usage=self._traits.adds_usage,
             max_call_characters=request.max_answer_bytes,  # a character has at least one byte; the caller counts bytes

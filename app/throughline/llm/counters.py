@@ -44,7 +44,6 @@ class CharsCounter:
     name: str = "chars"
 
     def count(self, text: str) -> int:
-        """Return the estimate, rounded up."""
         size = len(text.encode("utf-8", "replace"))
         other = size - _ascii_characters(text)
         return math.ceil(0.4 * (size - other) + 0.8 * other)
@@ -216,11 +215,9 @@ class TiktokenCounter:
 
     @property
     def name(self) -> str:
-        """The counter's full name, for example `tiktoken:cl100k_base`."""
         return f"tiktoken:{self.encoding}"
 
     def count(self, text: str) -> int:
-        """Return the number of tokens; special tokens and lone surrogates count as plain text."""
         if len(text) <= SHORT_CHARACTERS:
             return _count_short(self.encoding, text)
         if len(text) <= PIECE_CHARACTERS:
@@ -247,7 +244,6 @@ class TransformersCounter:
     tokenizer: "Tokenizer"
 
     def count(self, text: str) -> int:
-        """Return the number of tokens; special tokens and lone surrogates count as plain text."""
         return sum(count_piece(piece, self._encode) for piece in _pieces(clean_text(text)))
 
     def _encode(self, text: str) -> Sized:

@@ -149,7 +149,7 @@ class OfflineModel:
         self._is_warm = False
 
     async def ask_window(self) -> None:
-        """Do nothing: there is no server to ask."""
+        pass
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         """Take every parameter, so that an agent file can be tried without its provider; none has an effect."""

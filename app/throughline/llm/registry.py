@@ -114,11 +114,6 @@ class ModelRegistry:
         self._windows: list[KnownWindow] = []
 
     def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
-        """Return the model of that name; '' is the default model at its own address.
-
-        `api_key_env` names the variable with the key for `base_url`. Raises SettingInvalid for an unknown provider, a
-        missing package or a missing key: a named model is never silently replaced by another one.
-        """
         name, address = model.strip(), base_url or None
         if name in {"", self._config.default_model}:
             name, address = self._config.default_model, address or self._config.default_base_url or None

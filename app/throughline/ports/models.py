@@ -24,7 +24,7 @@ class TokenCounter(Protocol):
         """The counter's name, for example `tiktoken:cl100k_base`."""
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of `text`; special tokens in it count as plain text."""
+        """Return the number of tokens of `text`; special tokens and lone surrogates count as plain text."""
 
 
 class ChatModel(Protocol):
@@ -36,7 +36,10 @@ class ChatModel(Protocol):
 
     @property
     def calibration_key(self) -> str:
-        """Key of the model's calibration: its name, with the server's address if one is configured."""
+        """Key of the model's calibration: its name, with the server's address if one is configured.
+
+        Two servers may count and limit differently.
+        """
 
     @property
     def address(self) -> str:
@@ -65,7 +68,8 @@ class ChatModel(Protocol):
     async def ask_window(self) -> None:
         """Ask the model's server for its window if that is due.
 
-        The first call waits for the answer, for some seconds at most. Later calls do not wait.
+        The first call waits for the answer, for some seconds at most. Later calls do not wait. A provider's own server
+        is not asked.
         """
 
     def check_parameters(self, parameters: ModelParameters) -> None:
@@ -78,6 +82,7 @@ class ChatModel(Protocol):
         answer off, it lacks the calls whose pieces are not complete.
 
         Raises ModelRejected or ModelUnavailable, or subclasses of them. Never ends without AnswerComplete or an error.
+        Closing the stream closes the provider's connection.
         """
 
 

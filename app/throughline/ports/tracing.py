@@ -127,10 +127,10 @@ class NoSpan:
         return self
 
     def add_result(self, result: PartResult) -> None:
-        """Record nothing."""
+        pass
 
     def end(self, error: BaseException | None) -> None:
-        """Record nothing."""
+        pass
 
     def __enter__(self) -> Self:
         return self
@@ -149,12 +149,10 @@ class NoTracing:
     """The recorder of a process whose tracing is off."""
 
     def begin_turn(self, run: Run) -> Span:
-        """Return a span that records nothing."""
         del run
         return NO_SPAN
 
     def begin_summary(self, summary: SummaryTrace) -> Span:
-        """Return a span that records nothing."""
         del summary
         return NO_SPAN
 

@@ -167,16 +167,13 @@ class FunctionTool:
 
     @property
     def source(self) -> object:
-        """The function itself. Two tools with one name and the same function count as one tool."""
         return self.function
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the function may be called again if the outcome of its first call is unknown."""
         return is_repeatable(self.function)
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        """Call the function and return its result, or an error that the model can read."""
         try:
             parsed = self.parse(arguments)
         except ToolFailed as error:

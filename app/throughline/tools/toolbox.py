@@ -38,7 +38,6 @@ class ImportedHooks:
         self._found: dict[str, Hook] = {}
 
     def get(self, name: str) -> Hook:
-        """Return the hook `module:function`. Raises SettingInvalid if it cannot be imported or called."""
         if name not in self._found:
             self._found[name] = _check(name, import_plugin(name, kind=FIELD))
         return self._found[name]
@@ -114,19 +113,13 @@ class LangChainTool:
 
     @property
     def source(self) -> object:
-        """The LangChain tool itself."""
         return self.tool
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the tool may be called again if the outcome of its first call is unknown.
-
-        True unless `repeatable` in the tool's `metadata` says otherwise.
-        """
         return bool((self.tool.metadata or {}).get("repeatable", True))
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        """Call the tool in a thread and return its result, or an error that the model can read."""
         text = clean_text(arguments).strip() or "{}"
         if not is_json_object(text):
             return failed(f"The arguments of {self.spec.name} are not valid: send one JSON object.")
@@ -232,12 +225,10 @@ class ToolBox:
         return tuple(found.values())
 
     def is_repeatable(self, name: str) -> bool:
-        """Return whether the tool may be called again if its first outcome is unknown (True for unknown tools)."""
         tool = self._tools.get(name)
         return tool is None or tool.is_repeatable
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
-        """Run one call; every error becomes an outcome that the model can read."""
         tool = self._tools.get(call.name)
         if tool is None:
             return failed(f"There is no tool named {call.name[:80]!r}. Tools you can call: {', '.join(self._tools)}.")

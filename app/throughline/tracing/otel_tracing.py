@@ -63,7 +63,6 @@ class OtelTracing:
         return root
 
     def begin_summary(self, summary: SummaryTrace) -> Span:
-        """Return the root span of a summary that is written outside turns: in the background, or on demand."""
         if self._is_left_out():
             return NO_SPAN
         return self._root(describe_summary(summary), summary.session_id, time.time_ns())
@@ -103,7 +102,6 @@ class RecordedSpan:
 
     @property
     def trace_id(self) -> str:
-        """The id of the trace in hexadecimal digits."""
         return format_trace_id(self._span.get_span_context().trace_id)
 
     def begin(self, part: TracedPart) -> Span:
@@ -124,14 +122,12 @@ class RecordedSpan:
         return RecordedSpan(self._trace, span, self)
 
     def add_result(self, result: PartResult) -> None:
-        """Add the attributes of the result; a failure makes the span an erroneous one."""
         found = read_result(result, with_texts=self._trace.context.with_texts)
         self._span.set_attributes(found.attributes)
         if found.error:
             self._set_error(found.error)
 
     def end(self, error: BaseException | None) -> None:
-        """End the span, and with a root its trace."""
         if error is not None:
             self._set_error(error_type(error))
         self._span.end()
