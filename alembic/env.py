@@ -8,12 +8,14 @@ import asyncio
 from sqlalchemy import Connection
 
 from alembic import context
+from throughline.assembly.front_ends import import_tables
 from throughline.db.connection.migrations import locked_connection
 from throughline.db.tables import METADATA
 
 
 def run_migrations(connection: Connection) -> None:
     """Bring the schema to the wanted revision, one transaction for each migration."""
+    import_tables()
     context.configure(connection=connection, target_metadata=METADATA, transaction_per_migration=True)
     with context.begin_transaction():
         context.run_migrations()

@@ -15,6 +15,7 @@ from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
 from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
+from throughline.assembly.front_ends import storages
 from throughline.assembly.serving import tune_collector
 from throughline.db.connection.address import parse_address
 from throughline.db.database import Database, DatabaseConfig
@@ -144,6 +145,6 @@ async def database_url(database_pool: DatabasePool) -> AsyncGenerator[str]:
 @pytest.fixture
 async def database(database_url: str) -> AsyncGenerator[Database]:
     """An open database that only this test uses."""
-    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=5))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=5, front_ends=storages()))
     yield opened
     await opened.close()

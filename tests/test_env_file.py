@@ -13,7 +13,7 @@ from throughline.assembly.env_file import (
     read_program_settings,
 )
 from throughline.assembly.models import models_config
-from throughline.client.tokens import count_tokens
+from throughline.client.summarize import count_tokens
 from throughline.domain.errors import SettingInvalid
 from throughline.llm.providers import PROVIDER_VARIABLES, PROVIDERS
 from throughline.llm.registry import ModelRegistry

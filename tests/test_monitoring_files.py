@@ -11,7 +11,7 @@ import yaml
 
 from fakes.programs import ROOT
 from throughline.domain.run import RunStatus
-from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.http.problem_kinds import PROBLEM_KINDS
 from throughline.telemetry import PrometheusMetrics
 
 OPERATIONS = ROOT / "docs" / "operations"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from throughline.assembly.env_file import read_program_settings
 from throughline.domain.errors import SettingInvalid
-from throughline.settings import Settings, read_settings
+from throughline.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def _no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def reading(environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    return read_settings()
+    return read_program_settings()
 
 
 def test_an_empty_variable_is_as_if_it_were_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

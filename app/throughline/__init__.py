@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from throughline.client import Client, ThroughlineError, connect
-    from throughline.client.summarize import summarize_messages
-    from throughline.client.tokens import count_tokens, get_context_limit
+    from throughline.client.summarize import count_tokens, get_context_limit, summarize_messages
     from throughline.tools import ToolContext, ToolFailed, not_repeatable
 
 __all__ = [
@@ -36,8 +35,8 @@ _MODULES = {
     "ToolContext": "throughline.tools",
     "ToolFailed": "throughline.tools",
     "connect": "throughline.client",
-    "count_tokens": "throughline.client.tokens",
-    "get_context_limit": "throughline.client.tokens",
+    "count_tokens": "throughline.client.summarize",
+    "get_context_limit": "throughline.client.summarize",
     "not_repeatable": "throughline.tools",
     "summarize_messages": "throughline.client.summarize",
 }

@@ -3,41 +3,39 @@
 Each command imports its own code when it runs, because importing all code takes seconds.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from throughline.assembly.front_ends import commands
 from throughline.cli.dependencies import (
     CliDependencies,
     DatabaseStatus,
-    KeyAdmin,
+    FrontEndOptions,
     LineReader,
     LocalOptions,
     ServeOptions,
-    SlackOptions,
-    SlackUnlink,
     WorkerOptions,
 )
-from throughline.cli.root import throughline
-from throughline.domain.keys import ErasedUser
+from throughline.cli.root import command_line
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
+
+if TYPE_CHECKING:
+    from throughline.db.database import Database
 
 
 def main() -> None:
     """Run the command line."""
-    throughline(
+    command_line(commands())(
         obj=CliDependencies(
             serve=_serve,
             worker=_worker,
-            slack=_slack,
-            slack_manifest=_slack_manifest,
-            slack_link_code=_slack_link_code,
-            erase_user=_erase_user,
-            slack_unlink=_slack_unlink,
+            front_end=_front_end,
             open_local_service=_open_local_service,
             standard_input_lines=_standard_input_lines,
-            keys=_keys,
+            database=_database,
             upgrade_database=_upgrade_database,
             database_status=_database_status,
             database_address=_database_address,
@@ -59,34 +57,10 @@ def _worker(options: WorkerOptions) -> None:
     work(options)
 
 
-def _slack(options: SlackOptions) -> None:
-    from throughline.assembly.programs import serve_slack
+def _front_end(options: FrontEndOptions) -> None:
+    from throughline.assembly.programs import serve_front_end
 
-    serve_slack(options)
-
-
-def _slack_manifest(name: str, url: str) -> str:
-    from throughline.slack.setup_check import manifest
-
-    return manifest(name, url)
-
-
-def _slack_link_code(options: LocalOptions, user: str) -> Awaitable[str]:
-    from throughline.assembly.database import slack_link_code
-
-    return slack_link_code(options, user)
-
-
-def _erase_user(options: LocalOptions, name: str) -> Awaitable[ErasedUser]:
-    from throughline.assembly.database import erase_user
-
-    return erase_user(options, name)
-
-
-def _slack_unlink(options: LocalOptions, whom: SlackUnlink) -> Awaitable[Sequence[str]]:
-    from throughline.assembly.database import slack_unlink
-
-    return slack_unlink(options, whom)
+    serve_front_end(options)
 
 
 def _open_local_service(options: LocalOptions) -> AbstractAsyncContextManager[Path]:
@@ -101,10 +75,10 @@ def _standard_input_lines() -> LineReader:
     return standard_input_lines()
 
 
-def _keys(options: LocalOptions) -> AbstractAsyncContextManager[KeyAdmin]:
-    from throughline.assembly.database import open_keys
+def _database(options: LocalOptions) -> AbstractAsyncContextManager["Database"]:
+    from throughline.assembly.database import open_for_command
 
-    return open_keys(options)
+    return open_for_command(options)
 
 
 def _upgrade_database(options: LocalOptions) -> Awaitable[None]:

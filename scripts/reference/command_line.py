@@ -7,8 +7,10 @@ from typing import TypeAlias
 import click
 
 from scripts.reference.markdown import code, table
-from throughline.cli.root import throughline
+from throughline.assembly.front_ends import commands
+from throughline.cli.root import command_line
 
+ROOT = command_line(commands())
 Command: TypeAlias = tuple[str, click.Command]
 DEFAULT = re.compile(r" +\[default: (.*)\]$")
 MANY = 10
@@ -55,7 +57,7 @@ def _commands_in_words(users: Sequence[str]) -> str:
 
 def _commands() -> Iterator[Command]:
     """Yield path and command of each command that can be called."""
-    yield from _walk(throughline, "throughline")
+    yield from _walk(ROOT, "throughline")
 
 
 def _walk(group: click.Group, path: str) -> Iterator[Command]:
@@ -110,7 +112,7 @@ def _default(option: click.Option) -> str:
         return "required"
     if option.envvar:
         return code(option.envvar)
-    default = option.get_default(click.Context(throughline), call=False)
+    default = option.get_default(click.Context(ROOT), call=False)
     if option.is_flag or default in {None, ""} or not isinstance(default, str | int | tuple):
         return ""
     return ", ".join(map(code, default if isinstance(default, tuple) else (default,)))

@@ -7,12 +7,11 @@ from fastapi import FastAPI
 
 from scripts.reference.markdown import code, table
 from scripts.reference.schema_types import Schema
+from throughline.api.document import document
 from throughline.api.front_end import API
-from throughline.api.openapi.document import document
 from throughline.http import route_errors
-from throughline.http.documented import ON_BEHALF_OF
-from throughline.http.documents import operation_id
-from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.http.documents import ON_BEHALF_OF, operation_id
+from throughline.http.problem_kinds import PROBLEM_KINDS
 from throughline.http.route_errors import TooManyConnections
 
 CODE = re.compile(r"^- `(\w+)`:", re.MULTILINE)

@@ -4,18 +4,22 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from scripts.reference.markdown import anchor, code, table
 from scripts.reference.schema_types import Schema, allowed_values, range_in_words, type_in_words
-from throughline.settings.all_settings import SECTIONS, Settings
-from throughline.settings.models import SettingsSection
+from throughline.assembly.env_file import PROGRAM_SETTINGS
+from throughline.assembly.front_ends import settings_sections
+from throughline.settings.all_settings import SECTIONS
 
 PAGES: Mapping[str, tuple[str, ...]] = {
     "settings-service.md": ("PostgreSQL", "HTTP", "Turns", "Retention", "Traces", "Logs"),
     "settings-agents.md": ("Models", "Search by meaning", "Agents and tools", "Slack", "History search"),
 }
 """The subjects of each page."""
+
+ALL_SECTIONS = {**SECTIONS, **{section.subject: section for section in settings_sections()}}
 
 MARKED = re.compile(r"(?<![`\w/])(?:[A-Z][A-Z_]+[A-Z](?![`\w])|[a-z]+://[^\s;]*[^\s;.:,])")
 """Names of settings, and addresses: code on a page, and as they are in `.env.example`."""
@@ -39,7 +43,7 @@ def settings_parts() -> dict[str, dict[str, str]]:
     """Return the parts of each page of settings: a table for each subject, by its anchor."""
     return {
         page: {
-            anchor(subject): table(("setting", "value", "default", "meaning"), _rows(SECTIONS[subject]))
+            anchor(subject): table(("setting", "value", "default", "meaning"), _rows(ALL_SECTIONS[subject]))
             for subject in subjects
         }
         for page, subjects in PAGES.items()
@@ -48,17 +52,17 @@ def settings_parts() -> dict[str, dict[str, str]]:
 
 def environment_example() -> str:
     """Return `.env.example`: each setting with its meaning, and its default or a sample as a comment."""
-    sections = (_example_section(subject, section) for subject, section in SECTIONS.items())
+    sections = (_example_section(subject, section) for subject, section in ALL_SECTIONS.items())
     return "\n".join([_comment(INTRODUCTION), *sections]) + COMPOSE
 
 
-def _rows(section: type[SettingsSection]) -> Iterator[tuple[str, ...]]:
+def _rows(section: type[BaseModel]) -> Iterator[tuple[str, ...]]:
     for name, info, schema in _fields(section):
         meaning = MARKED.sub(_as_code, info.description or "")
         yield code(name), type_in_words(schema, {}), code(_written(info.default)), meaning
 
 
-def _example_section(subject: str, section: type[SettingsSection]) -> str:
+def _example_section(subject: str, section: type[BaseModel]) -> str:
     lines = ["", f"# --- {subject} ".ljust(WIDTH, "-")]
     for name, info, schema in _fields(section):
         sample = info.examples[0] if info.examples else _written(info.default)
@@ -66,7 +70,7 @@ def _example_section(subject: str, section: type[SettingsSection]) -> str:
     return "\n".join(lines)
 
 
-def _fields(section: type[SettingsSection]) -> Iterator[tuple[str, FieldInfo, Schema]]:
+def _fields(section: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Schema]]:
     """Yield the variable, the field and the schema of each setting of a section."""
     schemas = section.model_json_schema()["properties"]
     for name, info in section.model_fields.items():
@@ -91,7 +95,7 @@ def _written(default: object) -> str:
 
 def _as_code(found: re.Match[str]) -> str:
     """Return a URL or the name of a setting as Markdown code, any other match unchanged."""
-    is_code = "://" in found[0] or found[0].lower() in Settings.model_fields
+    is_code = "://" in found[0] or found[0].lower() in PROGRAM_SETTINGS.model_fields
     return code(found[0]) if is_code else found[0]
 
 

@@ -14,7 +14,7 @@ from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.basic_types import UserId
-from throughline.http.body_cap import BodyCap, BodyMemory, BodyReservation, Cap
+from throughline.http.body import BodyCap, BodyMemory, BodyReservation, Cap
 from throughline.http.route_errors import BodyMemoryExhausted
 from throughline.http.services import ApiConfig
 

@@ -18,7 +18,7 @@ from fakes.domain_events import EVENTS, RUN
 from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.api.answer_turn import render_event
+from throughline.api.runs import render_event
 from throughline.cli.answer_stream import SseParser
 from throughline.db.database import Database
 from throughline.domain.basic_types import RunId

@@ -16,10 +16,11 @@ from fakes.scripted_turns import Script
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
 from throughline.db.database import Database
-from throughline.db.slack.people import SlackId
 from throughline.domain.events import MessageDelta, ReasoningDelta
 from throughline.domain.keys import Scope
 from throughline.domain.reasoning import Reasoning
+from throughline.slack.store.database import slack_database
+from throughline.slack.store.people import SlackId
 from throughline.wire.messages import CitationOut
 
 
@@ -263,7 +264,7 @@ async def test_at_most_fifty_citations_of_a_text_are_returned(
 async def test_participants_see_no_more_of_the_owner_than_the_shared_session(
     stage: ApiStage, database_url: str
 ) -> None:
-    database, links = stage.database, stage.database.open_slack("assistant").links
+    database, links = stage.database, slack_database(stage.database, "assistant").links
     for slack_user, name in (("U0ANNA001", "anna"), ("U0BERT001", "bert")):
         user = await database.users.get_or_create(name)
         await links.link_by_code(SlackId(TEAM, slack_user), await links.new_code(user))

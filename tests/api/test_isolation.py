@@ -15,12 +15,13 @@ from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 from fakes.slack_inbox import take
 from throughline.db.database import Database
-from throughline.db.slack.inbox import AcceptOutcome
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError
 from throughline.http.admitted_request import ASK_AGAIN_SECONDS, SharedSessions
+from throughline.slack.store.database import slack_database
+from throughline.slack.store.inbox import AcceptOutcome
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.slack_events import SlackLocation, SlackMessage
 
 OPEN_TO_ALL = {
     ("GET", "/problems/{name}"),
@@ -229,7 +230,7 @@ def shared(database: Database) -> ApiStage:
 
 async def linked(stage: ApiStage, slack_user: str, name: str) -> UserId:
     """Make somebody in Slack the user of this name."""
-    links = stage.database.open_slack("assistant").links
+    links = slack_database(stage.database, "assistant").links
     user = await stage.database.users.get_or_create(name)
     await links.link_by_code(SlackId(TEAM, slack_user), await links.new_code(user))
     return user
@@ -277,7 +278,7 @@ async def test_no_idempotency_key_of_a_participant_stands_in_the_way_of_a_messag
 
     who = SlackId(TEAM, "U0ANNA001")
     asked = SlackMessage("Ev1", place, place.message_ts, who, "mine", is_direct=False, is_addressed=True)
-    inbox = shared.database.open_slack("assistant").inbox
+    inbox = slack_database(shared.database, "assistant").inbox
 
     assert sent.status_code == httpx.codes.ACCEPTED
     assert [await inbox.accept(asked) for _ in range(2)] == [AcceptOutcome.ACCEPTED, AcceptOutcome.DUPLICATE]

@@ -21,9 +21,9 @@ from throughline.http.headers import prefers_html
 from throughline.http.services import ApiConfig, Readiness
 from throughline.openai.front_end import OPENAI_API
 from throughline.wire.context import PreviewOut, SessionContextOut
+from throughline.wire.events import RunOut, TurnOut
 from throughline.wire.json_shape import Shape
 from throughline.wire.messages import MessageOut, MessagePage, PinnedGroup, SearchOut
-from throughline.wire.runs import RunOut, TurnOut
 from throughline.wire.service import AgentList, Health, Problem
 from throughline.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList
 

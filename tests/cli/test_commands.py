@@ -19,7 +19,7 @@ from throughline.agents.registry import AgentRegistry
 from throughline.cli.client import ServiceClient, read_json
 from throughline.cli.commands_sessions import draw_sessions
 from throughline.cli.connection import Target, open_client
-from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, SlackUnlink, WorkerOptions
+from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptions
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import ModelParameters
@@ -332,65 +332,6 @@ async def test_an_agent_is_shown_with_its_parameters_and_policy_but_no_values_of
     assert "  usage_threshold: 0.8\n" in shown
     assert missing.exit_code == 1
     assert "There is no agent 'nobody'. The service has: writer." in missing.stderr
-
-
-def test_slack_alone_takes_part_and_hands_its_options_on(
-    world: FakeWorld, throughline: Throughline, tmp_path: Path
-) -> None:
-    throughline("slack")
-    throughline("slack", "--data-dir", str(tmp_path), "--no-worker")
-
-    assert world.in_slack == [SlackOptions(), SlackOptions(tmp_path, no_worker=True)]
-
-
-def test_the_manifest_is_printed_for_socket_mode_or_for_an_address(world: FakeWorld, throughline: Throughline) -> None:
-    assert throughline("slack", "manifest").stdout == "manifest of Throughline at no address\n"
-    named = throughline("slack", "manifest", "--name", "Bot", "--url", "https://bot.example.com")
-
-    assert named.stdout == "manifest of Bot at https://bot.example.com\n"
-    assert world.in_slack == []
-
-
-def test_an_address_that_slack_cannot_reach_is_refused(throughline: Throughline) -> None:
-    refused = throughline("slack", "manifest", "--url", "http://localhost:8000")
-
-    assert refused.exit_code == 2
-    assert "https://" in refused.stderr
-
-
-def test_a_link_code_is_printed_as_it_is_typed(world: FakeWorld, throughline: Throughline, tmp_path: Path) -> None:
-    linked = throughline("slack", "link", "--user", "anna", "--data-dir", str(tmp_path))
-
-    assert linked.stdout == "/agent link code-of-anna\n"
-    assert "30 minutes" in linked.stderr
-    assert world.opened == [LocalOptions(tmp_path)]
-
-
-def test_who_was_unlinked_is_printed_one_a_line(world: FakeWorld, throughline: Throughline, tmp_path: Path) -> None:
-    ended = throughline("slack", "unlink", "--user", "anna", "--data-dir", str(tmp_path))
-    throughline("slack", "unlink", "--slack-user", "U0ANNA001")
-    throughline("slack", "unlink", "--slack-user", "T0DOUBLE1:U0ANNA001")
-
-    assert ended.stdout == "T0DOUBLE1:U0ANNA001\nT0DOUBLE1:U0BERT001\n"
-    assert world.opened[0] == LocalOptions(tmp_path)
-    assert world.unlinked == [
-        SlackUnlink("anna"),
-        SlackUnlink(slack_user="U0ANNA001"),
-        SlackUnlink(slack_user="U0ANNA001", team="T0DOUBLE1"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "options", [(), ("--user", "anna", "--slack-user", "U0ANNA001"), ("--slack-user", "T0DOUBLE1:")]
-)
-def test_either_a_user_or_a_slack_user_is_unlinked(
-    world: FakeWorld, throughline: Throughline, options: tuple[str, ...]
-) -> None:
-    refused = throughline("slack", "unlink", *options)
-
-    assert refused.exit_code == 2
-    assert "--slack-user" in refused.stderr
-    assert world.unlinked == []
 
 
 def test_erasing_a_user_is_asked_for_and_reported(database_url: str) -> None:

@@ -33,7 +33,7 @@ from throughline.client import (
     reject,
     result,
 )
-from throughline.client.tokens import count_tokens, get_context_limit
+from throughline.client.summarize import count_tokens, get_context_limit
 from throughline.db.database import Database
 from throughline.turn.worker.worker import Worker, WorkerConfig
 

@@ -24,7 +24,6 @@ from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig, DatabaseLocation, open_address, open_database
 from throughline.db.job_queue import Job, JobClaim
 from throughline.db.sessions.repository import SessionChange
-from throughline.db.slack.outbox import DeliveryClaim
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from throughline.domain.message import Source
@@ -32,6 +31,8 @@ from throughline.domain.run import USER_STEP, OnBusy, Outcome, RunError, RunStat
 from throughline.domain.session import NewSession
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 from throughline.postgres_server.process import find_server
+from throughline.slack.store.database import slack_database
+from throughline.slack.store.outbox import DeliveryClaim
 
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")
@@ -441,7 +442,7 @@ async def test_a_job_whose_claim_was_not_heard_is_claimed(
 async def test_deliveries_whose_claim_was_not_heard_are_claimed_once_each(
     conversation_lost: Conversation, between: DatabaseWire, database_url: str
 ) -> None:
-    outbox = conversation_lost.database.open_slack("assistant").outbox
+    outbox = slack_database(conversation_lost.database, "assistant").outbox
     for thread in ("1", "2"):
         await run_sql(database_url, NOTICE, thread)
     between.cut_next()

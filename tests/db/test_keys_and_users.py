@@ -13,6 +13,7 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
+from throughline.assembly.front_ends import storages
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.retention import ROWS_AT_ONCE
@@ -194,7 +195,8 @@ async def test_nothing_of_an_erased_user_is_left(database: Database, database_ur
 
 async def test_costs_of_an_erased_user_go_if_the_setting_says_so(database: Database, database_url: str) -> None:
     await furnish(database, database_url)
-    deleting = Database(DatabaseConfig(**urls_of(database_url), keeps_costs_of_erased_users=False))
+    config = DatabaseConfig(**urls_of(database_url), keeps_costs_of_erased_users=False, front_ends=storages())
+    deleting = Database(config)
 
     erased = await deleting.user_erasure.erase(NAME)
     await deleting.close()

@@ -29,6 +29,7 @@ from fakes.service_process import kill_programs_using, start_program
 from fakes.shared_server import new_migrated_database
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS, until_found
+from throughline.assembly.front_ends import import_tables
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.migrations import UNRELEASED, downgrade, head_revision, is_known, status, upgrade
 from throughline.db.database import Database, DatabaseConfig
@@ -75,6 +76,7 @@ async def test_the_schema_goes_up_down_and_up_again(empty_database_url: str) -> 
 
 
 async def test_the_migrated_schema_is_what_the_models_describe(database_url: str) -> None:
+    import_tables()
 
     def differences(connection: Connection) -> list[object]:
         context = MigrationContext.configure(
@@ -91,6 +93,7 @@ async def test_the_migrated_schema_is_what_the_models_describe(database_url: str
 
 
 async def test_checks_and_unlogged_tables_are_what_the_models_describe(database_url: str) -> None:
+    import_tables()
     checks = await run_sql(
         database_url,
         f"select conname::text from pg_constraint where contype = 'c' and connamespace = {PUBLIC}",
@@ -110,6 +113,7 @@ async def test_the_models_alone_make_the_migrated_schema(database_url: str, empt
     programs = await find_dump_programs(database_url)
     if programs is None:
         pytest.skip("no pg_dump here is as new as the server")
+    import_tables()
     engine = create_async_engine(parse_address(empty_database_url).url)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.create_all)

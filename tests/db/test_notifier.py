@@ -15,6 +15,7 @@ from fakes.service_process import free_port
 from fakes.slow_request import slow_request
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
+from throughline.assembly.front_ends import storages
 from throughline.db.connection.migrations import head_revision
 from throughline.db.connection.notifier import MOST_KEPT, Notification, RunSignal, read_payload, write_payloads
 from throughline.db.database import Database, DatabaseConfig
@@ -380,7 +381,7 @@ async def test_answers_to_slack_are_told_where_slack_is_used(database_url: str) 
         "insert into slack_conversations (team_id, channel_id, thread_ts, created_at, updated_at) "
         "values ('T', 'C', '1', now(), now())",
     )
-    used = (await read_service_status(database_url)).slack
+    used = (await read_service_status(database_url, storages())).slack
     await run_sql(
         database_url,
         "insert into slack_deliveries (id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, "
@@ -390,7 +391,7 @@ async def test_answers_to_slack_are_told_where_slack_is_used(database_url: str) 
         "(gen_random_uuid(), 'T', 'C', '1', '3', 'U', 'T', 'failed', null, now()), "
         "(gen_random_uuid(), 'T', 'C', '1', '4', 'U', 'T', 'failed', null, now() - interval '2 days')",
     )
-    slack = (await read_service_status(database_url)).slack
+    slack = (await read_service_status(database_url, storages())).slack
 
     assert used is not None
     assert (used.line, used.in_hand, used.failed) == (Line(0, None), 0, 0)

@@ -179,7 +179,7 @@ class OneKindFails(RetentionRepository):
     """Old rows of which one kind takes too long."""
 
     def __init__(self, real: RetentionRepository) -> None:
-        self._real = real
+        self._real, self.kept_hours = real, {}
 
     async def delete(self, kind: str, hours: int, after: UUID) -> BatchResult:
         if kind == "job_log":

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from throughline.http.app import CORS_EXPOSED
 from throughline.http.problem_documents import MEDIA_TYPE
-from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
+from throughline.http.problem_kinds import PROBLEM_KINDS
 
 Json: TypeAlias = dict[str, Any]
 Operations: TypeAlias = list[tuple[re.Pattern[str], str, Json]]

@@ -1,6 +1,6 @@
 """The parts of a command line: calls of programs are noted, the service is where a test serves one."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,20 +8,18 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from fakes.pooler import urls_of
-from throughline.cli import root
+from throughline.assembly.front_ends import commands, storages
 from throughline.cli.dependencies import (
     CliDependencies,
     DatabaseStatus,
-    KeyAdmin,
+    FrontEndOptions,
     LocalOptions,
     ServeOptions,
-    SlackOptions,
-    SlackUnlink,
     WorkerOptions,
 )
+from throughline.cli.root import command_line
 from throughline.cli.screen import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.keys import ErasedUser
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import Line, ServiceStatus
 
@@ -40,8 +38,7 @@ class FakeWorld:
     revision: str | None = None
     served: list[ServeOptions] = field(default_factory=list)
     worked: list[WorkerOptions] = field(default_factory=list)
-    in_slack: list[SlackOptions] = field(default_factory=list)
-    unlinked: list[SlackUnlink] = field(default_factory=list)
+    alone: list[FrontEndOptions] = field(default_factory=list)
     opened: list[LocalOptions] = field(default_factory=list)
     status: ServiceStatus = IDLE_SERVICE
     check: ModelCheck | None = None
@@ -49,21 +46,17 @@ class FakeWorld:
     def run(self, *arguments: str, typed: str = "") -> Result:
         """Run the command line with these arguments and this standard input."""
         return CliRunner().invoke(
-            root.throughline, arguments, input=typed, prog_name="throughline", obj=self.dependencies()
+            command_line(commands()), arguments, input=typed, prog_name="throughline", obj=self.dependencies()
         )
 
     def dependencies(self) -> CliDependencies:
         return CliDependencies(
             serve=self.served.append,
             worker=self.worked.append,
-            slack=self.in_slack.append,
-            slack_manifest=lambda name, url: f"manifest of {name} at {url or 'no address'}",
-            slack_link_code=self._link_code,
-            erase_user=self._erase_user,
-            slack_unlink=self._unlink,
+            front_end=self.alone.append,
             open_local_service=self._open,
             standard_input_lines=standard_input_lines,
-            keys=self._open_keys,
+            database=self._open_database,
             upgrade_database=self._upgrade,
             database_status=self._status,
             database_address=self._address,
@@ -78,30 +71,14 @@ class FakeWorld:
         yield self.socket_path
 
     @asynccontextmanager
-    async def _open_keys(self, _options: LocalOptions) -> AsyncIterator[KeyAdmin]:
-        async with self._open_database() as database:
-            yield database.keys
-
-    @asynccontextmanager
-    async def _open_database(self) -> AsyncIterator[Database]:
-        database = Database(DatabaseConfig(**urls_of(self.database_url)))  # not opened: nothing listens or is checked
+    async def _open_database(self, options: LocalOptions) -> AsyncIterator[Database]:
+        self.opened.append(options)
+        # Not opened: nothing listens or is checked.
+        database = Database(DatabaseConfig(**urls_of(self.database_url), front_ends=storages()))
         try:
             yield database
         finally:
             await database.close()
-
-    async def _erase_user(self, _options: LocalOptions, name: str) -> ErasedUser:
-        async with self._open_database() as database:
-            return await database.user_erasure.erase(name)
-
-    async def _link_code(self, options: LocalOptions, user: str) -> str:
-        self.opened.append(options)
-        return f"code-of-{user}"
-
-    async def _unlink(self, options: LocalOptions, whom: SlackUnlink) -> Sequence[str]:
-        self.opened.append(options)
-        self.unlinked.append(whom)
-        return ("T0DOUBLE1:U0ANNA001", "T0DOUBLE1:U0BERT001")
 
     async def _upgrade(self, _options: LocalOptions) -> None:
         self.revision = "0001"

@@ -11,14 +11,14 @@ from fakes.slack_double import TEAM
 from fakes.slack_stage import IDENTITY
 from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
-from throughline.db.slack.conversations import Asker, Conversation
-from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.config import SlackServices
+from throughline.slack.store.conversations import Asker, Conversation
+from throughline.slack.store.people import SlackId
 from throughline.turn.summary.reread import SummaryRequest
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"

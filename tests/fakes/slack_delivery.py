@@ -12,10 +12,6 @@ from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Works
 from fakes.slack_stage import IDENTITY
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
-from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.outbox import Delivery, DeliveryClaim
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, NewEvent, ToolAnswered, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
@@ -24,6 +20,10 @@ from throughline.slack.bolt import make_client, silent_logger
 from throughline.slack.config import SlackConfig
 from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
 from throughline.slack.sent_messages import DeliveryServices
+from throughline.slack.store.database import SlackDatabase, slack_database
+from throughline.slack.store.outbox import Delivery, DeliveryClaim
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.slack_events import SlackLocation, SlackMessage
 from throughline.slack.web_api import SlackWebApi
 
 CLAIMER = Claimer("test-worker", 60.0)
@@ -183,7 +183,7 @@ async def delivery_stage(database: Database, database_url: str) -> AsyncIterator
     clock = ManualClock()
     async with serve_slack(SlackDouble(Workspace(now=clock.monotonic))) as double:
         client = make_client(SlackConfig(BOT_TOKEN, api_url=double.url), silent_logger())
-        slack = database.open_slack("assistant")
+        slack = slack_database(database, "assistant")
         delivery_services = DeliveryServices(slack, SlackWebApi(client, clock), clock, IDENTITY, database.citations)
         stage = DeliveryStage(database, slack, double, clock, delivery_services, database_url)
         try:

@@ -16,7 +16,6 @@ from fakes.slack_double.workspace import BOT_ID
 from fakes.waiting import HANG_SECONDS, until_found
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
-from throughline.db.slack.database import SlackDatabase
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.message import Message
 from throughline.http.app import add_interface
@@ -24,6 +23,7 @@ from throughline.slack.bolt import CommandReply, Listeners, make_bolt
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.read_event import EventStorage, StopSign
+from throughline.slack.store.database import SlackDatabase, slack_database
 
 IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM, "https://double.slack.com/")
 
@@ -79,7 +79,7 @@ async def begun(door: SlackStage, work: Awaitable[object], *, waiting: int) -> "
 async def slack_stage(database: Database, database_url: str) -> AsyncIterator[SlackStage]:
     """Serve the door; turns are not played."""
     api = set_stage(database)
-    slack = database.open_slack("assistant")
+    slack = slack_database(database, "assistant")
     stops: list[StopSign] = []
 
     async def stop(sign: StopSign) -> None:

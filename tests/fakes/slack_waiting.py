@@ -19,6 +19,7 @@ from throughline.db.database import Database
 from throughline.domain.message import ToolCall
 from throughline.slack.config import SlackServices
 from throughline.slack.decisions import ClickHandler
+from throughline.slack.store.database import slack_database
 
 DELETES = ToolCall("call_1", "delete", '{"file": "<!here> ```a.txt"}')
 ASKS = ToolCall("call_2", "ask_user", '{"question": "Which *colour*, <@U0BERT001>?", "options": ["red", "dark blue"]}')
@@ -75,7 +76,7 @@ class WaitingStage:
 
     def decisions_on(self, database: Database) -> ClickHandler:
         """Return a handler of clicks that uses another connection to the same database."""
-        services = replace(self.services, database=database, slack=database.open_slack("assistant"))
+        services = replace(self.services, database=database, slack=slack_database(database, "assistant"))
         return ClickHandler(services, self.outgoing.services.calls, IDENTITY)
 
     async def until_delivered(self, count: int = 1) -> None:

@@ -12,9 +12,9 @@ from throughline.wire.context import (
     SummariserOut,
     SummaryOut,
 )
+from throughline.wire.events import RunOut
 from throughline.wire.json_shape import Shape
 from throughline.wire.messages import CitedMessageOut, MessageOut
-from throughline.wire.runs import RunOut
 from throughline.wire.service import UsageOut
 from throughline.wire.sessions import SessionOut, SummaryVersionOut
 

@@ -15,7 +15,7 @@ STANDARD_LIBRARY_ONLY = frozenset({"context", "domain"})
 PLACES = {
     "alembic": {"db"},
     "asyncpg": {"db", "postgres_server"},
-    "sqlalchemy": {"db", "postgres_server"},
+    "sqlalchemy": {"db", "postgres_server", "slack"},
     "snowballstemmer": {"db"},
     "uuid_utils": {"db"},
     "psutil": {"postgres_server"},
@@ -35,7 +35,7 @@ PLACES = {
     "tiktoken": {"llm"},
     "tokenizers": {"llm"},
     "langgraph": {"turn"},
-    "click": {"cli"},
+    "click": {"assembly", "cli", "slack"},
     "rich": {"cli"},
     "markdown_it": {"cli"},
     "prompt_toolkit": {"cli"},

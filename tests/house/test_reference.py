@@ -7,10 +7,9 @@ import pytest
 
 from house.tree import ROOT, name_of
 from scripts.reference.made_files import made_files
-from scripts.reference.settings import PAGES
+from scripts.reference.settings import ALL_SECTIONS, PAGES
+from throughline.assembly.env_file import PROGRAM_SETTINGS
 from throughline.cli.chat_commands import COMMANDS
-from throughline.settings import Settings
-from throughline.settings.all_settings import SECTIONS
 
 SETTING = re.compile(r"^# ([A-Z_]+)=(.*)$", re.MULTILINE)
 
@@ -23,25 +22,25 @@ def test_what_is_made_from_the_code_is_up_to_date() -> None:
 
 
 def test_every_setting_has_a_section_a_page_and_a_meaning() -> None:
-    fields = {name: info for section in SECTIONS.values() for name, info in section.model_fields.items()}
+    fields = {name: info for section in ALL_SECTIONS.values() for name, info in section.model_fields.items()}
 
-    assert fields.keys() == Settings.model_fields.keys()
-    assert sorted(SECTIONS) == sorted(subject for subjects in PAGES.values() for subject in subjects)
+    assert fields.keys() == PROGRAM_SETTINGS.model_fields.keys()
+    assert sorted(ALL_SECTIONS) == sorted(subject for subjects in PAGES.values() for subject in subjects)
     assert [name for name, info in fields.items() if not (info.description or "").endswith(".")] == []
 
 
 def test_the_example_environment_is_read_as_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields:
+    for name in PROGRAM_SETTINGS.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "settings"
     lines = SETTING.findall((ROOT / ".env.example").read_text(encoding="utf-8"))
     file.write_text("\n".join(f"{name}={value}" for name, value in lines))
 
-    shown = Settings(_env_file=file).model_dump()
+    shown = PROGRAM_SETTINGS(_env_file=file).model_dump()
 
     assert len(lines) > len(shown)
-    for name, info in Settings.model_fields.items():
+    for name, info in PROGRAM_SETTINGS.model_fields.items():
         if info.default is not None:  # unset ones show a sample
             assert shown[name] == info.default, name
 

@@ -21,7 +21,6 @@ UNCHECKED = ("docs/glossary.md", "docs/decisions/")
 KEPT = {
     "app/throughline/wire/context.py": {"rung"},  # a field's name on the wire
     "app/throughline/wire/sessions.py": {"stretches"},  # the same
-    "app/throughline/api/openapi/example_answers.py": {"rung", "stretches"},  # the same
     "app/throughline/cli/context_gauges.py": {"rung"},  # reads that field
     "app/throughline/cli/chat_context.py": {"stretches"},  # the same
     "app/throughline/cli/commands_status.py": {"beat"},  # a key of its JSON

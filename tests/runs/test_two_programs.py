@@ -22,11 +22,12 @@ from fakes.slack_inbox import take
 from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.migrations import status
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import SessionId
 from throughline.domain.keys import NewKey, Scope
 from throughline.domain.run import Run
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.slack.store.database import slack_database
+from throughline.slack.store.people import SlackId
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "docs" / "examples" / "ask_from_a_script.py"
@@ -234,7 +235,7 @@ ANNA = "U0ANNA001"
 
 async def channel_session(database: Database, name: str) -> SessionId:
     """Have this user write in a channel; return the channel's session."""
-    links = database.open_slack("assistant").links
+    links = slack_database(database, "assistant").links
     await links.link_by_code(SlackId(TEAM, ANNA), await links.new_code(await database.users.get_or_create(name)))
     return await take(database, "What is 6 * 7?", channel="C0GENERAL", user=ANNA)
 

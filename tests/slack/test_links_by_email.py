@@ -15,12 +15,12 @@ from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM, Person, Said, say
 from fakes.slack_double.payloads import left, message
 from fakes.slack_stage import IDENTITY, SlackStage, begun
-from throughline.db.slack.conversations import Asker
-from throughline.db.slack.people import SlackId, guest_name
-from throughline.db.slack.people_links import EmailLink
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.slack.maintenance import Maintenance
+from throughline.slack.store.conversations import Asker
+from throughline.slack.store.people import SlackId, guest_name
+from throughline.slack.store.people_links import EmailLink
 
 ANNA = Person("U0ANNA001", "Anna", "anna@example.com")
 GUEST = f"slack:{TEAM}:U0ANNA001"
@@ -322,7 +322,7 @@ async def test_somebody_unlinked_takes_their_part_in_a_channel_along_and_the_use
 
     assert await taking_part(door) == [(GUEST,)]
     ((session,),) = await door.rows("select id from sessions")
-    assert await door.slack.participants.owner_for(anna, session_id=SessionId(cast("UUID", session))) is None
+    assert await door.database.participants.owner_for(anna, session_id=SessionId(cast("UUID", session))) is None
     assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(UNLINKED_ANNA, anna)) is None
     await door.sender.once(left("C0GENERAL", user=UNLINKED_ANNA.user_id, home=TEAM))
     assert await taking_part(door) == []

@@ -8,9 +8,6 @@ import pytest
 
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import TEAM, Said, say
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.people_links import EmailLink
-from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import NotFound
 from throughline.domain.message import Source
@@ -18,6 +15,9 @@ from throughline.domain.run import RunStatus
 from throughline.domain.session import NewSession
 from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 from throughline.slack.read_event import StopSign
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.people_links import EmailLink
+from throughline.slack.store.slack_events import SlackLocation, SlackMessage
 
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"
 

@@ -9,16 +9,17 @@ from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TIERS, Failure, say
 from fakes.slow_request import slow_request
 from fakes.waiting import until_found
-from throughline.assembly.slack import slack_config
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.runs.followed_runs import FollowedRuns
-from throughline.db.slack.outbox import DeliveryClaim
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost
 from throughline.domain.events import AnswerReset
 from throughline.domain.run import Run
-from throughline.settings import Settings
 from throughline.slack.answer_sender import STATUS_SECONDS, DisplayPace
+from throughline.slack.front_end import slack_config
+from throughline.slack.settings import SlackSettings
+from throughline.slack.store.database import slack_database
+from throughline.slack.store.outbox import DeliveryClaim
 from throughline.slack.web_api import SlackUnsure, Thread
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
@@ -226,7 +227,7 @@ OPEN = 60
 
 
 def test_as_many_answers_are_delivered_at_once_as_turns_and_with_leases_as_long() -> None:
-    config = slack_config(Settings(worker_concurrency=321, lease_seconds=3))
+    config = slack_config(SlackSettings(), concurrency=321, lease_seconds=3)
 
     assert (config.concurrency, config.lease_seconds) == (321, 3)
 
@@ -294,7 +295,7 @@ async def test_a_full_pool_costs_no_delivery_its_lease(outgoing: DeliveryStage) 
     full = await Database.open(DatabaseConfig(url=outgoing.url, pool_size=1, pool_timeout_seconds=0.01))
 
     async with slow_request(full, outgoing.url):
-        renewals = await full.open_slack("assistant").outbox.renew([lease], 60)
+        renewals = await slack_database(full, "assistant").outbox.renew([lease], 60)
     await full.close()
 
     assert renewals[lease].is_renewed

@@ -8,12 +8,12 @@ from fakes.event_log import MESSAGE_ID
 from fakes.slack_delivery import CLAIMER, DeliveryStage, PlayedTurn, dispatcher_of
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
 from fakes.waiting import HANG_SECONDS
-from throughline.db.slack.outbox import Delivery, DeliveryClaim
 from throughline.domain.events import AnswerReset, ToolCalled
 from throughline.domain.message import ToolCall
 from throughline.domain.run import RunStatus
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
+from throughline.slack.store.outbox import Delivery, DeliveryClaim
 from throughline.slack.web_api import SlackRefused
 
 WORDS = "The quick brown fox jumps over the lazy dog. " * 10

@@ -12,8 +12,8 @@ from fakes.slack_double.payloads import app_mention, deleted, edited, message
 from fakes.slack_stage import IDENTITY, SlackStage
 from fakes.waiting import until_found
 from throughline.db.retention import ROWS_AT_ONCE
-from throughline.db.slack.people import SlackId
 from throughline.slack.maintenance import Maintenance
+from throughline.slack.store.people import SlackId
 
 ANNA = SlackId(TEAM, "U0ANNA001")
 

@@ -28,9 +28,9 @@ from fakes.slack_double.payloads import (
 from fakes.slack_stage import SlackStage, slack_stage
 from fakes.waiting import until
 from throughline.db.database import Database
-from throughline.db.slack.people import SlackId
 from throughline.domain.run import Caps
 from throughline.slack.answer_sender import STATUS_SECONDS
+from throughline.slack.store.people import SlackId
 
 CHANNEL = "C0GENERAL"
 

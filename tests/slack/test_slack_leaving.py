@@ -30,8 +30,8 @@ from fakes.slack_double.payloads import app_mention, left, message
 from fakes.slack_stage import SlackStage, begun
 from fakes.waiting import HANG_SECONDS, until, until_found
 from throughline.db.database import Database
-from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import UserId
+from throughline.slack.store.people import SlackId
 
 CHANNEL, OTHER = "C0GENERAL", "C0OTHER01"
 ANNA, BERT, TWIN = "U0ANNA001", "U0BERT001", "U0TWIN001"

@@ -18,7 +18,6 @@ from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import RecallReach
 from throughline.context.explain_context import FiringGauge, NextAction
 from throughline.context.policy import Recall
-from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import SessionId
 from throughline.domain.events import HistoryQuoted
 from throughline.domain.message import NewMessage, Role, Source, ToolCall, text_of
@@ -27,6 +26,7 @@ from throughline.domain.run import Run, RunStatus
 from throughline.llm.counters import CharsCounter
 from throughline.slack.blocks import CELLS, Gauge, draw, named, show_context
 from throughline.slack.maintenance import Maintenance
+from throughline.slack.store.people import SlackId
 from throughline.tools.recall import make_recall_tools
 from throughline.turn.take_turn import take_turn
 

@@ -37,8 +37,6 @@ from fakes.slack_double.workspace import BOT_ID
 from fakes.slack_stage import IDENTITY, SlackStage, no_command, served_asgi
 from fakes.waiting import until
 from throughline.context.explain_context import ContextReport
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.slack_events import Edited, Left, SlackMessage
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.summary import CompactionOutcome, CompactionResult
@@ -49,6 +47,8 @@ from throughline.slack.http import EventsEndpoint
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
 from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, Installation, manifest
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.slack_events import Edited, Left, SlackMessage
 from throughline.turn.summary.reread import SummaryRequest
 
 

@@ -36,6 +36,7 @@ from throughline.slack.config import SlackConfig, SlackHealth, SlackServices
 from throughline.slack.open_slack import open_slack
 from throughline.slack.read_event import EventStorage
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
+from throughline.slack.store.database import slack_database
 from throughline.turn.summary.reread import SummaryRequest
 
 
@@ -66,7 +67,7 @@ class Line:
 @pytest.fixture
 async def line(database: Database, database_url: str, slack: SlackDouble) -> AsyncGenerator[Line]:
     config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
-    storage = EventStorage(database.open_slack("assistant"), IDENTITY, no_stop)
+    storage = EventStorage(slack_database(database, "assistant"), IDENTITY, no_stop)
     bolt = make_bolt(config, IDENTITY, Listeners(storage.store, no_command))
     opened = Line(slack, database_url)
     async with SocketMode(bolt, config, opened.clock, opened.health).running():
@@ -248,7 +249,7 @@ async def test_an_address_that_was_given_at_start_is_used_for_the_first_connecti
         raise AssertionError("nobody asks for a summary")
 
     clock, config = PassingClock(), SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
-    services = SlackServices(database, database.open_slack("assistant"), report, summarize, clock)
+    services = SlackServices(database, slack_database(database, "assistant"), report, summarize, clock)
     health = SlackHealth(clock, is_all=True)
     async with open_slack(config, services, health, "worker", over_http=False):
         await until(lambda: health.disconnected is None)
@@ -395,7 +396,7 @@ async def test_a_session_begun_over_rest_goes_on_in_slack_with_one_history(
         session = await service.new_session()
         await service.send(session, "My name is Anna.")
         local = await database.users.get_or_create("local")
-        code = await database.open_slack("assistant").links.new_code(local)
+        code = await slack_database(database, "assistant").links.new_code(local)
         sender = Sender(service.client)
         await sender.deliver(message(say("Hello")))
         await until_posted(slack, 1)

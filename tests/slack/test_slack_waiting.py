@@ -14,12 +14,12 @@ from fakes.slack_double import BOT_USER, TEAM, Failure, Posted, say
 from fakes.slack_double.payloads import click
 from fakes.slack_stage import IDENTITY
 from fakes.slack_waiting import ANNA, ASKS, BERT, DELETES, WaitingStage, buttons, shown, waiting_stage
-from throughline.db.slack.outbox import DeliveryClaim
-from throughline.db.slack.slack_events import SlackLocation
 from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.tool import Decision, Resolution
 from throughline.slack.decisions import read_click
 from throughline.slack.read_event import StopSign
+from throughline.slack.store.outbox import DeliveryClaim
+from throughline.slack.store.slack_events import SlackLocation
 
 
 @pytest.fixture

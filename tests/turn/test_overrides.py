@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -277,7 +278,9 @@ class ForgetfulDatabase:
         raise AssertionError((key, calibration))
 
 
-async def open_rereading(database: Database, folder: Path, *needed: str) -> AgentRereading:
+async def open_rereading(
+    database: Database, folder: Path, needed: Mapping[str, str] = MappingProxyType({})
+) -> AgentRereading:
     """Return the re-reading of a folder with the agent `one`, with real models."""
     (folder / "one.yaml").write_text(ONE)
     watch = FolderWatch(folder)
@@ -376,7 +379,7 @@ async def test_a_mended_file_is_told_even_if_the_agents_are_those_of_before(data
 
 
 async def test_a_file_without_the_agent_of_slack_is_refused_as_at_start(database: Database, tmp_path: Path) -> None:
-    rereading = await open_rereading(database, tmp_path, "one")
+    rereading = await open_rereading(database, tmp_path, {"SLACK_AGENT": "one"})
     (tmp_path / "one.yaml").unlink()
 
     (line,) = await polled(rereading)

@@ -28,8 +28,8 @@ from throughline.execution.breaker import BreakerState
 from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut
 from throughline.wire.events import EVENTS, event_json
 from throughline.wire.json_shape import Shape
-from throughline.wire.memories import MemoryList
 from throughline.wire.messages import MOST_INCOMPLETE, MessageOut, SearchOut, search_json
+from throughline.wire.sessions import MemoryList
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 CONTENTS: st.SearchStrategy[Content] = TEXT | st.lists(

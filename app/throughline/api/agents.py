@@ -1,21 +1,73 @@
-"""Route that lists the agents with which a session can be opened.
+"""Routes that tell of the service: the agents with which a session can be opened, its health and its metrics.
 
 System prompts belong to the operator and are not returned.
 """
 
-from dataclasses import asdict
+import asyncio
+from dataclasses import asdict, replace
 from http import HTTPStatus
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from throughline.agents.definition import AgentDefinition
 from throughline.domain.basic_types import JsonValue
+from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import OverrideField
-from throughline.http.admitted_request import Reader
+from throughline.http.admitted_request import Reader, dependencies_of
+from throughline.http.services import Readiness
 from throughline.http.sse import JsonResponse
 from throughline.wire.json_shape import JsonDict
-from throughline.wire.service import AgentList, AgentOut
+from throughline.wire.service import AgentList, AgentOut, Health
+
+health_router = APIRouter(tags=["health"])
+
+
+@health_router.head("/health/live", include_in_schema=False)
+@health_router.get("/health/live", responses={HTTPStatus.OK: {"model": Health}})
+async def get_liveness(request: Request) -> Response:
+    """Return 200 while the process answers, whatever the state of the database and other services."""
+    return JsonResponse(_health_json(request, Readiness({})))
+
+
+@health_router.head("/health/ready", include_in_schema=False)
+@health_router.get(
+    "/health/ready",
+    responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
+)
+async def get_readiness(request: Request) -> Response:
+    """Return whether this process can accept messages now.
+
+    `degraded` means ready, but slower, or with no worker in any process.
+    """
+    services = dependencies_of(request).services
+    try:
+        readiness = await services.check_ready()
+    except ThroughlineError:
+        readiness = Readiness({"database": False})
+    if services.shutting_down.is_set():
+        readiness = replace(readiness, checks={**readiness.checks, "serving": False})
+    status = HTTPStatus.OK if readiness.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return JsonResponse(_health_json(request, readiness), status)
+
+
+@health_router.head("/metrics", include_in_schema=False)
+@health_router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+async def get_metrics(request: Request) -> Response:
+    """Return the process's metrics in the Prometheus text format. With hundreds of agents this takes a while."""
+    body, media_type = await asyncio.to_thread(dependencies_of(request).services.render_metrics)
+    return Response(body, media_type=media_type)
+
+
+def _health_json(request: Request, readiness: Readiness) -> JsonDict:
+    ready = "degraded" if readiness.is_degraded else "ok"
+    return Health.model_construct(
+        status=ready if readiness.is_ready else "unavailable",
+        version=dependencies_of(request).config.version,
+        checks={**readiness.checks, **readiness.hints},
+        reasons=dict(readiness.reasons),
+    ).model_dump()
+
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 

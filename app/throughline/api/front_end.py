@@ -4,28 +4,10 @@ from collections.abc import Mapping
 
 from fastapi import FastAPI
 
-from throughline.api import (
-    agents,
-    context,
-    export,
-    health,
-    imports,
-    memories,
-    messages,
-    pins,
-    problems,
-    runs,
-    search,
-    sessions,
-    summaries,
-    tokens,
-    usage,
-    users,
-)
-from throughline.api.openapi.document import document
-from throughline.http import reference_page, start_page
+from throughline.api import agents, imports, memories, messages, pages, runs, search, sessions, summaries, tokens
+from throughline.api.document import document
 from throughline.http.app import FrontEnd, create_app
-from throughline.http.body_cap import Cap
+from throughline.http.body import Cap
 from throughline.http.services import ApiConfig, Services
 
 
@@ -39,28 +21,25 @@ def _own_caps(config: ApiConfig) -> Mapping[str, Cap]:
 
 API = FrontEnd(
     "Errors are RFC 9457 problem documents. The schema `RunEvent` describes the events of streams.",
-    tuple(
-        room.router
-        for room in (
-            messages,
-            pins,
-            search,
-            export,
-            imports,
-            sessions,
-            runs,
-            context,
-            summaries,
-            memories,
-            usage,
-            tokens,
-            users,
-            agents,
-            problems,
-            health,
-            reference_page,
-            start_page,
-        )
+    (
+        messages.router,
+        messages.pins_router,
+        search.router,
+        imports.export_router,
+        imports.router,
+        sessions.router,
+        runs.router,
+        summaries.context_router,
+        summaries.router,
+        memories.router,
+        tokens.usage_router,
+        tokens.router,
+        tokens.users_router,
+        agents.router,
+        pages.problems_router,
+        agents.health_router,
+        pages.reference_router,
+        pages.router,
     ),
     _serve_document,
     _own_caps,
@@ -70,5 +49,5 @@ API = FrontEnd(
 def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
     """Return an application that serves only health and metrics, without authentication."""
     app = create_app(services, config, ())
-    app.include_router(health.router)
+    app.include_router(agents.health_router)
     return app

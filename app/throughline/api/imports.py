@@ -1,6 +1,6 @@
-"""Route that imports a conversation from elsewhere, or an export of this service, as a new session."""
+"""Routes that export a session, and import an export or a conversation from elsewhere as a new session."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Literal, NoReturn, TypeAlias
@@ -8,18 +8,29 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from starlette.responses import StreamingResponse
 
-from throughline.api.export import MEDIA_TYPE
 from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
+from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.quotations import MARKER, renumber_quotations
 from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound
-from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall, clean_text
+from throughline.domain.message import (
+    Content,
+    ImageBlock,
+    Message,
+    NewMessage,
+    Role,
+    Source,
+    TextBlock,
+    ToolCall,
+    clean_text,
+)
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
-from throughline.domain.session import MAX_EXTERNAL_ID
-from throughline.http.admitted_request import Call, Writer, source_of
+from throughline.domain.session import MAX_EXTERNAL_ID, Session
+from throughline.http.admitted_request import Call, PathId, Reader, Writer, session_id_of, source_of
 from throughline.http.body import Body, is_json_lines, parse_json, read_body, read_bytes, validate
-from throughline.http.documented import X_CLIENT, described, response_headers
+from throughline.http.documents import X_CLIENT, described, response_headers
 from throughline.http.fields import (
     IMAGE_URL,
     MAX_BLOCKS,
@@ -28,16 +39,66 @@ from throughline.http.fields import (
     STRICT,
     ExternalId,
     Metadata,
+    QueryParameters,
     StorableTime,
     Title,
     check_external_id,
     content_kind,
 )
 from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMessage, read_messages
-from throughline.http.query_parameters import QueryParameters
 from throughline.http.route_errors import InvalidRequest, MalformedBody, codes
-from throughline.http.sse import JsonResponse
+from throughline.http.sse import JsonResponse, json_bytes
+from throughline.wire.json_shape import JsonDict
+from throughline.wire.messages import ExportedMessage, MessageOut
 from throughline.wire.sessions import SessionOut
+
+MEDIA_TYPE = "application/x-ndjson"
+PAGE_MESSAGES = 200
+export_router = APIRouter(prefix="/v1/sessions/{session_id}/export", tags=["sessions"])
+
+
+@export_router.get(
+    "",
+    responses={
+        HTTPStatus.OK: {
+            "description": "one JSON object a line",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+            "headers": response_headers("Content-Disposition"),
+        }
+    },
+)
+async def export_session(session_id: PathId, call: Reader) -> StreamingResponse:
+    """Return a session and all its messages as JSON Lines.
+
+    The first object has the `type` `session`, all others `message`. A complete export has at least as many messages as
+    its first line says.
+    """
+    session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
+    headers = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}
+    return StreamingResponse(_lines(call, session), media_type=MEDIA_TYPE, headers=headers)
+
+
+async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
+    """Yield the lines of an export. No database connection is held while the client reads a page."""
+    yield _line("session", SessionOut.render(session))
+    after: int | None = None
+    while True:
+        query = MessageQuery(after=after, limit=PAGE_MESSAGES, reasoning="shown")
+        page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
+        for message in page.items:
+            yield _line("message", _rendered(message))
+        if page.next_cursor is None:
+            return
+        after = int(page.next_cursor)
+
+
+def _rendered(message: Message) -> JsonDict:
+    shown = ExportedMessage.render(message)
+    return shown if message.reasoning is not None else {name: shown[name] for name in MessageOut.model_fields}
+
+
+def _line(kind: str, item: JsonDict) -> bytes:
+    return json_bytes({"type": kind, **item}) + b"\n"
 
 
 class ImportSession(BaseModel):

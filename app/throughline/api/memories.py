@@ -11,11 +11,10 @@ from throughline.db.memories import MemoryChange
 from throughline.domain.recall import MAX_MEMORY_CHARACTERS
 from throughline.http.admitted_request import PathId, Reader, Writer, memory_id_of
 from throughline.http.body import read_body
-from throughline.http.documented import described, response_headers
-from throughline.http.fields import STRICT, Metadata
-from throughline.http.query_parameters import QueryParameters
+from throughline.http.documents import described, response_headers
+from throughline.http.fields import STRICT, Metadata, QueryParameters
 from throughline.http.sse import JsonResponse
-from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
+from throughline.wire.sessions import MemoryList, MemoryOut, MemoryPage
 
 
 class CreateMemory(BaseModel):

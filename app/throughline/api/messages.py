@@ -1,4 +1,4 @@
-"""Routes for messages: read the history, redact a message, and send one.
+"""Routes for messages: read the history, pin and redact a message, and send one.
 
 The answer to a sent message is JSON at its end, an event stream, or 202 at once.
 """
@@ -9,8 +9,8 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.answer_turn import AskedTurn, answer_turn, turn_answers
 from throughline.api.requests import SendMessage
+from throughline.api.runs import AskedTurn, answer_turn, turn_answers
 from throughline.db.sessions.citations import CitationReader
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
@@ -20,10 +20,10 @@ from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import OnBusy, RunInput, Submission
 from throughline.http.admitted_request import Call, PathId, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.http.body import read_body
-from throughline.http.documented import ACCEPT, PREFER, X_CLIENT, described
+from throughline.http.documents import ACCEPT, PREFER, X_CLIENT, described
+from throughline.http.fields import ListMessages
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency
-from throughline.http.query_parameters import ListMessages
-from throughline.http.route_errors import FOLLOWING, TURN, codes
+from throughline.http.route_errors import AGENT, FOLLOWING, TURN, codes
 from throughline.http.sse import JsonResponse
 from throughline.wire.json_shape import JsonDict, Shape
 from throughline.wire.messages import (
@@ -31,10 +31,30 @@ from throughline.wire.messages import (
     MessageCopyOut,
     MessageOut,
     MessagePage,
+    PinnedGroup,
     RedactedMessageOut,
     citation_json,
 )
 from throughline.wire.overrides import read_client_tools
+
+# Every prompt shows a pinned message word for word, even if a summary covers the messages around it.
+
+pins_router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin", tags=["messages"])
+
+
+@pins_router.put("", responses={HTTPStatus.OK: {"model": PinnedGroup}}, openapi_extra=described(errors=AGENT))
+async def pin_message(session_id: PathId, message_id: PathId, call: Writer) -> Response:
+    """Pin a message with its whole group: a tool call and its results. Refused (422) if too much is pinned."""
+    group = await call.services.pin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
+    return JsonResponse(MessageOut.render_all(group))
+
+
+@pins_router.delete("", status_code=HTTPStatus.NO_CONTENT)
+async def unpin_message(session_id: PathId, message_id: PathId, call: Writer) -> Response:
+    """Remove the pin from a message and its whole group. Without a pin, nothing happens."""
+    await call.services.unpin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
 
 T = TypeVar("T")
 

@@ -1,28 +1,189 @@
-"""Routes for runs: their state, their events from any point on, and cancelling."""
+"""Routes for runs: their state, their events from any point on, and cancelling; and how a turn is answered."""
 
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from throughline.api.answer_turn import AskedTurn, answer_turn, render_event, turn_answers
 from throughline.api.requests import ResumeRun
-from throughline.domain.errors import InvalidInput, RunNotWaiting
-from throughline.http.admitted_request import PathId, Reader, Writer, run_id_of
+from throughline.domain.basic_types import JsonValue
+from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, InvalidInput, RunNotWaiting, TemporaryError
+from throughline.domain.events import RunEnded, RunEvent, RunWaiting
+from throughline.domain.run import Run, RunStatus
+from throughline.domain.usage_report import until_next_day
+from throughline.http.admitted_request import Call, PathId, Reader, Writer, run_id_of
 from throughline.http.auth import IN_ADDRESS
 from throughline.http.body import read_body
-from throughline.http.documented import (
+from throughline.http.documents import (
     ACCEPT,
+    JSON,
     LAST_EVENT_ID,
     PREFER,
+    Json,
     described,
     event_stream,
     response_headers,
 )
-from throughline.http.follow import follow_run, following_of, stream_or_refuse
-from throughline.http.route_errors import FOLLOWING, TURN, codes
-from throughline.http.sse import JsonResponse, RunStream, nothing_more
-from throughline.turn.follow_run import reset_event
-from throughline.wire.runs import RunForOperators, RunOut, run_json
+from throughline.http.follow import follow_run, following_of, stopping, stream_or_refuse
+from throughline.http.headers import prefers_stream
+from throughline.http.problem_documents import error_problem, problem
+from throughline.http.problem_kinds import RUN_CANCELLED
+from throughline.http.route_errors import FOLLOWING, TURN, StreamAborted, codes
+from throughline.http.sse import JsonResponse, RunStream, json_line, nothing_more
+from throughline.turn.follow_run import Followed, Idle, reset_event
+from throughline.wire.events import (
+    UNKNOWN_ERROR,
+    Accepted,
+    RunForOperators,
+    RunOut,
+    TurnOut,
+    ending_json,
+    event_json,
+    run_json,
+)
+from throughline.wire.messages import MessageOut
+
+
+def render_event(event: RunEvent) -> bytes:
+    """Return one run event as a server-sent event: id, event name, and JSON in one line."""
+    data = json_line(event_json(event.event))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.value.encode(), data)
+
+
+def turn_problem(ended: RunEnded, *, for_operator: bool) -> Response:
+    """Return the problem document of a run that failed or was cancelled.
+
+    It has the answer that was kept, if there is one. It contains the provider's own message only if `for_operator`, and
+    only if the provider said anything.
+    """
+    run = run_json(ended.run, for_operator=for_operator)
+    more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": run}
+    if ended.run.status is RunStatus.CANCELLED:
+        more["message"] = None if ended.answer is None else MessageOut.render(ended.answer)
+        return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
+    error = ended.run.error or UNKNOWN_ERROR
+    if ended.answer is not None:
+        more["message"] = MessageOut.render(ended.answer)
+    if for_operator and error.provider_message:
+        more["provider_message"] = error.provider_message
+    return problem(error.type, error.detail, more=more, headers=_retry_after(error.type, ended.run.finished_at))
+
+
+def _retry_after(error_type: str, finished_at: datetime | None) -> dict[str, str]:
+    """Return the header for a spent daily budget, which is renewed at midnight; the others have a usual one."""
+    if error_type != DailyBudgetSpent.code or finished_at is None:
+        return {}
+    return {"Retry-After": str(math.ceil(until_next_day(finished_at).total_seconds()))}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTurn:
+    """The turn that a request asked for: its run, and the event after which the request has not seen anything.
+
+    `is_fresh`: this process has just started the run, so that none of its events can be stored yet.
+    """
+
+    run: Run
+    after: int = 0
+    is_fresh: bool = False
+
+
+def turn_answers(*headers: str) -> dict[int | str, Json]:
+    """Return the documented `responses` of a route that answers by `answer_turn`; `headers` are those it adds."""
+    return {
+        HTTPStatus.OK: {
+            "model": TurnOut,
+            "description": "the answer, or the events of the run",
+            "content": {JSON: {}, **event_stream()},
+            "headers": response_headers("Content-Location", *headers),
+        },
+        HTTPStatus.ACCEPTED: {
+            "model": Accepted,
+            "description": "the run, with `Prefer: respond-async`",
+            "headers": response_headers("Location", "Preference-Applied", *headers),
+        },
+    }
+
+
+async def answer_turn(request: Request, call: Call, asked: AskedTurn) -> Response:
+    """Return the response in the form that the request's headers `Prefer` and `Accept` ask for."""
+    run = asked.run
+    if _prefers_async(request):
+        shown = run_json(run, for_operator=call.is_operator)
+        headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
+        return JsonResponse({"run": shown}, HTTPStatus.ACCEPTED, headers)
+    if prefers_stream(request.headers.getlist("accept")):
+        return await stream_or_refuse(request, call, RunStream(run, _follow(call, asked), render_event))
+    return await _answer(request, call, asked)
+
+
+def _prefers_async(request: Request) -> bool:
+    stated = ",".join(request.headers.getlist("prefer"))
+    return any(part.partition(";")[0].strip().lower() == "respond-async" for part in stated.split(","))
+
+
+async def _answer(request: Request, call: Call, asked: AskedTurn) -> Response:
+    """Wait until the run ends or waits, and return its answer or its wait, or the problem with which it ended."""
+    run = asked.run
+    if not run.status.needs_worker:
+        ended = await call.services.database.followed_runs.ending(run)
+    else:
+        try:
+            ended = await _wait(request, call, asked)
+        except (TemporaryError, BehindWaitingTurn) as error:
+            return error_problem(error, run_id=str(run.id))
+    if isinstance(ended, RunEnded) and ended.run.status is not RunStatus.SUCCEEDED:
+        return turn_problem(ended, for_operator=call.is_operator)
+    return JsonResponse(ending_json(ended), headers={"Content-Location": f"/v1/runs/{run.id}"})
+
+
+async def _wait(request: Request, call: Call, asked: AskedTurn) -> RunEnded | RunWaiting:
+    await _check_line(call, asked.run)
+    with suppress(StreamAborted):
+        async with aclosing(_follow(call, asked)) as followed:
+            ended = await _first_end(request, call, followed)
+            if ended is not None:
+                return ended
+    raise stopping(asked.run)
+
+
+async def _check_line(call: Call, run: Run) -> None:
+    """Raise BehindWaitingTurn if a run that waits for a result, an approval or an answer is before this one in line."""
+    waiting = await call.services.database.followed_runs.find_waiting(run)
+    if waiting is None or waiting.waiting_for is None:
+        return
+    calls = ", ".join(f"{one.id} ({one.kind.value}: {one.name})" for one in waiting.waiting_for.calls)
+    raise BehindWaitingTurn(
+        f"Your message is kept as run {run.id} and stands in line. The session's turn {waiting.id} waits for {calls}. "
+        f"Give it with POST /v1/runs/{waiting.id}/resume, or cancel that turn; then your message is answered.",
+        run_id=str(run.id),
+        waiting_run_id=str(waiting.id),
+    )
+
+
+async def _first_end(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> RunEnded | RunWaiting | None:
+    """Return the event with which the run ends or waits, None if the client disconnected before it.
+
+    Raises NoWorkerAvailable, BehindWaitingTurn.
+    """
+    last: RunEnded | RunWaiting | None = None
+    async for item in followed:
+        if isinstance(item, Idle):
+            if await request.is_disconnected():
+                return None
+            await _check_line(call, item.run)
+        elif isinstance(item[-1].event, RunEnded | RunWaiting):
+            last = item[-1].event
+    return last
+
+
+def _follow(call: Call, asked: AskedTurn) -> AsyncGenerator[Followed]:
+    return follow_run(call, asked.run, after=asked.after, is_fresh=asked.is_fresh)
+
 
 MAX_SEQ = 2**31 - 2
 router = APIRouter(prefix="/v1/runs", tags=["runs"])

@@ -17,12 +17,12 @@ from throughline.domain.message import clean_text
 from throughline.domain.session import NewSession
 from throughline.http.admitted_request import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.http.body import read_body
-from throughline.http.documented import X_CLIENT, described, response_headers
+from throughline.http.documents import X_CLIENT, described, response_headers
+from throughline.http.fields import ListRuns, ListSessions
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency
-from throughline.http.query_parameters import ListRuns, ListSessions
 from throughline.http.route_errors import codes
 from throughline.http.sse import JsonResponse
-from throughline.wire.runs import RunPage, run_json
+from throughline.wire.events import RunPage, run_json
 from throughline.wire.sessions import DeletedSessionOut, SessionOut, SessionPage
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])

@@ -1,4 +1,4 @@
-"""Routes for summaries: write one on demand, list the versions, restore a version.
+"""Routes for a session's context: how full it is, and its summaries, written on demand, listed and restored.
 
 The summarized messages are kept in any case.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from throughline.api.messages import render_cited
-from throughline.api.requests import Summarize
+from throughline.api.requests import PreviewContext, Summarize
 from throughline.domain.basic_types import SummaryId
 from throughline.domain.errors import (
     DailyBudgetReserved,
@@ -22,12 +22,39 @@ from throughline.domain.message import clean_text
 from throughline.domain.summary import SummaryVersion
 from throughline.http.admitted_request import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.http.body import read_optional_body
-from throughline.http.documented import described
-from throughline.http.query_parameters import ListSummaries
+from throughline.http.documents import described
+from throughline.http.fields import ListSummaries
 from throughline.http.route_errors import AGENT, codes
 from throughline.http.sse import JsonResponse
 from throughline.turn.summary.reread import SummaryRequest
+from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryCostOut, SummaryList, SummaryVersionOut
+
+context_router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
+
+
+@context_router.get("", responses={HTTPStatus.OK: {"model": SessionContextOut}}, openapi_extra=described(errors=AGENT))
+async def get_context(session_id: PathId, call: Reader) -> Response:
+    """Return the context report of a session. `next_action` assumes an empty message and answer.
+
+    `quoted` is what the newest turn quoted, as long as its events are stored.
+    """
+    report = await call.services.report_context(call.owner_id, session_id_of(session_id))
+    return JsonResponse(SessionContextOut.render(report))
+
+
+@context_router.post(
+    "/preview",
+    responses={HTTPStatus.OK: {"model": PreviewOut}},
+    openapi_extra=described(body=PreviewContext, is_body_required=False, errors=AGENT),
+)
+async def preview_context(request: Request, session_id: PathId, call: Reader) -> Response:
+    """Return the plan for the first model call that this message would cause: how its prompt shows each message."""
+    found = session_id_of(session_id)
+    body = await read_optional_body(request, PreviewContext)
+    preview = await call.services.preview_context(call.owner_id, found, body.as_content())
+    return JsonResponse(PreviewOut.render(preview))
+
 
 MAX_DIGITS = 9  # any such number fits an integer column
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])

@@ -1,23 +1,117 @@
-"""Route that makes access tokens: short-lived, for one user, for browsers."""
+"""Routes for a user: access tokens for browsers, what model calls used and cost, and the user's erasure."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field, field_validator
 
 from throughline.db.statements.rows import session_not_found
 from throughline.domain.basic_types import SessionId
-from throughline.domain.errors import NotAllowed, NotFound
+from throughline.domain.errors import InvalidInput, NotAllowed, NotFound
 from throughline.domain.keys import TOKEN_SCOPES, NewToken, Scope
-from throughline.http.admitted_request import Call, KeyHolder, SharedSessions, dependencies_of, session_id_of
+from throughline.domain.message import clean_text
+from throughline.domain.usage_report import NO_KEYS, UsageKey, UsageQuery, keys_of
+from throughline.http.admitted_request import (
+    Call,
+    KeyHolder,
+    Reader,
+    SharedSessions,
+    Writer,
+    dependencies_of,
+    session_id_of,
+)
 from throughline.http.body import read_body
-from throughline.http.documented import described
-from throughline.http.fields import STRICT
+from throughline.http.documents import described
+from throughline.http.fields import STRICT, Moment, QueryParameters
 from throughline.http.route_errors import codes
 from throughline.http.sse import JsonResponse
-from throughline.wire.service import AccessTokenOut
+from throughline.wire.service import AccessTokenOut, ErasedUserOut, UsageReportOut, group_json
+
+MOST_DAYS = 3_660
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+KEYS = ", ".join(key.value for key in UsageKey)
+usage_router = APIRouter(prefix="/v1/usage", tags=["usage"])
+
+
+class AskedUsage(QueryParameters):
+    """Fields to group by, a time, and whose calls."""
+
+    group_by: str = Field(
+        UsageKey.DAY.value, max_length=100, description=f"fields, separated by commas: {KEYS}; {NO_KEYS}: one sum"
+    )
+    days: int = Field(
+        30, ge=1, le=MOST_DAYS, description="days of UTC, that of `until` included; not used with `since`"
+    )
+    since: Moment | None = Field(None, description="only calls at this time or later")
+    until: Moment | None = Field(None, description="only calls before this time; default: now")
+    all_users: bool = Field(default=False, description="calls of all users; needs a key with the scope `operate`")
+
+    @field_validator("group_by")
+    @classmethod
+    def _check_keys(cls, value: str) -> str:
+        keys_of(value)
+        return value
+
+
+@usage_router.get("", responses={HTTPStatus.OK: {"model": UsageReportOut}})
+async def report_usage(call: Reader, asked: Annotated[AskedUsage, Query()]) -> Response:
+    """Return the tokens and the costs of model calls in groups: answers, summaries and embedded texts.
+
+    The calls are the caller's, or those of all users.
+    """
+    if asked.all_users and not call.is_operator:
+        raise NotAllowed("`all_users` needs a key with the scope `operate`.")
+    since, until = _times(asked, call.services.clock.now())
+    owner_id = None if asked.all_users else call.principal.user_id
+    groups = await call.services.database.usage.report(UsageQuery(owner_id, since, until, keys_of(asked.group_by)))
+    return JsonResponse({
+        "since": since.isoformat(),
+        "until": until.isoformat(),
+        "data": [group_json(group) for group in groups],
+    })
+
+
+def _times(asked: AskedUsage, now: datetime) -> tuple[datetime, datetime]:
+    """Return both ends of the time; the default beginning is the start of a day of UTC. Raises InvalidInput."""
+    until = asked.until or now
+    since = asked.since
+    if since is None:
+        last = until - min(datetime.resolution, until - EARLIEST)  # a time at midnight ends the day before
+        day = last.replace(hour=0, minute=0, second=0, microsecond=0)
+        since = day - min(timedelta(days=asked.days - 1), day - EARLIEST)
+    if since >= until:
+        raise InvalidInput(f"Must be before `until`, {until.isoformat()}.", field="since")
+    return since, until
+
+
+users_router = APIRouter(prefix="/v1/users", tags=["users"])
+
+
+@users_router.delete(
+    "/{name:path}",
+    responses={HTTPStatus.OK: {"model": ErasedUserOut}},
+    openapi_extra=described(errors=codes(NotFound)),
+)
+async def erase_user(
+    request: Request, name: Annotated[str, Path(description="the user's name, as in `On-Behalf-Of`")], call: Writer
+) -> Response:
+    """Erase the user for whom the request acts, with everything that is stored for them; return what went.
+
+    Sessions, runs, memories, keys, access tokens and links to people in Slack go. A request for another user than its
+    own is refused (403): a key with the scope `act_as` names the user in `On-Behalf-Of` too.
+    """
+    if name != call.principal.user_name:
+        raise NotAllowed(
+            f"This request acts for the user {call.principal.user_name!r}, and can erase only that one, not "
+            f"{clean_text(name)[:100]!r}. Name the user in `On-Behalf-Of` too, with a key that has the scope `act_as`."
+        )
+    erased = await call.services.database.user_erasure.erase(name)
+    dependencies_of(request).authenticator.forget_all()
+    return JsonResponse(ErasedUserOut.render(erased))
+
 
 MOST_SESSIONS = 100
 LEAST_SECONDS, MOST_SECONDS, USUAL_SECONDS = 60, 86_400, 900

@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 from throughline.assembly.env_file import read_program_settings
-from throughline.cli.dependencies import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
+from throughline.assembly.front_ends import storages
+from throughline.cli.dependencies import DatabaseStatus, LocalOptions
 from throughline.db.connection.migrations import status, upgrade
 from throughline.db.database import (
     Database,
@@ -17,7 +18,6 @@ from throughline.db.database import (
 )
 from throughline.db.memories import prepare_vectors
 from throughline.db.service_status import read_service_status
-from throughline.domain.keys import ErasedUser
 from throughline.domain.service_status import ProcessKind, ServiceStatus
 from throughline.logs import set_up_logging
 from throughline.settings import Settings
@@ -51,6 +51,7 @@ def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractA
         search_language=settings.search_language,
         loaded_rows_bytes=settings.loaded_rows_bytes,
         keeps_costs_of_erased_users=settings.keep_costs_of_erased_users,
+        front_ends=storages(),
     )
     return open_database(database_location(settings), config, migrate=may_migrate(settings, kind))
 
@@ -63,36 +64,10 @@ def read_quiet_settings(options: LocalOptions) -> Settings:
 
 
 @asynccontextmanager
-async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
-    """Yield the administration of API keys in the configured database, which is open as long as the context."""
+async def open_for_command(options: LocalOptions) -> AsyncGenerator[Database]:
+    """Yield the configured database, which is open as long as the context."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
-        yield database.keys
-
-
-async def erase_user(options: LocalOptions, name: str) -> ErasedUser:
-    """Erase the user with everything of them; return what went. Raises NotFound."""
-    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
-        return await database.user_erasure.erase(name)
-
-
-async def slack_link_code(options: LocalOptions, user: str) -> str:
-    """Return a new code with which a person in Slack becomes the user `user`, who is created if new."""
-    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
-        return await database.open_slack("").links.new_code(await database.users.get_or_create(user))
-
-
-async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, ...]:
-    """End the links between Slack users and a user of this service; return the Slack users as TEAM:USER.
-
-    Raises NotFound if there is no such link.
-    """
-    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
-        links = database.open_slack("").links
-        if whom.slack_user:
-            ended = [await links.unlink(whom.slack_user, whom.team)]
-        else:
-            ended = [*await links.unlink_all(whom.user)]
-    return tuple(f"{who.team_id}:{who.user_id}" for who in ended)
+        yield database
 
 
 async def upgrade_database(options: LocalOptions) -> None:
@@ -111,7 +86,7 @@ async def service_status(options: LocalOptions) -> ServiceStatus:
     """
     where = database_location(read_quiet_settings(options))
     async with open_direct_address(where, may_create=False) as url:
-        return replace(await read_service_status(url), database=where.description)
+        return replace(await read_service_status(url, storages()), database=where.description)
 
 
 async def database_address(options: LocalOptions) -> str:

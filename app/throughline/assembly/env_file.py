@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from throughline.assembly.front_ends import settings_sections
 from throughline.domain.errors import SettingInvalid
 from throughline.llm.providers import PROVIDER_VARIABLES
 from throughline.settings import (
@@ -22,9 +23,13 @@ from throughline.settings import (
     read_environment,
     read_settings,
     remove_tracing_variables,
+    with_sections,
 )
 
-SETTING_NAMES = frozenset(name.upper() for name in Settings.model_fields)
+PROGRAM_SETTINGS = with_sections(settings_sections())
+"""All settings of a program: those of the service and of its front ends."""
+
+SETTING_NAMES = frozenset(name.upper() for name in PROGRAM_SETTINGS.model_fields)
 VARIABLE_SUFFIX = "_ENV"
 """End of the names of settings that name a variable with a secret."""
 
@@ -61,7 +66,7 @@ def read_program_settings(data_dir: Path | None = None) -> Settings:
     Raises SettingInvalid with each unknown name in `.env`, or with each wrong setting.
     """
     _check_names()
-    return read_settings(data_dir)
+    return read_settings(data_dir, PROGRAM_SETTINGS)
 
 
 def add_provider_variables() -> None:

@@ -1,9 +1,9 @@
-"""The programs `serve`, `worker` and `slack`, and the service that a command starts for its own user."""
+"""The programs `serve`, `worker` and those of front ends, and the service that a command starts for its own user."""
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 import structlog
@@ -12,21 +12,23 @@ import uvloop
 from throughline.api.front_end import create_health_app
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
+from throughline.assembly.front_ends import check_needed_agents, needed_agents, open_endpoints, program
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
 from throughline.assembly.serving import (
     ServeMode,
     check_unbroken,
+    front_end_process,
     make_services,
     noted,
     serve_on,
     serving_on,
     tune_collector,
 )
-from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
-from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
+from throughline.cli.dependencies import FrontEndOptions, LocalOptions, ServeOptions, WorkerOptions
 from throughline.domain.basic_types import UserId
 from throughline.domain.keys import Scope
 from throughline.domain.service_status import ProcessKind
+from throughline.http.app import Endpoint, FrontEndHealth, Program
 from throughline.http.auth import LOCAL_USER
 from throughline.http.server import (
     HttpServer,
@@ -41,7 +43,6 @@ from throughline.http.services import ApiConfig, check_access
 from throughline.llm.registry import OFFLINE
 from throughline.logs import say, set_up_logging
 from throughline.settings import Settings
-from throughline.slack.config import SlackHealth
 from throughline.stopping import Stopping, first_of
 from throughline.system_clock import SystemClock
 
@@ -53,7 +54,7 @@ CLOSING_SECONDS = 1.0
 
 @asynccontextmanager
 async def health_served(
-    runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None
+    runtime: Runtime, *, has_worker: bool, front_ends: Sequence[FrontEndHealth] = ()
 ) -> AsyncGenerator[str | None]:
     """Serve health and metrics on HEALTH_PORT while the context is open.
 
@@ -64,7 +65,8 @@ async def health_served(
     if settings.health_port is None:
         yield None
         return
-    app = create_health_app(make_services(runtime, has_worker=has_worker, slack=slack), ApiConfig(version=VERSION))
+    services = make_services(runtime, has_worker=has_worker, front_ends=front_ends)
+    app = create_health_app(services, ApiConfig(version=VERSION))
     listener = bind_tcp(TcpAddress(settings.host, settings.health_port, chosen_by="HOST and --health-port"))
     shutdown, limits = Shutdown(_nothing_to_end, CLOSING_SECONDS), limit_connections(MOST_CONNECTIONS)
     server = HttpServer(app, listener, shutdown, limits)
@@ -93,9 +95,9 @@ def work(options: WorkerOptions) -> None:
     _run_until_stopped(_work(options))
 
 
-def serve_slack(options: SlackOptions) -> None:
-    """Run the Slack interface over Socket Mode until stopped."""
-    _run_until_stopped(_serve_slack(options))
+def serve_front_end(options: FrontEndOptions) -> None:
+    """Run a front end that needs no HTTP application until stopped."""
+    _run_until_stopped(_serve_front_end(options))
 
 
 def _run_until_stopped(program: Coroutine[None, None, None]) -> None:
@@ -108,12 +110,15 @@ async def _serve(options: ServeOptions) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
     stopping = Stopping()
-    async with open_runtime(settings, ProcessKind.SERVE) as runtime, slack_over_http(runtime) as slack:
-        mode = ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
+    async with (
+        open_runtime(settings, ProcessKind.SERVE) as runtime,
+        open_endpoints(front_end_process(runtime)) as endpoints,
+    ):
+        mode = ServeMode(has_worker=not options.no_worker, endpoints=endpoints, stop=stopping.asked)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         config = await _api_config(runtime, host)
-        if config.is_local_mode and slack is not None:
-            _warn_of_proxy(slack)
+        if config.is_local_mode:
+            _warn_of_proxy(endpoints)
         say(_greeting(bound_url(listener), settings, config))
         stopping.started()
         async with noted(runtime, has_worker=mode.has_worker):
@@ -138,22 +143,30 @@ async def _work(options: WorkerOptions) -> None:
     check_unbroken(broken)
 
 
-async def _serve_slack(options: SlackOptions) -> None:
+async def _serve_front_end(options: FrontEndOptions) -> None:
     settings = _settings_with({"health_port": options.health_port}, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
-    has_worker, slack = not options.no_worker, SlackHealth(SystemClock(), is_all=True)
+    alone, has_worker = program(options.name), not options.no_worker
+    state = alone.make_health(SystemClock())
     async with (
-        open_runtime(settings, ProcessKind.SLACK) as runtime,
+        open_runtime(settings, alone.kind) as runtime,
         noted(runtime, has_worker=has_worker),
-        health_served(runtime, has_worker=has_worker, slack=slack) as health,
-        slack_over_socket(runtime, slack, turns=has_worker) as broken,
+        health_served(runtime, has_worker=has_worker, front_ends=[state]) as health,
+        _running(alone, runtime, state),
+        runtime.worker.working() if has_worker else nullcontext(asyncio.Event()) as broken,
     ):
         tune_collector()
         stopping.started()
-        say(_start_line("Throughline serves Slack", health))
+        say(_start_line(f"Throughline serves {alone.title}", health))
         await first_of(stopping.asked, broken)
     check_unbroken(broken)
+
+
+def _running(alone: Program, runtime: Runtime, state: FrontEndHealth) -> AbstractAsyncContextManager[None]:
+    process = front_end_process(runtime)
+    check_needed_agents(needed_agents(process.settings), process.agents)
+    return alone.running(process, state)
 
 
 def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settings:
@@ -218,13 +231,14 @@ async def _whose_turns(runtime: Runtime) -> UserId | None:
     return await database.users.get_or_create(LOCAL_USER)
 
 
-def _warn_of_proxy(slack: SlackHttpInterface) -> None:
-    """Warn that requests which a proxy passes on for Slack may look like requests of this machine."""
-    log.warning(
-        "unauthenticated requests served",
-        hint="Slack is set up over HTTP, so each request that the proxy passes on acts as the user local. "
-        f"Let the proxy pass on {slack.path} alone; `throughline keys create`, then restart the service",
-    )
+def _warn_of_proxy(endpoints: Sequence[Endpoint]) -> None:
+    """Warn that requests which a proxy passes on for a front end may look like requests of this machine."""
+    for endpoint in endpoints:
+        log.warning(
+            "unauthenticated requests served",
+            hint=f"{endpoint.title} is set up over HTTP, so each request that the proxy passes on acts as the user "
+            f"local. Let the proxy pass on {endpoint.path} alone; `throughline keys create`, then restart the service",
+        )
 
 
 async def _api_config(runtime: Runtime, host: str) -> ApiConfig:

@@ -1,7 +1,7 @@
 """Agent files that change while a program runs are read again, checked as at start, and put in use together."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
@@ -9,8 +9,9 @@ import structlog
 
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, FolderWatch
+from throughline.assembly.front_ends import check_needed_agents, needed_agents
 from throughline.assembly.models import agent_defaults, load_configured_agents
-from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid, TemporaryError
+from throughline.domain.errors import AgentInvalid, SettingInvalid, TemporaryError
 from throughline.domain.service_status import ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.llm.counters import warm_counter
@@ -20,8 +21,8 @@ from throughline.turn.prompting.agent_windows import log_windows
 from throughline.turn.state import TurnDependencies
 
 POLL_SECONDS = 1.0
-SLACK_KINDS = frozenset({ProcessKind.SERVE, ProcessKind.SLACK})
-"""Kinds of processes that do not start without the agent of Slack."""
+KINDS_WITHOUT_FRONT_ENDS = frozenset({ProcessKind.WORKER, ProcessKind.COMMAND})
+"""Kinds of processes that start without the agents of front ends."""
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +32,7 @@ class AgentRereading:
     """Re-reading of the agents of one process.
 
     - `load` reads all agent files.
-    - `needed` names agents that must exist.
+    - `needed` names agents that must exist, by the settings that name them.
     - `is_due`: changed files were not checked yet, because the database was unavailable.
     - `is_refused`: the files as they are now are not in use.
     """
@@ -40,7 +41,7 @@ class AgentRereading:
     load: Callable[[], AgentRegistry]
     defaults: AgentDefaults
     dependencies: TurnDependencies
-    needed: tuple[str, ...] = ()
+    needed: Mapping[str, str] = field(default_factory=dict)
     is_due: bool = field(default=False, init=False)
     is_refused: bool = field(default=False, init=False)
 
@@ -77,7 +78,7 @@ class AgentRereading:
         found = await asyncio.to_thread(self.load)
         before = {agent.name: agent for agent in agents.all()}
         changed = [agent for agent in found.all() if before.get(agent.name) != agent]
-        _check_needed(found, self.needed)
+        check_needed_agents(self.needed, found)
         await asyncio.to_thread(self._check_names, changed)
         ready = await check_agents(replace(self.dependencies, agents=found), changed)
         for agent in ready:
@@ -134,15 +135,6 @@ def rereading_agents(
         lambda: load_configured_agents(settings),
         agent_defaults(settings),
         dependencies,
-        needed=(settings.slack_agent,) if kind in SLACK_KINDS else (),
+        needed={} if kind in KINDS_WITHOUT_FRONT_ENDS else needed_agents(settings),
     )
     return running_concurrently(rereading.run, "agent files")
-
-
-def _check_needed(agents: AgentRegistry, names: Sequence[str]) -> None:
-    """Raise SettingInvalid if an agent is missing with which the process would not start."""
-    for name in names:
-        try:
-            agents.get(name)
-        except NotFound as error:
-            raise SettingInvalid(f"SLACK_AGENT: {error.detail}") from None

@@ -6,27 +6,24 @@ Serving ends when it is stopped, or when the claim loop fails; it then raises Cl
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 
-from throughline.api.front_end import API
+from throughline.assembly.front_ends import routes
 from throughline.assembly.runtime import Runtime
-from throughline.assembly.slack import SlackHttpInterface
 from throughline.db.connection.migrations import head_revision
 from throughline.db.service_status import HEARTBEAT_SECONDS, ProcessRepository
 from throughline.domain.basic_types import Clock, UserId
 from throughline.domain.errors import ClaimingFailed
 from throughline.domain.service_status import Process, ProcessState
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
-from throughline.http.app import add_interface, create_app
+from throughline.http.app import Endpoint, FrontEndHealth, FrontEndProcess, add_interface, create_app
 from throughline.http.server import HttpServer, Shutdown, limit_connections
 from throughline.http.services import ApiConfig, Readiness, Services
-from throughline.openai.front_end import OPENAI_API
-from throughline.slack.config import SlackHealth
 from throughline.stopping import first_of
 from throughline.turn.prompting.agent_windows import agent_window
 from throughline.turn.submit import submit_message
@@ -120,10 +117,10 @@ async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
         await heartbeats.forget()
 
 
-def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None) -> Services:
+def make_services(runtime: Runtime, *, has_worker: bool, front_ends: Sequence[FrontEndHealth] = ()) -> Services:
     """Return the dependencies of the REST routes.
 
-    `has_worker`: turns run in this process. `slack`: the state of its Slack interface, if it has one.
+    `has_worker`: turns run in this process. `front_ends`: the state of those that run in it.
     """
     database, context = runtime.database, runtime.context
     slots = runtime.worker if has_worker else None
@@ -142,14 +139,29 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         summarize_now=context.summarize,
         estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,
-        check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
+        check_ready=partial(_check_ready, runtime, front_ends, has_worker=has_worker),
         count_messages=context.count,
         agent_window=partial(agent_window, runtime.turn_dependencies),
         clock=runtime.turn_dependencies.clock,
     )
 
 
-async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worker: bool) -> Readiness:
+def front_end_process(runtime: Runtime) -> FrontEndProcess:
+    """Return what the front ends that run in this process get."""
+    settings, dependencies = runtime.settings, runtime.turn_dependencies
+    return FrontEndProcess(
+        name=runtime.process.name,
+        settings=settings,
+        database=runtime.database,
+        agents=dependencies.agents,
+        context=runtime.context,
+        clock=dependencies.clock,
+        concurrency=settings.worker_concurrency,
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *, has_worker: bool) -> Readiness:
     schema = await runtime.database.check_ready()
     checks = {"database": True}
     hints = {
@@ -161,19 +173,9 @@ async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worke
     else:
         hints["workers"] = await runtime.database.processes.count_claiming() > 0
     ready = Readiness(checks, hints)
-    return ready if slack is None else _with_slack(ready, slack)
-
-
-def _with_slack(ready: Readiness, slack: SlackHealth) -> Readiness:
-    """Return the readiness with the state of Slack added.
-
-    A process that serves only Slack is not ready while it cannot receive events.
-    """
-    heard, may_answer = {"slack": slack.disconnected is None}, {"slack_token": slack.token_refused is None}
-    troubles = {"slack": slack.disconnected, "slack_token": slack.token_refused}
-    checks, hints = (heard, may_answer) if slack.is_all else ({}, heard | may_answer)
-    reasons = {name: str(trouble) for name, trouble in troubles.items() if trouble is not None}
-    return Readiness({**ready.checks, **checks}, {**ready.hints, **hints}, reasons)
+    for each in front_ends:
+        ready = each.added_to(ready)
+    return ready
 
 
 CLOSING_SECONDS = 5.0
@@ -183,12 +185,12 @@ CLOSING_SECONDS = 5.0
 class ServeMode:
     """How to serve the REST API until `stop` is set.
 
-    `has_worker`: turns run in this process, with `only_for` those of this user alone. `slack` is served, too, if set.
+    `has_worker`: turns run in this process, with `only_for` those of this user alone. `endpoints` are served, too.
     """
 
     has_worker: bool = True
     only_for: UserId | None = None
-    slack: SlackHttpInterface | None = None
+    endpoints: tuple[Endpoint, ...] = ()
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -212,16 +214,16 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
     At the end turns get their grace period; unfinished event streams are then aborted. Raises ClaimingFailed after a
     crash of the claim loop.
     """
-    slack = None if mode.slack is None else mode.slack.health
-    services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
+    health = [endpoint.health for endpoint in mode.endpoints]
+    services = make_services(runtime, has_worker=mode.has_worker, front_ends=health)
 
     async def before_closing() -> None:
         await runtime.worker.drain()
         services.cut_off()
 
-    app = create_app(services, config, (API, OPENAI_API))
-    if mode.slack is not None:
-        add_interface(app, mode.slack.path, mode.slack.endpoint)
+    app = create_app(services, config, routes())
+    for endpoint in mode.endpoints:
+        add_interface(app, endpoint.path, endpoint.app)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
     limits = replace(
         limit_connections(runtime.settings.max_connections), max_message_bytes=runtime.settings.max_body_bytes

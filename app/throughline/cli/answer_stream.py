@@ -13,8 +13,7 @@ import httpx
 
 from throughline.cli.client import ServiceClient, read_json
 from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
-from throughline.wire.events import EVENTS, EventData, RunEnded, RunStarted, RunWaiting
-from throughline.wire.runs import RunOut
+from throughline.wire.events import EVENTS, EventData, RunEnded, RunOut, RunStarted, RunWaiting
 
 # Parser of server-sent events according to the HTML standard (section 9.2.6), fed with bytes as they arrive.
 #

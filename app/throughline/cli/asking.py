@@ -21,8 +21,8 @@ from throughline.domain.tool import (
     read_question,
     readable_arguments,
 )
+from throughline.wire.events import RunOut, WaitingCall
 from throughline.wire.json_shape import JsonDict
-from throughline.wire.runs import RunOut, WaitingCall
 
 SHOWN_CHARACTERS, SHOWN_LINES = 4_000, 60
 SHOWN_NAME = 64

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply, with_provider_message
 from throughline.domain.basic_types import JsonObject
 from throughline.wire.context import PreviewOut, SessionContextOut
+from throughline.wire.events import Accepted, RunForOperators, RunOut, RunPage
 from throughline.wire.json_shape import Shape
-from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 from throughline.wire.messages import (
     CitedMessageOut,
     HitOut,
@@ -25,11 +25,13 @@ from throughline.wire.messages import (
     RedactedMessageOut,
     SearchOut,
 )
-from throughline.wire.runs import Accepted, RunForOperators, RunOut, RunPage
 from throughline.wire.service import AgentList, AgentOut, Problem, UsageReportOut
 from throughline.wire.sessions import (
     CopiesOut,
     DeletedSessionOut,
+    MemoryList,
+    MemoryOut,
+    MemoryPage,
     SessionOut,
     SessionPage,
     SummarizeOut,

@@ -19,7 +19,7 @@ from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NotFound
 from throughline.domain.keys import PREFIX_LENGTH, NewKey, Scope, StoredKey
-from throughline.wire.memories import MemoryOut
+from throughline.wire.sessions import MemoryOut
 
 MOST_LISTED = 10_000
 MOST_FOUND = 50
@@ -143,7 +143,8 @@ async def erase(dependencies: CliDependencies, name: str, *, yes: bool, data_dir
     """Erase a user with all sessions, memories, keys and links to people in Slack, and print what went."""
     if not yes:
         click.confirm(f"Erase the user {printable(name)} and everything of them? It cannot be undone", abort=True)
-    erased = await dependencies.erase_user(LocalOptions(data_dir), name)
+    async with dependencies.database(LocalOptions(data_dir)) as database:
+        erased = await database.user_erasure.erase(name)
     screen = Screen()
     costs = "stay without the user" if erased.keeps_costs else "are deleted"
     screen.say(f"user {printable(erased.name)} is erased:")
@@ -182,9 +183,9 @@ async def create(
     dependencies: CliDependencies, user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None
 ) -> None:
     """Create a key and print it. It is shown only once."""
-    async with dependencies.keys(LocalOptions(data_dir)) as admin:
-        created = await admin.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
-        is_first = len(await admin.list()) == 1
+    async with dependencies.database(LocalOptions(data_dir)) as database:
+        created = await database.keys.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
+        is_first = len(await database.keys.list()) == 1
     click.echo(created.secret)
     screen = Screen()
     screen.note(f"store it now: it is not shown again. `throughline keys revoke {created.prefix}` revokes it.")
@@ -198,8 +199,8 @@ async def create(
 @asynchronous
 async def list_keys(dependencies: CliDependencies, data_dir: Path | None) -> None:
     """List all keys, without their secrets."""
-    async with dependencies.keys(LocalOptions(data_dir)) as admin:
-        stored = await admin.list()
+    async with dependencies.database(LocalOptions(data_dir)) as database:
+        stored = await database.keys.list()
     screen = Screen()
     if stored:
         screen.draw(_keys_table(list(stored)))
@@ -218,8 +219,8 @@ async def revoke(dependencies: CliDependencies, key: str, data_dir: Path | None)
     PREFIX is the eight characters after `tl_`, as `keys list` shows them.
     """
     name = _prefix_of(key)
-    async with dependencies.keys(LocalOptions(data_dir)) as admin:
-        was_revoked = await admin.revoke(name)
+    async with dependencies.database(LocalOptions(data_dir)) as database:
+        was_revoked = await database.keys.revoke(name)
     if not was_revoked:
         raise NotFound(_unknown(name))
     Screen().note(f"key {name} is revoked; running services refuse it within 5 seconds")

@@ -15,8 +15,8 @@ from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import InvalidInput
 from throughline.domain.tool import read_arguments
+from throughline.wire.events import RunOut
 from throughline.wire.json_shape import JsonDict
-from throughline.wire.runs import RunOut
 
 NO_REASON = ""
 runs = click.Group("runs", help="Show a run; give a waiting one what it waits for.")

@@ -123,6 +123,13 @@ async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIter
         yield ServiceClient(http, place="the service inside this command")
 
 
+health_port_option = click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Port for health and metrics; 0 takes a free one.  [default: HEALTH_PORT, nowhere]",
+)
+
+
 def data_dir_option(command: Command) -> Command:
     """Add `--data-dir` to a command."""
     option = click.option(

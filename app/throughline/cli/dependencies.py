@@ -1,14 +1,16 @@
 """Dependencies of the command line, provided by `main.py`, and the values that they take and return."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from throughline.domain.keys import CreatedKey, ErasedUser, NewKey, StoredKey
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
+
+if TYPE_CHECKING:
+    from throughline.db.database import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +44,13 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SlackOptions:
-    """Options of `throughline slack`; None leaves a value to the settings."""
+class FrontEndOptions:
+    """Options of a front end that runs alone, as the package `name`; None leaves a value to the settings."""
 
+    name: str
     data_dir: Path | None = None
     no_worker: bool = False
     health_port: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SlackUnlink:
-    """Whose link ends: all Slack users linked to `user`, or the one `slack_user`, of `team` if that is given."""
-
-    user: str = ""
-    slack_user: str = ""
-    team: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +60,6 @@ class DatabaseStatus:
     current: str | None
     head: str
     is_current: bool
-
-
-class KeyAdmin(Protocol):
-    """Administration of API keys directly in the database."""
-
-    async def create(self, new: NewKey) -> CreatedKey:
-        """Create a key for a user, and the user as well if new."""
-
-    async def list(self) -> Sequence[StoredKey]:
-        """Return all keys, revoked ones included, oldest first."""
-
-    async def revoke(self, prefix_or_id: str) -> bool:
-        """Revoke a key. Return False if there is no such key in force."""
 
 
 class LineReader(Protocol):
@@ -99,23 +80,18 @@ class CliDependencies:
 
     - `open_local_service` serves the REST application in this process over a unix socket while the context is open.
       It yields the socket's path, and must not install signal handlers.
-    - `slack_manifest` takes the app's name and its URL ('' for Socket Mode).
-    - `erase_user` and `slack_link_code` take the name of a user.
-    - `slack_unlink` returns the unlinked Slack users as TEAM:USER.
+    - `front_end` runs a front end that needs no HTTP application.
+    - `database` opens the configured database while the context is open.
     - `check_model` takes the name of an agent and calls its model.
     - `standard_input_lines` returns the reader for a chat.
     """
 
     serve: Callable[[ServeOptions], None]
     worker: Callable[[WorkerOptions], None]
-    slack: Callable[[SlackOptions], None]
-    slack_manifest: Callable[[str, str], str]
-    slack_link_code: Callable[[LocalOptions, str], Awaitable[str]]
-    erase_user: Callable[[LocalOptions, str], Awaitable[ErasedUser]]
-    slack_unlink: Callable[[LocalOptions, SlackUnlink], Awaitable[Sequence[str]]]
+    front_end: Callable[[FrontEndOptions], None]
     open_local_service: Callable[[LocalOptions], AbstractAsyncContextManager[Path]]
     standard_input_lines: Callable[[], LineReader]
-    keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]
+    database: Callable[[LocalOptions], AbstractAsyncContextManager["Database"]]
     upgrade_database: Callable[[LocalOptions], Awaitable[None]]
     database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]
     database_address: Callable[[LocalOptions], Awaitable[str]]

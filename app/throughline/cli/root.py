@@ -1,5 +1,6 @@
 """Root of the command line: it joins the commands and turns errors into one line and an exit code."""
 
+from collections.abc import Sequence
 from typing import IO
 
 import click
@@ -8,7 +9,7 @@ from throughline.cli.commands_chat import agents_command, chat_command
 from throughline.cli.commands_keys import keys, memories, users
 from throughline.cli.commands_models import models
 from throughline.cli.commands_runs import runs
-from throughline.cli.commands_service import db, serve, slack, worker
+from throughline.cli.commands_service import db, serve, worker
 from throughline.cli.commands_sessions import sessions
 from throughline.cli.commands_status import status, usage
 from throughline.cli.failures import TurnWaits
@@ -49,13 +50,14 @@ class _ShownWait(_ShownError):
         Screen().warn(self.message)
 
 
-throughline = click.version_option(package_name="throughline", prog_name="throughline")(
-    ThroughlineCli(
+def command_line(front_ends: Sequence[click.Command]) -> click.Group:
+    """Return the command line with the commands of front ends. It is called with its `CliDependencies` as `obj`."""
+    group = ThroughlineCli(
         "throughline",
         commands=[
             serve,
             worker,
-            slack,
+            *front_ends,
             chat_command,
             sessions,
             runs,
@@ -71,5 +73,4 @@ throughline = click.version_option(package_name="throughline", prog_name="throug
         help="An agent service whose conversations can run for ever.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-)
-"""The command line. It is called with its dependencies (`CliDependencies`) as `obj`."""
+    return click.version_option(package_name="throughline", prog_name="throughline")(group)

@@ -10,10 +10,9 @@ The client uses only the database: it needs no HTTP and loads no model. Any `thr
 on the same database runs the turns. The names below are the whole public interface.
 """
 
+from throughline.client.arguments import Ended, Limits, NotAnswered, answer, approve, edit, reject, result
 from throughline.client.client import Client
 from throughline.client.connection import connect
-from throughline.client.given import Ended, NotAnswered, answer, approve, edit, reject, result
-from throughline.client.limits import Limits
 from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import (
     DatabaseUnavailable,

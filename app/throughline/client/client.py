@@ -12,6 +12,8 @@ from typing import Literal
 import structlog
 
 from throughline.client.arguments import (
+    Ended,
+    Limits,
     read_external_id,
     read_metadata,
     read_number,
@@ -24,8 +26,6 @@ from throughline.client.arguments import (
     read_text,
     read_tools,
 )
-from throughline.client.given import Ended
-from throughline.client.limits import Limits
 from throughline.db.database import Database
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery

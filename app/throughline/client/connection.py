@@ -8,9 +8,8 @@ from typing import Any, TextIO, cast
 
 import structlog
 
-from throughline.client.arguments import read_number, read_text
+from throughline.client.arguments import DEFAULT_LIMITS, Limits, read_number, read_text
 from throughline.client.client import Client
-from throughline.client.limits import DEFAULT_LIMITS, Limits
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.pooler import check_urls
 from throughline.db.database import Database, DatabaseConfig

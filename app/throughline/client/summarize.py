@@ -1,7 +1,10 @@
-"""Summaries of messages that other programs keep: no service, no session and no database is needed.
+"""Summaries of messages that other programs keep, counts of tokens, and windows of models.
+
+No service, no session and no database is needed.
 
 Example:
     text = await summarize_messages([{"role": "user", "content": "…"}, …], model="openai:gpt-4o-mini")
+    count_tokens("We ship on 14 May.", "openai:gpt-4o")  # 7
 
 It is separate from the rest of `throughline.client`, because it imports the code that calls models.
 """
@@ -22,12 +25,33 @@ from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Message, NewMessage, Source, clean_text
 from throughline.http.openai_messages import MAX_MESSAGES
-from throughline.llm.counters import make_counter
+from throughline.llm import context_windows
+from throughline.llm.counters import counter_of, make_counter
 from throughline.llm.registry import OFFLINE, ModelRegistry
 from throughline.ports.models import ChatModel
 from throughline.settings import read_settings
 from throughline.turn.summary.summariser import Summariser
 from throughline.turn.summary.summarize_now import summarize_transcript
+
+
+def count_tokens(text: str, model: str = "") -> int:
+    """Return the number of tokens of `text` for a model.
+
+    The model is named as in agent files; '' is the setting `default_llm`. The count is exact for OpenAI's models in
+    tiktoken's table (gpt-3.5-turbo and later) and works offline with each model's vocabulary. All others are estimated
+    with cl100k_base. Raises SettingInvalid for settings that cannot be read.
+    """
+    return make_counter(counter_of(model or read_settings().default_llm)).count(text)
+
+
+def get_context_limit(model: str = "") -> int:
+    """Return the context window of a model in tokens: from the table of well-known names, else 8,192.
+
+    A running service asks the provider's package first (LangChain's profile of the model), and learns from refusals.
+    Raises SettingInvalid for settings that cannot be read.
+    """
+    return context_windows.get_context_limit(model or read_settings().default_llm)
+
 
 LEAST_TOKENS, MOST_TOKENS = 50, 100_000
 NO_ID = UUID(int=0)

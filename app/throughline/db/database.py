@@ -22,6 +22,7 @@ from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.pooler import check_direct, check_urls
 from throughline.db.connection.transactions import Transactions
+from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
 from throughline.db.job_queue import JobQueue
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
 from throughline.db.retention import ARCHIVED, EXPIRED, OldSessions, RetentionRepository
@@ -36,9 +37,6 @@ from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.messages import MessageRepository
 from throughline.db.sessions.pins import PinRepository
 from throughline.db.sessions.repository import SessionRepository
-from throughline.db.slack.database import SlackDatabase, slack_database
-from throughline.db.slack.inbox import InboxConfig
-from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.statements.sql import sql
 from throughline.db.summaries.repository import SummaryRepository
 from throughline.db.usage import CalibrationRepository, UsageRepository
@@ -150,7 +148,8 @@ class DatabaseConfig:
 
     In addition to `pool_size` there are a connection that listens and one for process heartbeats and readiness. Once a
     lease is held, a further one renews leases. `loaded_rows_bytes` limits the cache of message rows. `caps` limits
-    queued and running runs. `search_language` is the language whose stemming rules search uses.
+    queued and running runs. `search_language` is the language whose stemming rules search uses. `front_ends` describes
+    the tables of front ends.
     """
 
     url: str
@@ -160,6 +159,7 @@ class DatabaseConfig:
     search_language: str = "english"
     loaded_rows_bytes: int = 64_000_000
     keeps_costs_of_erased_users: bool = True
+    front_ends: tuple[FrontEndStorage, ...] = ()
     direct_url: str = ""
 
     @property
@@ -177,43 +177,40 @@ class Database:
 
     def __init__(self, config: DatabaseConfig) -> None:
         """Create the repositories; `open` also connects and checks."""
-        self._config = config
+        self._config, front_ends, keeps_costs = config, config.front_ends, config.keeps_costs_of_erased_users
         self._pool, self._lease_pool, self._life_pool = _make_pools(config)
-        self._transactions = Transactions(self._pool)
+        transactions = self._transactions = Transactions(self._pool)
         self.notifier = Notifier(config.urls.session_address())
-        self.users = UserRepository(self._transactions)
+        self.users = UserRepository(transactions)
         loaded = MessageCache(config.loaded_rows_bytes)
         self.keys, self.access_tokens, self.user_erasure = (
-            KeyRepository(self._transactions, self.users),
-            AccessTokenRepository(self._transactions),
-            UserErasure(self._transactions, self.notifier, loaded, keeps_costs=config.keeps_costs_of_erased_users),
+            KeyRepository(transactions, self.users),
+            AccessTokenRepository(transactions),
+            UserErasure(transactions, self.notifier, loaded, front_ends, keeps_costs=keeps_costs),
         )
-        self.sessions = SessionRepository(self._transactions, self.notifier, loaded)
-        self.messages = MessageRepository(self._transactions, loaded)
-        self.citations = CitationRepository(self._transactions)
-        self.history = SearchRepository(self._transactions, self.messages, config.search_language)
-        self.memories = MemoryRepository(self._transactions, config.search_language)
+        self.sessions = SessionRepository(transactions, self.notifier, loaded)
+        self.messages = MessageRepository(transactions, loaded)
+        self.citations = CitationRepository(transactions)
+        self.history = SearchRepository(transactions, self.messages, config.search_language)
+        self.memories = MemoryRepository(transactions, config.search_language)
         self.memory_vectors, self.message_vectors = (
-            MemoryVectorRepository(self._transactions),
-            MessageVectorRepository(self._transactions),
+            MemoryVectorRepository(transactions),
+            MessageVectorRepository(transactions),
         )
-        self.summaries, self.calibrations = (
-            SummaryRepository(self._transactions),
-            CalibrationRepository(self._transactions),
-        )
+        self.summaries, self.calibrations = SummaryRepository(transactions), CalibrationRepository(transactions)
         self.archived_sessions, self.expired_sessions = (
-            OldSessions(self._transactions, loaded, ARCHIVED),
-            OldSessions(self._transactions, loaded, EXPIRED),
+            OldSessions(transactions, loaded, ARCHIVED),
+            OldSessions(transactions, loaded, EXPIRED),
         )
-        self.pins = PinRepository(self._transactions)
-        self.participants = ParticipantRepository(self._transactions)
-        self.events = EventRepository(self._transactions, self.notifier)
-        self.followed_runs = FollowedRuns(self._transactions, self.notifier, self.events)
+        self.pins = PinRepository(transactions)
+        self.participants = ParticipantRepository(transactions, front_ends)
+        self.events = EventRepository(transactions, self.notifier)
+        self.followed_runs = FollowedRuns(transactions, self.notifier, self.events)
         self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
-        self.jobs = JobQueue(self._transactions, self._leases, self.notifier.jobs)
-        self.usage, self.retention = UsageRepository(self._transactions), RetentionRepository(self._transactions)
-        self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
-        self.runs = RunRepository(self._transactions, self._leases, self.notifier, config.caps, loaded)
+        self.jobs = JobQueue(transactions, self._leases, self.notifier.jobs)
+        self.usage, self.retention = UsageRepository(transactions), RetentionRepository(transactions, front_ends)
+        self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, transactions)
+        self.runs = RunRepository(transactions, self._leases, self.notifier, config.caps, loaded)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -230,9 +227,10 @@ class Database:
             raise
         return database
 
-    def open_slack(self, agent: str) -> SlackDatabase:
-        """Return the repositories of the Slack interface; `agent` is the name of the agent that answers there."""
-        return slack_database(self._transactions, self._leases, self.notifier, InboxConfig(agent, self._config.caps))
+    @property
+    def access(self) -> "FrontEndAccess":
+        """What a front end's own repositories use of this database."""
+        return FrontEndAccess(self._transactions, self._leases, self.notifier, self._config.caps)
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """Create the table for memories' vectors if it is missing (db/memories.py).
@@ -253,6 +251,16 @@ class Database:
     async def check_ready(self) -> str:
         """Return the schema's revision if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
         return await self._readiness.check()
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndAccess:
+    """Access to a database for repositories of a front end. Leases are renewed through `leases`, outside the pool."""
+
+    transactions: Transactions
+    leases: Transactions
+    notifier: Notifier
+    caps: Caps
 
 
 def _make_pools(config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool, ConnectionPool]:

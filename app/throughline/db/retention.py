@@ -3,12 +3,14 @@
 Messages, runs and adopted summaries are kept. `turn/worker/retention.py` defines the retention periods.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.front_end_storage import FrontEndStorage
 from throughline.db.job_queue import KINDS
 from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
@@ -207,8 +209,11 @@ _DELETE_PREPARED = sql("""
 """)
 
 
-def _batch(table: str, old: str, *, change: str = "") -> Statement:
-    """Return the statement that deletes a batch of rows matching `old`, or applies `change` to them."""
+def delete_batch(table: str, old: str, *, change: str = "") -> Statement:
+    """Return the statement that deletes a batch of rows matching `old`, or applies `change` to them.
+
+    In `old`, `{before}` stands for the time before which rows have expired.
+    """
     return sql(
         """
         with free as (
@@ -232,21 +237,13 @@ _STATEMENTS = {
     "session_keys": _FORGET_SESSION_KEYS,
     "segments": _DELETE_SEGMENTS,
     "prepared": _DELETE_PREPARED,
-    "job_log": _batch("failed_jobs", "failed_at < {before}"),
+    "job_log": delete_batch("failed_jobs", "failed_at < {before}"),
     # Jobs of kinds that this version knows are kept, however long they wait.
-    "jobs": _batch("jobs", "lease_until is null and kind <> all(cast(:kinds as text[])) and created_at < {before}"),
-    "processes": _batch("processes", "heartbeat_at < {before}"),
-    "slack_events": _batch("slack_events", "created_at < {before}"),
-    # An edit whose message no longer arrives is cleared; its row is kept.
-    "slack_early_edits": _batch(
-        "slack_events",
-        "early_edit is not null and cast(message_ts as numeric) < extract(epoch from {before})",
-        change="set early_edit = null",
+    "jobs": delete_batch(
+        "jobs", "lease_until is null and kind <> all(cast(:kinds as text[])) and created_at < {before}"
     ),
-    "slack_deliveries": _batch("slack_deliveries", "finished_at < {before}"),
-    "slack_departures": _batch("slack_departures", "created_at < {before}"),
-    "access_tokens": _batch("access_tokens", "expires_at < {before}"),
-    "slack_link_codes": _batch("slack_link_codes", "expires_at < {before}"),
+    "processes": delete_batch("processes", "heartbeat_at < {before}"),
+    "access_tokens": delete_batch("access_tokens", "expires_at < {before}"),
 }
 
 
@@ -265,9 +262,13 @@ class BatchResult:
 class RetentionRepository:
     """Deletion of expired rows in batches; rows locked by other transactions are skipped."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        """Use `transactions`; each batch is one transaction."""
+    def __init__(self, transactions: Transactions, front_ends: Sequence[FrontEndStorage] = ()) -> None:
+        """Use `transactions`; each batch is one transaction. `front_ends` have rows of further kinds."""
         self._transactions = transactions
+        expiring = {kind: rows for each in front_ends for kind, rows in each.expiring.items()}
+        self._statements = {**_STATEMENTS, **{kind: rows.batch for kind, rows in expiring.items()}}
+        self.kept_hours = {kind: rows.hours for kind, rows in expiring.items()}
+        """The retention period, in hours, of each kind of rows of front ends."""
 
     async def delete(self, kind: str, hours: int, after: UUID) -> BatchResult:
         """Delete, or clear, the next batch of rows of this kind older than `hours`, after the id `after`.
@@ -278,6 +279,8 @@ class RetentionRepository:
         """
         most = RUNS_AT_ONCE if kind == "run_events" else ROWS_AT_ONCE
         found = (
-            await self._transactions.fetch(_STATEMENTS[kind], hours=hours, after=after, rows=most, kinds=list(KINDS))
+            await self._transactions.fetch(
+                self._statements[kind], hours=hours, after=after, rows=most, kinds=list(KINDS)
+            )
         )[0]
         return BatchResult(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)

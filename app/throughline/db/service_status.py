@@ -10,6 +10,7 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.migrations import check_known, status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.front_end_storage import FrontEndStorage
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import ProcessId
 from throughline.domain.errors import DatabaseUnusable
@@ -112,20 +113,10 @@ _JOBS = sql("""
             as oldest_seconds
     from queue q full join failed f using (kind) order by kind
 """)
-_SLACK = sql("""
-    select 'slack' as kind, count(*) filter (where d.status = 'waiting') as waiting,
-        extract(epoch from now() - min(d.created_at) filter (where d.status = 'waiting'))::float8 as oldest_seconds,
-        0 as retrying, count(*) filter (where d.status = 'delivering') as in_hand,
-        count(*) filter (where d.status = 'failed' and d.finished_at > now() - interval '24 hours') as failed
-    from slack_deliveries d where exists (select 1 from slack_conversations)
-        and (d.finished_at is null or d.finished_at > now() - interval '24 hours')
-        and not (d.asked_wait > 0 and exists (select 1 from runs r where r.id = d.run_id and r.status = 'waiting'))
-    having exists (select 1 from slack_conversations)
-""")
 READ = PoolConfig(size=1, timeout_seconds=5.0)
 
 
-async def read_service_status(url: str) -> ServiceStatus:
+async def read_service_status(url: str, front_ends: Sequence[FrontEndStorage] = ()) -> ServiceStatus:
     """Return the service's state from the database at `url`, as one consistent snapshot.
 
     Raises DatabaseUnavailable, and DatabaseUnusable if the schema's revision is not this version's.
@@ -133,7 +124,7 @@ async def read_service_status(url: str) -> ServiceStatus:
     schema = await _check_schema(url)
     pool = ConnectionPool(parse_address(url), READ)
     try:
-        return await Transactions(pool).run(lambda tx: _read(tx, schema))
+        return await Transactions(pool).run(lambda tx: _read(tx, schema, front_ends))
     finally:
         await pool.close()
 
@@ -149,18 +140,19 @@ async def _check_schema(url: str) -> str:
     return found.current
 
 
-async def _read(tx: Statements, schema: str) -> ServiceStatus:
+async def _read(tx: Statements, schema: str, front_ends: Sequence[FrontEndStorage]) -> ServiceStatus:
     await tx.fetch(_ONLY_READ)
     processes = await tx.fetch(_PROCESSES, silent_seconds=SILENT_SECONDS)
     queued, held = await tx.fetch(_QUEUED), await tx.fetch(_HELD)
-    jobs, slack = await tx.fetch(_JOBS), await tx.fetch(_SLACK)
+    jobs = await tx.fetch(_JOBS)
+    deliveries = [row for each in front_ends for row in await tx.fetch(each.deliveries)]
     return ServiceStatus(
         schema=schema,
         processes=tuple(_noted_from(row) for row in processes),
         queued=_line_from(queued[0]),
         held=tuple(HeldRuns(**row) for row in held),
         jobs=_work_from(jobs),
-        slack=next(iter(_work_from(slack)), None),
+        slack=next(iter(_work_from(deliveries)), None),
     )
 
 

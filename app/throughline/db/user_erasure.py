@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.front_end_storage import FrontEndStorage
 from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.repository import Announcements
@@ -29,22 +30,10 @@ _REVOKE = (
 _SESSIONS = sql("select id, message_count from sessions where owner_id = :id order by id limit :limit")
 _RUNS = sql("select count(*) as runs from runs where session_id = :session_id")
 _LOCK = sql("select id from users where id = :id for update")
-_PEOPLE = "select p.team_id, p.slack_user_id from slack_users p where p.user_id = :id"
-_SHARED = sql(
-    """
-    select distinct a.session_id from slack_participants a where (a.team_id, a.slack_user_id) in ({people})
-    order by a.session_id
-""",
-    people=_PEOPLE,
-)
 _DELETE = (
     ("access_tokens", sql("delete from access_tokens where user_id = :id returning id")),
     ("memories", sql("delete from memories where user_id = :id returning id")),
     ("", sql("delete from jobs where owner_id = :id")),
-    ("", sql("delete from slack_link_codes where user_id = :id")),
-    ("", sql("delete from slack_deliveries where (reader_team_id, reader_id) in ({people})", people=_PEOPLE)),
-    ("", sql("delete from slack_participants where (team_id, slack_user_id) in ({people})", people=_PEOPLE)),
-    ("slack_people", sql("delete from slack_users where user_id = :id returning slack_user_id")),
     # A row stays: a service whose only key has gone must not be open to everybody.
     (
         "",
@@ -67,15 +56,24 @@ class UserErasure:
     """Deletion of users with all their rows, one session at a time; the user's own row goes last."""
 
     def __init__(
-        self, transactions: Transactions, announcements: Announcements, loaded: MessageCache, *, keeps_costs: bool
+        self,
+        transactions: Transactions,
+        announcements: Announcements,
+        loaded: MessageCache,
+        front_ends: Sequence[FrontEndStorage],
+        *,
+        keeps_costs: bool,
     ) -> None:
         """Use `transactions`; stop turns through `announcements`; remove erased rows from the cache `loaded`.
 
-        With `keeps_costs` the records of model calls stay, without the user, the session and the run.
+        `front_ends` names the user's rows in their tables. With `keeps_costs` the records of model calls stay, without
+        the user, the session and the run.
         """
         self._transactions = transactions
         self._announcements = announcements
         self._loaded = loaded
+        self._front_ends = front_ends
+        self._delete = (*_DELETE, *(statement for each in front_ends for statement in each.erased))
         self._keeps_costs = keeps_costs
         self._erase_costs = _KEEP_COSTS if keeps_costs else _DELETE_COSTS
 
@@ -129,8 +127,9 @@ class UserErasure:
             for row in sessions:
                 await erase_session(tx, user_id, SessionId(row["id"]), ErasureReach.SESSION)
                 gone += Counter(sessions=1, messages=row["message_count"])
-        shared = [SessionId(row["session_id"]) for row in await tx.fetch(_SHARED, id=user_id)]
-        for kind, statement in _DELETE:
+        found = [row for each in self._front_ends for row in await tx.fetch(each.shared_with, id=user_id)]
+        shared = [SessionId(row["session_id"]) for row in found]
+        for kind, statement in self._delete:
             gone[kind] += len(await tx.fetch(statement, id=user_id))
         gone["model_calls"] += len(await tx.fetch(self._erase_costs, id=user_id, limit=CALLS_AT_ONCE))
         await tx.fetch(_DELETE_USER, id=user_id)

@@ -14,13 +14,13 @@ from uuid import UUID
 from fastapi import Depends, Path, Request, WebSocket
 from starlette.requests import HTTPConnection
 
-from throughline.db.slack.participants import ParticipantRepository
+from throughline.db.front_end_storage import ParticipantRepository
 from throughline.db.statements.rows import run_not_found, session_not_found
 from throughline.domain.basic_types import Clock, MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.keys import Principal, Scope, TokenLimits
 from throughline.domain.message import Source, clean_text
-from throughline.execution.compute_threads import OwnerLimits, work_for
+from throughline.execution.compute_threads import work_for
 from throughline.http.auth import CREATE_KEY_HINT, Authenticator, method_of, read_credentials, route_of
 from throughline.http.services import ApiConfig, Services
 
@@ -107,7 +107,6 @@ class ApiDependencies:
     config: ApiConfig
     authenticator: Authenticator
     shared: SharedSessions
-    websockets: OwnerLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Called by `assembly/` and by the tests.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.telemetry import TelemetryConfig
@@ -14,14 +15,81 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from throughline.execution.compute_threads import OwnerLimits
+from throughline.agents.registry import AgentRegistry
+from throughline.db.database import Database
+from throughline.domain.basic_types import Clock
+from throughline.domain.service_status import ProcessKind
 from throughline.http.admitted_request import ApiDependencies, SharedSessions
 from throughline.http.auth import Authenticator
-from throughline.http.body_cap import BodyCap, Cap
+from throughline.http.body import BodyCap, Cap
 from throughline.http.documents import operation_id
 from throughline.http.headers import RefusedPreflights
 from throughline.http.problem_documents import UnexpectedErrors, add_error_handlers
-from throughline.http.services import ApiConfig, Services
+from throughline.http.services import ApiConfig, Readiness, Services
+from throughline.turn.context_requests import ContextRequests
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """Routes for one kind of clients, and what they need of the application.
+
+    `description` is a sentence for the application's OpenAPI document. `set_up` adds error handlers and documents.
+    `own_caps` returns the limits of bodies whose routes need others than all the rest, by the prefix of their path.
+    """
+
+    description: str
+    routers: Sequence[APIRouter]
+    set_up: Callable[[FastAPI, ApiConfig], None]
+    own_caps: Callable[[ApiConfig], Mapping[str, Cap]] = lambda _: {}
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndProcess:
+    """What a process hands to a front end that runs in it. `settings` has the front end's own section.
+
+    `concurrency` and `lease_seconds` are those of the process's worker.
+    """
+
+    name: str
+    settings: object
+    database: Database
+    agents: AgentRegistry
+    context: ContextRequests
+    clock: Clock
+    concurrency: int
+    lease_seconds: float
+
+
+class FrontEndHealth(Protocol):
+    """State of a front end that runs."""
+
+    def added_to(self, ready: Readiness) -> Readiness:
+        """Return the readiness of the process with the front end's checks and hints."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """ASGI endpoint of a front end at `path`, which authenticates its requests itself."""
+
+    title: str
+    path: str
+    app: ASGIApp
+    health: FrontEndHealth
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A front end that runs without the HTTP application, in a process of this `kind`.
+
+    `make_health` makes the state that `running` keeps while it runs the front end.
+    """
+
+    title: str
+    kind: ProcessKind
+    make_health: Callable[[Clock], FrontEndHealth]
+    running: Callable[[FrontEndProcess, FrontEndHealth], AbstractAsyncContextManager[None]]
+
 
 CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 CORS_ASKED = (
@@ -54,20 +122,6 @@ FastAPI would otherwise export its requests if the environment names an OTLP end
 """
 
 DESCRIPTION = "Conversations that can run for ever: every message is stored, and every prompt fits the model's window."
-
-
-@dataclass(frozen=True, slots=True)
-class FrontEnd:
-    """Routes for one kind of clients, and what they need of the application.
-
-    `description` is a sentence for the application's OpenAPI document. `set_up` adds error handlers and documents.
-    `own_caps` returns the limits of bodies whose routes need others than all the rest, by the prefix of their path.
-    """
-
-    description: str
-    routers: Sequence[APIRouter]
-    set_up: Callable[[FastAPI, ApiConfig], None]
-    own_caps: Callable[[ApiConfig], Mapping[str, Cap]] = lambda _: {}
 
 
 def create_app(
@@ -106,12 +160,11 @@ def create_app(
 
 def _dependencies(services: Services, config: ApiConfig) -> ApiDependencies:
     shared = SharedSessions(services.database.participants, services.clock)
-    websockets = OwnerLimits(config.max_websockets, max(1, config.max_websockets // 2))
-    return ApiDependencies(services, config, Authenticator(services, config), shared, websockets)
+    return ApiDependencies(services, config, Authenticator(services, config), shared)
 
 
 def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
-    """Serve `path` by another interface's ASGI endpoint, such as Slack's.
+    """Serve `path` by another front end's ASGI endpoint, such as Slack's.
 
     The limits on request bodies apply; the endpoint authenticates its requests itself.
     """

@@ -1,17 +1,116 @@
-"""What the OpenAPI documents of all front ends have in common: authentication, scopes and servers.
+"""What the OpenAPI documents of all front ends have in common, and what routes declare for them.
 
-It adds what FastAPI cannot derive from the routes' signatures.
+FastAPI cannot derive it from the routes' signatures.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import BaseModel
 
 from throughline.domain.keys import Scope
 from throughline.http.admitted_request import as_key_holder, as_reader, as_writer
-from throughline.http.documented import ON_BEHALF_OF, Json, request_header
+from throughline.http.headers import KEY_HEADER
+from throughline.http.sse import MEDIA_TYPE as EVENT_STREAM
+from throughline.wire.events import UNION
+
+Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
+JSON = "application/json"
+REF = "#/components/schemas/{model}"
+ERRORS = "x-errors"
+"""Member of an operation that holds the codes of its own errors, until the document is made."""
+
+ACCEPT, LAST_EVENT_ID, ON_BEHALF_OF, PREFER, X_CLIENT = "Accept", "Last-Event-ID", "On-Behalf-Of", "Prefer", "X-Client"
+
+
+def described(
+    *,
+    body: type[BaseModel] | None = None,
+    is_body_required: bool = True,
+    headers: Sequence[str] = (),
+    queries: Sequence[Json] = (),
+    errors: Sequence[str] = (),
+) -> Json:
+    """Return the `openapi_extra` of a route.
+
+    `body` is the model of a JSON body that the route parses itself, and `headers` names request headers. `queries` are
+    query parameters that its signature does not have. `errors` are the codes of errors that the route's own work
+    raises; `http/route_errors.py` has all others.
+    """
+    extra: Json = {ERRORS: list(errors)}
+    if headers or queries:
+        extra["parameters"] = [*map(request_header, headers), *queries]
+    if body is not None:
+        schema = {"$ref": REF.format(model=body.__name__)}
+        extra["requestBody"] = {"required": is_body_required, "content": {JSON: {"schema": schema}}}
+    return extra
+
+
+def request_header(name: str) -> Json:
+    """Return the documented parameter for a header of REQUEST_HEADERS."""
+    return {"$ref": f"#/components/parameters/{name}"}
+
+
+def response_headers(*names: str) -> Json:
+    """Return the `headers` of a documented response, which RESPONSE_HEADERS describes."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def event_stream() -> Json:
+    """Return the content of a response that is an event stream: text that decodes to a list of events."""
+    events = {"type": "array", "items": {"$ref": REF.format(model=UNION)}}
+    schema = {"type": "string", "contentMediaType": EVENT_STREAM, "contentSchema": events}
+    return {EVENT_STREAM: {"schema": schema}}
+
+
+def _request_header(name: str, description: str, **schema: str | int | list[str]) -> Json:
+    schema = {"type": "string", **schema}
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+def _response_header(description: str, **schema: str | int) -> Json:
+    return {"description": description, "schema": {"type": "string", **schema}}
+
+
+REQUEST_HEADERS: dict[str, Json] = {
+    ACCEPT: _request_header(
+        ACCEPT, "`text/event-stream`: answer with the events of the run", enum=[JSON, EVENT_STREAM], default=JSON
+    ),
+    KEY_HEADER: _request_header(
+        KEY_HEADER,
+        "a repeated request with the same key and body gets the same answer and does nothing twice",
+        minLength=1,
+        maxLength=255,
+        pattern="^[ -~]+$",
+    ),
+    LAST_EVENT_ID: _request_header(
+        LAST_EVENT_ID, "continue after this event; -1: from the beginning", pattern=r"^(-1|\d{1,9})$"
+    ),
+    ON_BEHALF_OF: _request_header(
+        ON_BEHALF_OF,
+        "the user for whom a key with the scope `act_as` acts",
+        minLength=1,
+        maxLength=200,
+        pattern="^[ -~]+$",
+    ),
+    PREFER: _request_header(PREFER, "`respond-async`: answer 202 at once; other values are ignored"),
+    X_CLIENT: _request_header(
+        X_CLIENT, "the interface that is stored as `source`; without it `api`", enum=["web", "cli"]
+    ),
+}
+RESPONSE_HEADERS: dict[str, Json] = {
+    "Content-Disposition": _response_header("a file name to save the body under"),
+    "Content-Location": _response_header("path of the run, or of its events"),
+    "Idempotency-Replayed": _response_header("`true`: an earlier request with the same key was answered again"),
+    "Location": _response_header("path of the new object"),
+    "Preference-Applied": _response_header("the preference of `Prefer` that was followed"),
+    "Retry-After": _response_header("seconds until a retry may succeed", type="integer"),
+    "WWW-Authenticate": _response_header("how to authenticate"),
+}
+
 
 SECURITY = {
     "bearer": {

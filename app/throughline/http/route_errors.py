@@ -1,6 +1,6 @@
 """Errors that a route can answer with, by the parts of a request that raise them: the table behind the document.
 
-`api/openapi/document.py` derives most of a route's errors from its parameters, its body and its authentication. A route
+`api/document.py` derives most of a route's errors from its parameters, its body and its authentication. A route
 names only the errors of its own work.
 """
 
@@ -32,8 +32,7 @@ from throughline.domain.errors import (
     ThroughlineError,
     TurnTimeout,
 )
-from throughline.http.problem_kinds.all_kinds import PROBLEM_KINDS
-from throughline.http.problem_kinds.of_conflicts import RUN_CANCELLED
+from throughline.http.problem_kinds import PROBLEM_KINDS, RUN_CANCELLED
 
 # Errors that the HTTP interface raises itself, in addition to those of `domain/errors.py`.
 #

@@ -17,7 +17,7 @@ from throughline.domain.events import Event, MessageCompleted, MessageDelta, Run
 from throughline.domain.run import Run, RunStatus
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.admitted_request import Call, Writer
-from throughline.http.documented import described
+from throughline.http.documents import described
 from throughline.http.sse import STREAM_HEADERS, EventStream, JsonResponse, json_line
 from throughline.openai.begin_chat import SESSION_HEADER, BegunChat, begin_chat
 from throughline.openai.chat_chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured

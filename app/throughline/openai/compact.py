@@ -16,7 +16,7 @@ from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session
 from throughline.http.admitted_request import Call, Writer, source_of
-from throughline.http.documented import described
+from throughline.http.documents import described
 from throughline.http.sse import JsonResponse
 from throughline.openai.ask_agent import UNSTORED_SECONDS
 from throughline.openai.compaction_item import make_compaction_item

@@ -9,8 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from throughline.http.documented import ERRORS, JSON, REF, Json
-from throughline.http.documents import SECURITY, SERVERS, describe_routes
+from throughline.http.documents import ERRORS, JSON, REF, SECURITY, SERVERS, Json, describe_routes
 from throughline.openai.chat_request import CreateCompletion
 from throughline.openai.compact import CompactConversation, CountTokens
 from throughline.openai.conversations import AddItems, ChangeConversation, CreateConversation

@@ -4,6 +4,7 @@ from functools import cache
 
 from fastapi import FastAPI, Response
 
+from throughline.execution.compute_threads import OwnerLimits
 from throughline.http.app import FrontEnd
 from throughline.http.services import ApiConfig
 from throughline.http.sse import json_bytes
@@ -15,6 +16,7 @@ from throughline.openai.errors import add_absent_routes
 def _set_up(app: FastAPI, config: ApiConfig) -> None:
     """Answer on unknown paths of OpenAI's in their form, and serve the document, made at the first request for it."""
     add_absent_routes(app)
+    app.state.websockets = OwnerLimits(config.max_websockets, max(1, config.max_websockets // 2))
     made = cache(lambda: json_bytes(document(app, is_key_needed=config.is_key_needed)))
 
     @app.api_route("/openapi-openai.json", methods=["GET", "HEAD"], include_in_schema=False)

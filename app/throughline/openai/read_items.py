@@ -11,7 +11,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.message import Message, clean_text
 from throughline.http.admitted_request import Call
-from throughline.http.query_parameters import QueryParameters
+from throughline.http.fields import QueryParameters
 from throughline.openai.ids import read_item_id
 from throughline.openai.not_applied import MOST_LISTED, Word, name_not_applied
 from throughline.openai.output_items import CallKinds, JsonDict, items_by_message, pair_calls

@@ -13,8 +13,9 @@ import structlog
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from throughline.domain.errors import NotAuthenticated, ThroughlineError
+from throughline.execution.compute_threads import OwnerLimits
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.http.admitted_request import Call, admit_websocket, dependencies_of, source_of
+from throughline.http.admitted_request import Call, admit_websocket, source_of
 from throughline.http.body import parse_json
 from throughline.http.route_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
 from throughline.http.sse import json_bytes
@@ -115,7 +116,7 @@ log = structlog.get_logger(__name__)
 @router.websocket("/v1/responses")
 async def answer_websocket(websocket: WebSocket) -> None:
     """Answer each `response.create` of the connection with the events of its response."""
-    limits = dependencies_of(websocket).websockets
+    limits: OwnerLimits = websocket.app.state.websockets
     try:
         call = await admit_websocket(websocket)
         if limits.take(call.owner_id) is not None:

@@ -3,7 +3,7 @@
 Each section has a file; `all_settings.py` joins them. `environment.py` alone reads the environment.
 """
 
-from throughline.settings.all_settings import ENV_FILE, ClientSettings, Settings, read_settings
+from throughline.settings.all_settings import ENV_FILE, ClientSettings, Settings, read_settings, with_sections
 from throughline.settings.environment import (
     TRACING_PREFIXES,
     add_to_environment,
@@ -24,4 +24,5 @@ __all__ = [
     "read_settings",
     "read_variable",
     "remove_tracing_variables",
+    "with_sections",
 ]

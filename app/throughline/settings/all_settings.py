@@ -1,6 +1,6 @@
 """All settings as one value, read from the environment or `.env`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.run import Caps
+from throughline.ports.front_end import FrontEndSection
 from throughline.settings.http import HttpSettings
 from throughline.settings.models import (
     HOUR,
@@ -214,37 +215,6 @@ class LogSettings(SettingsSection):
     )
 
 
-class SlackSettings(SettingsSection):
-    """Slack: the app's secrets, and who answers whom."""
-
-    slack_bot_token: str = Field(
-        "", repr=False, description="The app's token in its workspace (xoxb-…); empty: no Slack."
-    )
-    slack_signing_secret: str = Field(
-        "",
-        repr=False,
-        description="The app's signing secret, for events over HTTP at /slack/events of `throughline serve`.",
-    )
-    slack_app_token: str = Field(
-        "", repr=False, description="An app-level token (xapp-…), for Socket Mode with `throughline slack`."
-    )
-    slack_agent: str = Field("assistant", description="The agent that answers in Slack.")
-    slack_link_by_email: bool = Field(
-        default=False,
-        description="Link a workspace member with a confirmed e-mail address to the user of that name. Others are "
-        "guests until they are linked by a code.",
-    )
-    slack_api_url: str = Field(
-        "https://slack.com/api/", pattern="^https?://.+/$", description="Address of Slack's Web API."
-    )
-
-    @model_validator(mode="after")
-    def _check_app_token_has_a_bot(self) -> Self:
-        if self.slack_app_token and not self.slack_bot_token:
-            raise ValueError("SLACK_APP_TOKEN needs SLACK_BOT_TOKEN; to run without Slack, unset both")
-        return self
-
-
 class DatabaseSettings(SettingsSection):
     """PostgreSQL: where it is, and how this process uses it."""
 
@@ -314,13 +284,12 @@ SECTIONS: Mapping[str, type[SettingsSection]] = {
     "Search by meaning": EmbeddingSettings,
     "Agents and tools": AgentSettings,
     "Turns": TurnSettings,
-    "Slack": SlackSettings,
     "History search": HistorySearchSettings,
     "Retention": RetentionSettings,
     "Traces": TracingSettings,
     "Logs": LogSettings,
 }
-"""The sections by their subject, in the order of the reference."""
+"""The sections by their subject, in the order of the reference; those of front ends follow."""
 
 
 class Settings(
@@ -328,7 +297,6 @@ class Settings(
     TracingSettings,
     RetentionSettings,
     HistorySearchSettings,
-    SlackSettings,
     TurnSettings,
     AgentSettings,
     EmbeddingSettings,
@@ -369,25 +337,30 @@ class ClientSettings(BaseSettings):
     database_direct_url: str = ""
 
 
-def read_settings(data_dir: Path | None = None) -> Settings:
+def with_sections(sections: Iterable[type[FrontEndSection]]) -> type[Settings]:
+    """Return the settings of the service together with those of front ends."""
+    return type("Settings", (*sections, Settings), {})
+
+
+def read_settings(data_dir: Path | None = None, kind: type[Settings] = Settings) -> Settings:
     """Return the settings; `data_dir` from the command line wins. Raises SettingInvalid with each wrong setting."""
     try:
-        settings = Settings()
+        settings = kind()
     except ValidationError as error:
-        wrong = "; ".join(map(_problem, error.errors()))
+        wrong = "; ".join(_problem(found, kind) for found in error.errors())
         raise SettingInvalid(f"Some settings are invalid: {wrong}.") from None
     except SettingsError as error:
         raise SettingInvalid(f"The settings cannot be read: {error}.") from None
     return settings if data_dir is None else settings.model_copy(update={"data_dir": data_dir})
 
 
-def _problem(found: ErrorDetails) -> str:
+def _problem(found: ErrorDetails, kind: type[Settings]) -> str:
     """Return the setting's name and what is wrong with it: with its value and default if it can be no secret."""
     name = ".".join(map(str, found["loc"]))
     text = VALUE_TEXTS.get(found["type"])
     if text is None:
         return f"{name.upper()}: {found['msg'].removeprefix('Value error, ')}".removeprefix(": ")
     value = repr(str(found["input"])[:SHOWN_CHARACTERS])
-    field = Settings.model_fields.get(name)
+    field = kind.model_fields.get(name)
     default = "" if field is None or field.default in {None, ""} else f"; the default is {field.default}"
     return f"{name.upper()}: {value} {text.format(**found.get('ctx', {}))}{default}"

@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 
 import structlog
 
-from throughline.db.slack.outbox import Delivery, Part, PartStatus
 from throughline.slack.markdown.cut_text import closing, cut_before, part_of
 from throughline.slack.sent_messages import TRIES, DeliveryServices, SentMessages, metadata_of
+from throughline.slack.store.outbox import Delivery, Part, PartStatus
 from throughline.slack.web_api import (
     MAX_WAIT_SECONDS,
     TOKEN_ERRORS,

@@ -11,7 +11,6 @@ from throughline.context.find_citations import find_citations
 from throughline.context.markdown import spans
 from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.sessions.citations import CitationReader
-from throughline.db.slack.outbox import Delivery
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost, NotFound, TemporaryError, ThroughlineError
 from throughline.domain.events import (
@@ -30,6 +29,7 @@ from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.asked_messages import AskedMessages
 from throughline.slack.markdown.convert import settled, to_slack
 from throughline.slack.sent_messages import DeliveryServices, metadata_of
+from throughline.slack.store.outbox import Delivery
 from throughline.slack.web_api import SlackRefused, Thread
 from throughline.turn.follow_run import Followed, Following, Idle
 

@@ -10,9 +10,6 @@ from datetime import datetime
 
 import structlog
 
-from throughline.db.slack.asked_calls import AskedCall
-from throughline.db.slack.outbox import Delivery, PartStatus
-from throughline.db.slack.people import SlackId
 from throughline.domain.message import Message, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import (
@@ -28,6 +25,9 @@ from throughline.domain.tool import (
 from throughline.slack.blocks import escaped
 from throughline.slack.call_blocks import CallEnd, CallMessage, ask_message, ended_message, key_of, when
 from throughline.slack.sent_messages import DeliveryServices, SentMessages, metadata_of
+from throughline.slack.store.asked_calls import AskedCall
+from throughline.slack.store.outbox import Delivery, PartStatus
+from throughline.slack.store.people import SlackId
 from throughline.slack.web_api import TOKEN_ERRORS, SlackRefused, SlackUnsure, Thread
 
 EXPIRED = "expired"

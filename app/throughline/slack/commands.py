@@ -7,9 +7,6 @@ from uuid import UUID
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from throughline.db.slack.conversations import Asker, Conversation, Detached, Found, LastUsed, is_direct_channel
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.people_links import CodeLink
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.summary import CompactionResult
@@ -18,6 +15,9 @@ from throughline.slack.blocks import HELP, named, plain, show_context
 from throughline.slack.bolt import CommandReply
 from throughline.slack.config import Identity, SlackServices
 from throughline.slack.read_event import StopSign
+from throughline.slack.store.conversations import Asker, Conversation, Detached, Found, LastUsed, is_direct_channel
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.people_links import CodeLink
 from throughline.turn.summary.reread import SummaryRequest
 
 AT_ONCE_SECONDS = 1.5

@@ -6,10 +6,11 @@ from datetime import datetime
 
 from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
-from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import Clock, SessionId, UserId
 from throughline.domain.summary import CompactionResult
+from throughline.http.services import Readiness
+from throughline.slack.store.database import SlackDatabase
+from throughline.slack.store.people import SlackId
 from throughline.turn.summary.reread import SummaryRequest
 
 # Record of what currently keeps this process from receiving or answering Slack's messages.
@@ -69,6 +70,17 @@ class SlackHealth:
     def note_token_accepted(self) -> None:
         """Record that Slack accepts the token."""
         self._refused = None
+
+    def added_to(self, ready: Readiness) -> Readiness:
+        """Return the readiness with the state of Slack added.
+
+        A process that serves only Slack is not ready while it cannot receive events.
+        """
+        heard, may_answer = {"slack": self.disconnected is None}, {"slack_token": self.token_refused is None}
+        troubles = {"slack": self.disconnected, "slack_token": self.token_refused}
+        checks, hints = (heard, may_answer) if self.is_all else ({}, heard | may_answer)
+        reasons = {name: str(trouble) for name, trouble in troubles.items() if trouble is not None}
+        return Readiness({**ready.checks, **checks}, {**ready.hints, **hints}, {**ready.reasons, **reasons})
 
     def _trouble(self, before: SlackProblem | None, reason: str) -> SlackProblem:
         return SlackProblem(self._clock.now() if before is None else before.since, reason)

@@ -12,8 +12,6 @@ from uuid import UUID
 import structlog
 from pydantic import BaseModel, Field, ValidationError
 
-from throughline.db.slack.asked_calls import ClickedCall
-from throughline.db.slack.people import SlackId
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, ThroughlineError
 from throughline.domain.run import Run
@@ -21,6 +19,8 @@ from throughline.domain.tool import AwaitedCall, Decision, Resolution, WaitKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.call_blocks import option_at
 from throughline.slack.config import Identity, SlackServices
+from throughline.slack.store.asked_calls import ClickedCall
+from throughline.slack.store.people import SlackId
 from throughline.slack.web_api import SlackWebApi
 
 _VALUE = re.compile(r"([0-9a-f-]{36}):(-[0-9]{1,6}):(approve|reject|[0-9]{1,2})", re.ASCII)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from throughline.db.slack.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from throughline.domain.run import RowLease
 from throughline.execution.breaker import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary, Raised, Returned, outcome_of_awaiting
 from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
 from throughline.slack.answer_sender import AnswerSender
+from throughline.slack.store.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.slack.web_api import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
 POLL_SECONDS = 1.0

@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.people_links import EmailLink
 from throughline.domain.basic_types import Clock, JsonValue
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.message import clean_text
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.config import Identity
+from throughline.slack.store.database import SlackDatabase
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.people_links import EmailLink
 from throughline.slack.web_api import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure, SlackWebApi
 
 LOOK_SECONDS = 2.0

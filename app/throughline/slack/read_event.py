@@ -13,10 +13,12 @@ from typing import TypeAlias
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.inbox import AcceptOutcome
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.slack_events import (
+from throughline.domain.message import clean_text, is_blank
+from throughline.slack.config import Identity
+from throughline.slack.store.database import SlackDatabase
+from throughline.slack.store.inbox import AcceptOutcome
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.slack_events import (
     Deleted,
     Edited,
     EditOutcome,
@@ -25,8 +27,6 @@ from throughline.db.slack.slack_events import (
     SlackMessage,
     WithdrawalOutcome,
 )
-from throughline.domain.message import clean_text, is_blank
-from throughline.slack.config import Identity
 
 # Conversion of Slack messages to plain text: mentions, links and entities are resolved.
 #

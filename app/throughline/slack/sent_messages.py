@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import structlog
 
 from throughline.db.sessions.citations import CitationRepository
-from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.outbox import Delivery, SlackOutbox
 from throughline.domain.basic_types import Clock, JsonObject
 from throughline.slack.config import Identity
+from throughline.slack.store.database import SlackDatabase
+from throughline.slack.store.outbox import Delivery, SlackOutbox
 from throughline.slack.web_api import GONE, MAX_WAIT_SECONDS, TOKEN_ERRORS, SlackRefused, SlackUnsure, SlackWebApi
 
 EVENT_TYPE = "throughline_answer"

@@ -1,4 +1,4 @@
-"""JSON shapes of sessions and of the versions of their summaries."""
+"""JSON shapes of sessions, of the versions of their summaries, and of memories."""
 
 from typing import Annotated
 
@@ -8,6 +8,34 @@ from throughline.domain.message import Source
 from throughline.domain.summary import SummaryState
 from throughline.wire.json_shape import Id, Shape, Time, one_of
 from throughline.wire.messages import CITATIONS, CitationOut
+
+
+class MemoryOut(Shape):
+    """A memory: a short text that a user stored."""
+
+    id: Id
+    text: str
+    metadata: dict[str, JsonValue]
+    created_at: Time
+    updated_at: Time
+    score: float | None = Field(description="only in search results; comparable within one response")
+
+
+class MemoryPage(Shape):
+    """A page of memories, newest first."""
+
+    data: list[MemoryOut]
+    next_cursor: str | None
+
+
+class MemoryList(Shape):
+    """Memories found by a search, the best match first.
+
+    `by` is how they were found: by meaning and words together, or by words alone.
+    """
+
+    data: list[MemoryOut] = Field(validation_alias=AliasChoices("data", "memories"))
+    by: Annotated[str, one_of("vector", "text")]
 
 
 class SessionOut(Shape):

@@ -18,14 +18,8 @@ PAUSE_SECONDS = 0.05
 HOURS_PER_DAY = 24
 EVERY, DAILY = timedelta(minutes=15), timedelta(days=1)
 DAILY_AT = timedelta(hours=3, minutes=41)
-SLACK_HOURS, EARLY_EDIT_HOURS, SILENT_PROCESS_HOURS, EXPIRED_TOKEN_HOURS = 168, 24, 24, 1
-KEPT_HOURS = {
-    **dict.fromkeys(("slack_events", "slack_deliveries", "slack_departures"), SLACK_HOURS),
-    "slack_early_edits": EARLY_EDIT_HOURS,
-    "slack_link_codes": 0,  # after their own expiry
-    "access_tokens": EXPIRED_TOKEN_HOURS,
-    "processes": SILENT_PROCESS_HOURS,
-}
+SILENT_PROCESS_HOURS = 24
+KEPT_HOURS = {"access_tokens": 1, "processes": SILENT_PROCESS_HOURS}
 """Retention periods that have no setting, in hours, by kind of row.
 
 A process that ended without notice stays visible for a day. An expired token is told so for an hour.
@@ -37,7 +31,7 @@ NOTHING_MORE = BatchResult(deleted=0, last=None)
 
 
 class RetentionMetrics(Protocol):
-    """Metrics of retention by kind: the kinds of `db/retention.py`, and `archived_sessions`.
+    """Metrics of retention by kind: the kinds of `db/retention.py` and of front ends, and `archived_sessions`.
 
     `run_events` are counted in runs.
     """
@@ -98,7 +92,7 @@ class Retention:
 
     async def run(self) -> None:
         """Delete expired rows and clear expired idempotency keys."""
-        await self._delete(self._config.hours_by_kind)
+        await self._delete({**self._config.hours_by_kind, **self._repository.kept_hours})
 
     async def run_daily(self) -> None:
         """Delete prepared summaries that no longer fit the adopted one, and old segments that no summary uses.

@@ -1,16 +1,15 @@
-"""Participants: people besides the owner who may read a session and write to it, because they did so in Slack.
+"""Participants of sessions: people besides the owner who wrote to a session in Slack.
 
 They are stored by Slack identity. Whichever user that identity is linked to has access, and a former user has not.
 """
 
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.slack.people import SlackId, guest_name, lock_person
-from throughline.db.slack.slack_events import Left
 from throughline.db.statements.sql import sql
-from throughline.domain.basic_types import RunId, SessionId, UserId
+from throughline.slack.store.people import SlackId, guest_name, lock_person
+from throughline.slack.store.slack_events import Left
 
-_ANY = sql("select exists (select 1 from slack_participants) as is_any")
-_OWNER_FOR = sql("""
+IS_ANY_SHARED = sql("select exists (select 1 from slack_participants) as is_shared")
+OWNER_FOR = sql("""
     select s.owner_id from sessions s
     where (s.id = cast(:session_id as uuid)
         or s.id = (select r.session_id from runs r where r.id = cast(:run_id as uuid))
@@ -32,22 +31,11 @@ _END_PARTS = sql("""
 """)
 
 
-class ParticipantRepository:
-    """Lookup and removal of participants. They are added when a message of theirs is accepted."""
+class Participants:
+    """Removal of participants. They are added when a message of theirs is accepted."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-
-    async def any_exists(self) -> bool:
-        """Whether any session has participants."""
-        return bool((await self._transactions.fetch(_ANY))[0]["is_any"])
-
-    async def owner_for(
-        self, user_id: UserId, *, session_id: SessionId | None = None, run_id: RunId | None = None
-    ) -> UserId | None:
-        """Return the owner on whose behalf a participant may access the session, None if the user is no participant."""
-        rows = await self._transactions.fetch(_OWNER_FOR, user_id=user_id, session_id=session_id, run_id=run_id)
-        return UserId(rows[0]["owner_id"]) if rows else None
 
     async def leave(self, left: Left) -> int:
         """Remove a person who left a Slack channel from the sessions of that channel; return how many those were.

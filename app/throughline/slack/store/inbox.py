@@ -10,9 +10,16 @@ from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
-from throughline.db.slack.conversations import take_bound
-from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
-from throughline.db.slack.slack_events import (
+from throughline.db.statements.rows import to_json, wait_from
+from throughline.db.statements.sql import new_id, sql
+from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
+from throughline.domain.errors import QueueFull
+from throughline.domain.message import Source
+from throughline.domain.run import Caps, Run, RunInput, Submission
+from throughline.domain.tool import Resolution, WaitKind
+from throughline.slack.store.conversations import take_bound
+from throughline.slack.store.people import Person, SlackId, ensure_user, guest_name, hold_person
+from throughline.slack.store.slack_events import (
     Deleted,
     Edited,
     EditOutcome,
@@ -23,13 +30,6 @@ from throughline.db.slack.slack_events import (
     take_event,
     withdraw_message,
 )
-from throughline.db.statements.rows import to_json, wait_from
-from throughline.db.statements.sql import new_id, sql
-from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
-from throughline.domain.errors import QueueFull
-from throughline.domain.message import Source
-from throughline.domain.run import Caps, Run, RunInput, Submission
-from throughline.domain.tool import Resolution, WaitKind
 
 _ASKED = sql("""
     select r.id, r.owner_id, r.wait, r.waits_until, array(

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.slack.people import SlackId
-from throughline.db.slack.slack_events import SlackLocation
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
+from throughline.slack.store.people import SlackId
+from throughline.slack.store.slack_events import SlackLocation
 
 # Continuing a session in Slack: it is reserved for the next new thread of a direct conversation.
 #

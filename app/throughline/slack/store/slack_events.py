@@ -7,11 +7,11 @@ from enum import StrEnum
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs import cancel as run_cancel
 from throughline.db.sessions.append import retitle
-from throughline.db.slack.people import Person, SlackId, ensure_person
 from throughline.db.statements.rows import content_from, to_json
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
 from throughline.domain.run import Run, RunStatus
+from throughline.slack.store.people import Person, SlackId, ensure_person
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.slack.people import LOCK_PERSON, SlackId, ensure_person, ensure_user, find_person, guest_name
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput, NotFound
+from throughline.slack.store.people import LOCK_PERSON, SlackId, ensure_person, ensure_user, find_person, guest_name
 
 CODE_BYTES = 12
 CODE_MINUTES = 30

@@ -10,22 +10,23 @@ from http import HTTPStatus
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
+from throughline.api.examples import add_examples
 from throughline.api.imports import ImportSession
 from throughline.api.memories import ChangeMemory, CreateMemory, SearchMemories
-from throughline.api.openapi.examples import add_examples
 from throughline.api.requests import ChangeSession, CreateSession, PreviewContext, ResumeRun, SendMessage, Summarize
 from throughline.api.tokens import CreateToken
 from throughline.http import route_errors
-from throughline.http.documented import (
+from throughline.http.documents import (
     ERRORS,
     REF,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
+    SECURITY,
     Json,
+    describe_routes,
     request_header,
     response_headers,
 )
-from throughline.http.documents import SECURITY, describe_routes
 from throughline.http.headers import KEY_HEADER, REPLAYED
 from throughline.http.problem_documents import MEDIA_TYPE
 from throughline.wire.events import event_schemas

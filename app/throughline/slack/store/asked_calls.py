@@ -6,13 +6,13 @@ from uuid import UUID
 
 from throughline.db.connection.transactions import Transactions
 from throughline.db.leases import HELD, RELEASED
-from throughline.db.slack.outbox import check_held
-from throughline.db.slack.people import SlackId
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.message import Message
 from throughline.domain.run import RowLease, Run
+from throughline.slack.store.outbox import check_held
+from throughline.slack.store.people import SlackId
 
 _HELD = f"select id from slack_deliveries where {HELD} for share"  # noqa: S608  # our own condition
 _OF = sql("""

@@ -1,1 +1,0 @@
-"""Storage for Slack: inbox, outbox, people and conversations."""

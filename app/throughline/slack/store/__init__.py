@@ -1,0 +1,1 @@
+"""Storage for Slack: tables, inbox, outbox, people and conversations."""
