@@ -286,11 +286,11 @@ SUMMARY = ScriptStep(text="## Intent\nThe user tells of stones, one after the ot
 
 
 @pytest.fixture
-def settings_ahead(settings_ahead: Mapping[str, str], folder: Path) -> Mapping[str, str]:
+def settings_ahead(settings: Mapping[str, str], folder: Path) -> Mapping[str, str]:
     """The settings, with an agent that summarises early."""
     (folder / "agents").mkdir()
     (folder / "agents" / "assistant.yaml").write_text(AGENT)
-    return {**settings_ahead, "AGENTS_DIR": str(folder / "agents")}
+    return {**settings, "AGENTS_DIR": str(folder / "agents")}
 
 
 @pytest.fixture
