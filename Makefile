@@ -75,7 +75,7 @@ chaos: setup-dev ## kill, pause and cut everything and count what is lost: about
 
 # What clients, providers, Slack, operators' code and the database can do wrong. The last program does it to a running
 # service and prints its memory and its longest stall.
-HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py \
+HOSTILE := $(addprefix tests/,house/test_linear_expressions.py \
 	execution/test_json_schema.py turn/test_refused_turns.py llm/test_model_streams.py llm/test_bounded_calls.py \
 	llm/test_provider_keys.py db/test_external_ids.py db/test_search_catch_up.py api/test_waiting_for_a_worker.py \
 	db/test_skipped_messages.py turn/test_outages.py execution/test_heartbeats.py api/test_connection_limits.py \

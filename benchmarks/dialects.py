@@ -21,9 +21,8 @@ from benchmarks.figures import aligned, connected
 from benchmarks.processes import MODEL, run_service, write_agent
 from benchmarks.statement_log import run_logged_postgres
 from benchmarks.throughput import SHORT_SECONDS, Target, warmed_target
-from benchmarks.throughput_cost import Used, cost_of
 from benchmarks.throughput_load import AGENT, Measured, NativeTalk, Post, Talk, press
-from benchmarks.throughput_table import Side
+from benchmarks.throughput_table import Side, Used, cost_of
 
 AIM_RATIO = 0.95
 FIGURES = ("turns/s", "ratio", "p50 ms", "p95 ms", "SQL", "commits", "CPU ms")

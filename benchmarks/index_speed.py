@@ -19,8 +19,7 @@ from pathlib import Path
 from benchmarks.figures import aligned, connected, percentile
 from benchmarks.processes import run_postgres
 from benchmarks.replay_data import SAMPLE
-from benchmarks.retrieval_data import Line, Meeting, chained, read_meetings
-from benchmarks.retrieval_sessions import Archive
+from benchmarks.retrieval_data import Archive, Line, Meeting, chained, read_meetings
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.job_queue import INDEX_OWNER, JobClaim, index_job

@@ -24,8 +24,7 @@ from benchmarks.planted_facts import COMPACTIONS
 from benchmarks.planted_memory import Memory, Variant
 from benchmarks.planted_summariser import LossySummariser
 from benchmarks.processes import run_postgres
-from benchmarks.retrieval_data import Line
-from benchmarks.retrieval_sessions import Archive
+from benchmarks.retrieval_data import Archive, Line
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.policy import ContextPolicy
 from throughline.context.quoted_history import FOUND, WHOLE_CHARACTERS, Quotation, choose_quotations, question_of

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from benchmarks.processes import DOUBLES, run_double, run_service
 from benchmarks.replay_agents import write_agents, write_tools
-from benchmarks.replay_cell import Cell, Replayer
+from benchmarks.replay_cell import Cell, DoubleControl, Replayer
 from benchmarks.replay_data import SAMPLE, Dataset, Turn, chain, merge_turns
-from benchmarks.replay_double import DoubleControl
 from benchmarks.replay_readers import LOADERS, load_datasets
 from benchmarks.replay_table import SHIPPED, STRATEGIES, Row, failures_of, progress, render_costs, render_table
 

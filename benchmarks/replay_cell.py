@@ -1,19 +1,220 @@
 """Replays one chain of turns into one session of the service, and sums up what was seen of it."""
 
 import itertools
+import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import httpx
 
-from benchmarks.replay_check import Json, Played, find_differences, find_unread
-from benchmarks.replay_data import Turn
-from benchmarks.replay_double import DoubleControl
-from benchmarks.replay_stages import Stage, Told, read_turn, stable_share, stage_flags
+from benchmarks.replay_check import Json, Played, Said, find_differences, find_skipped, said_in
+from benchmarks.replay_data import Step, Turn
 from benchmarks.replay_table import SHIPPED, Row, growing_price, repeated_tokens
+
+EventJson: TypeAlias = dict[str, Any]  # an event's data, or a record of the double's
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One `context.compaction.finished`: `fired` names the steps that changed the prompt."""
+
+    outcome: str
+    fired: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Told:
+    """What the events of one turn told; `ending` is the name of its last event, empty for a stream that was cut.
+
+    `calls` holds the number of stages right before each answered model call, `pending` that after the last call.
+    """
+
+    ending: str = ""
+    error: str = ""
+    stages: list[Stage] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    pending: int = 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the run was completed."""
+        return self.ending == "run.completed"
+
+    def take(self, name: str, data: EventJson) -> None:
+        """Read one event; each stored step of the model's ends a call."""
+        match name:
+            case "context.compaction.finished":
+                self.stages.append(Stage(str(data.get("outcome")), tuple(data.get("fired", ()))))
+                self.pending += 1
+            case "message.completed":
+                self.calls.append(self.pending)
+                self.pending = 0
+            case "run.completed" | "run.failed" | "run.cancelled":
+                self.ending = name
+                self.error = "" if self.is_answered else f"{name} {data!s:.300}"
+            case _:
+                pass
+
+
+def read_turn(stream: str) -> Told:
+    """Read the server-sent events of a whole run."""
+    told = Told(error="no last event")
+    for name, data in _events(stream):
+        told.take(name, data)
+    return told
+
+
+def stage_flags(told: Told, records: Sequence[EventJson]) -> list[bool]:
+    """Return for each model request of a turn whether a stage came between it and the request before.
+
+    A refused request and the smaller one after it belong to one call of the turn's.
+    """
+    flags: list[bool] = []
+    call = 0
+    for record in records:
+        stages = told.calls[call] if call < len(told.calls) else len(told.stages)
+        flags.append(stages > 0)
+        call += record["verdict"] == "answered"
+    return flags
+
+
+def stable_share(requests: Iterable[tuple[EventJson, bool]]) -> float:
+    """Return the share of the prompts' bytes that stand at the start of the next prompt; 1 where there was none.
+
+    Each request comes with its flag; those that a stage came before do not count.
+    """
+    at_rest = [record for record, has_stage in requests if not has_stage]
+    previous = sum(record["previous_bytes"] for record in at_rest)
+    return sum(record["shared_bytes"] for record in at_rest) / previous if previous else 1.0
+
+
+def _events(stream: str) -> Iterator[tuple[str, EventJson]]:
+    for block in stream.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line and not line.startswith(":"))
+        if "event" in fields:
+            yield fields["event"], json.loads(fields.get("data", "{}"))
+
+
+BATCH = 50
+LEAST_TURNS = 4
+"""One turn of a coding agent may take more than three windows; a conversation has more than one."""
+
+SETTLED_SECONDS = 1.0
+CONTROL_SECONDS = 330.0
+
+
+class DoubleControl:
+    """The control routes of one double. `url` is the base URL for clients."""
+
+    def __init__(self, url: str, provider: str) -> None:
+        """Connect."""
+        self.provider = provider
+        self._http = httpx.Client(base_url=url.removesuffix("/v1"), timeout=CONTROL_SECONDS)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    def reset(self) -> None:
+        """Have it forget all requests, once no more of them come."""
+        self.settle()
+        self._http.post("/control/reset").raise_for_status()
+
+    def script(self, line: str, turn: Turn) -> None:
+        """Tell it the turn's answers; steps left over from a failed turn are dropped."""
+        steps = [_step_json(step) for step in turn.steps]
+        self._http.post("/control/script", json={"steps": steps, "line": line, "replace": True}).raise_for_status()
+
+    def settle(self) -> None:
+        """Wait until nobody asks it anything: summaries may still be written in the background."""
+        seen, until = -1, 0.0
+        while time.monotonic() < until or seen != self._requests_seen():
+            if seen != (now := self._requests_seen()):
+                seen, until = now, time.monotonic() + SETTLED_SECONDS
+            time.sleep(SETTLED_SECONDS / 10)
+
+    def requests(self) -> list[Json]:
+        """Return the records of all requests since the last reset."""
+        found: list[Json] = self._http.get("/control/requests").raise_for_status().json()
+        return found
+
+    def fill(self, turns: Iterator[Turn], model: str, tokens: int) -> tuple[Turn, ...]:
+        """Take turns until they hold at least `tokens` by the model's own count, and are LEAST_TURNS at least."""
+        taken: list[Turn] = []
+        while tokens > 0 or len(taken) < LEAST_TURNS:
+            batch = list(itertools.islice(turns, BATCH))
+            counts = self.count(model, [("", tuple(said_in(turn))) for turn in batch])
+            for turn, counted in zip(batch, counts, strict=True):
+                if tokens > 0 or len(taken) < LEAST_TURNS:
+                    taken.append(turn)
+                    tokens -= counted
+        return tuple(taken)
+
+    def count(self, model: str, prompts: Sequence[tuple[str, tuple[Said, ...]]]) -> list[int]:
+        """Return the model's own count of each prompt, a system prompt and what was said."""
+        as_prompt = openai_prompt if self.provider == "openai" else anthropic_prompt
+        body = {"model": model, "prompts": [as_prompt(system, said) for system, said in prompts]}
+        counted: list[int] = self._http.post("/control/count", json=body).raise_for_status().json()["prompts"]
+        return counted
+
+    def full_history(self, model: str, system_prompt: str, turns: Sequence[Turn]) -> list[int]:
+        """Return what each prompt would come to with the whole history in it; the tools' schemas left out."""
+        said = [item for turn in turns for item in said_in(turn)]
+        fixed, *tokens = self.count(model, [(system_prompt, ()), *(("", (item,)) for item in said)])
+        reply = self.count(model, [("", ())])[0]
+        prompts: list[int] = []
+        history = fixed
+        for item, counted in zip(said, tokens, strict=True):
+            if item.role == "assistant":
+                prompts.append(history)
+            history += counted - reply
+        return prompts
+
+    def _requests_seen(self) -> int:
+        verdicts: dict[str, int] = self._http.get("/control/stats").raise_for_status().json()["verdicts"]
+        return sum(verdicts.values())
+
+
+def openai_prompt(system: str, said: Sequence[Said]) -> list[Json]:
+    """Return chat messages."""
+    first = [{"role": "system", "content": system}] if system else []
+    return [*first, *map(_chat_message, said)]
+
+
+def anthropic_prompt(system: str, said: Sequence[Said]) -> Json:
+    """Return as much of a Messages request as is counted; each result is a message of its own."""
+    return {"messages": [_blocks_message(item) for item in said], **({"system": system} if system else {})}
+
+
+def _chat_message(said: Said) -> Json:
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for call_id, name, arguments in said.calls
+    ]
+    named = {"tool_call_id": said.tool_call_id} if said.tool_call_id else {}
+    return {"role": said.role, "content": said.content, **named, **({"tool_calls": calls} if calls else {})}
+
+
+def _blocks_message(said: Said) -> Json:
+    if said.tool_call_id:
+        result = {"type": "tool_result", "tool_use_id": said.tool_call_id, "content": said.content}
+        return {"role": "user", "content": [result]}
+    texts: list[Json] = [{"type": "text", "text": said.content}] if said.content else []
+    calls = [
+        {"type": "tool_use", "id": call_id, "name": name, "input": {"arguments": arguments}}
+        for call_id, name, arguments in said.calls
+    ]
+    return {"role": said.role, "content": [*texts, *calls]}
+
+
+def _step_json(step: Step) -> Json:
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in step.calls]
+    return {"text": step.text, "calls": calls}
+
 
 PAGE = 200
 TURN_SECONDS = 330.0
@@ -117,7 +318,7 @@ class Replayer:
         written = self._written_tokens()
         replayed = self._play(cell, double)
         written = self._written_tokens() - written
-        differences, unread = replayed.differences(), find_unread(replayed.cursor, replayed.summaries)
+        differences, skipped = replayed.differences(), find_skipped(replayed.cursor, replayed.summaries)
         records, prompts, summaries, stages = replayed.records, replayed.prompts, replayed.summaries, replayed.stages
         fitting = [record for record in prompts if record["verdict"] != "over_window"]
         row = Row(
@@ -136,7 +337,7 @@ class Replayer:
             invalid=sum(record["verdict"] == "invalid" for record in records),
             differences=len(differences),
             cursor=replayed.cursor,
-            unread=len(unread),
+            skipped=len(skipped),
             stable_prefix=replayed.stable_prefix(),
             prompt_tokens=sum(record["prompt_tokens"] for record in fitting),
             repeated_tokens=repeated_tokens(prompts),
@@ -145,7 +346,7 @@ class Replayer:
             summary_written_tokens=written,
             full_history_price=growing_price(double.full_history(cell.model, cell.system_prompt, cell.turns)),
         )
-        notes = [f"unread behind the cursor at {replayed.cursor}: {unread[:20]}"] if unread else []
+        notes = [f"skipped behind the cursor at {replayed.cursor}: {skipped[:20]}"] if skipped else []
         return row, [*replayed.errors, *differences[:5], *notes]
 
     def _play(self, cell: Cell, double: DoubleControl) -> Replayed:

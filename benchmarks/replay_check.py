@@ -63,7 +63,7 @@ def find_differences(played: Sequence[Played], messages: Sequence[Json]) -> list
     return differences
 
 
-def find_unread(cursor: int, requests: Sequence[Json]) -> list[int]:
+def find_skipped(cursor: int, requests: Sequence[Json]) -> list[int]:
     """Return the positions up to the cursor that no summariser was shown in a request that ended well.
 
     `requests` are records of a double that tell which `[#N role …` lines of the record each request held; those of one

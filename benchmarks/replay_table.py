@@ -41,7 +41,7 @@ class Row:
     """What one cell (provider, data set, window, counting, strategy) came to.
 
     `compactions` are adoptions of a further summary; `stages` counts the steps that changed a prompt, by name. Tokens
-    are as the provider counts them. `cursor` is how many messages the summary stands for in the end, `unread` how many
+    are as the provider counts them. `cursor` is how many messages the summary stands for in the end, `skipped` how many
     of them no summariser was shown. `repeated_tokens` of the prompts stood at the start of the prompt before, too.
     `stable_prefix` is the share of a prompt that stands at the start of the next while no stage comes between them.
     """
@@ -60,7 +60,7 @@ class Row:
     invalid: int
     differences: int
     cursor: int
-    unread: int
+    skipped: int
     stable_prefix: float
     prompt_tokens: int
     repeated_tokens: int
@@ -119,7 +119,7 @@ FIGURES: tuple[Column, ...] = (
     ("invalid", lambda row: str(row.invalid)),
     ("stable prefix", lambda row: f"{row.stable_prefix:.1%}"),
     ("cursor", lambda row: f"{row.cursor:,}"),
-    ("unread", lambda row: str(row.unread)),
+    ("skipped", lambda row: str(row.skipped)),
     ("changed messages", lambda row: str(row.differences)),
 )
 COSTS: tuple[Column, ...] = (
@@ -158,7 +158,7 @@ def progress(row: Row) -> str:
     """Return the most important figures in one line: a long run may be stopped before the table."""
     return (
         f"{row.turns} turns, {row.prompts} prompts, {row.compactions} compactions, {row.over_window} over the window, "
-        f"{row.invalid} invalid, {row.unread} unread, {row.failed_turns} failed, {row.differences} changed, "
+        f"{row.invalid} invalid, {row.skipped} skipped, {row.failed_turns} failed, {row.differences} changed, "
         f"{row.share:.0%} of full history's price, {row.stable_prefix:.1%} stable"
     )
 
@@ -186,7 +186,7 @@ def failures_of(row: Row) -> list[str]:
         (row.failed_turns > 0, f"{row.failed_turns} failed turns"),
         (row.invalid > 0, f"{row.invalid} invalid prompts"),
         (row.differences > 0, f"{row.differences} messages missing or changed"),
-        (row.unread > 0, f"{row.unread} messages behind the cursor that no summariser was shown"),
+        (row.skipped > 0, f"{row.skipped} messages behind the cursor that no summariser was shown"),
         (row.stable_prefix < PREFIX_AIM, f"only {row.stable_prefix:.1%} of prompts stay between stages"),
     )
     return [f"{row.name}: {text}" for is_wrong, text in checks if is_wrong]

@@ -8,11 +8,14 @@ measured too; `--meetings` takes only so many. Returns 1 where a rival finds mor
 
 import argparse
 import asyncio
+import itertools
+import statistics
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,23 +24,141 @@ import numpy as np
 import snowballstemmer  # type: ignore[import-untyped]  # ships no types
 from numpy.typing import NDArray
 
-from benchmarks.figures import connected
+from benchmarks.figures import aligned, connected, percentile, wal_position
 from benchmarks.processes import run_postgres
 from benchmarks.replay_data import SAMPLE
-from benchmarks.retrieval_data import Meeting, Question, read_meetings
-from benchmarks.retrieval_recall import CUTS, Recall, recall_of, render
-from benchmarks.retrieval_sessions import Archive
-from benchmarks.retrieval_speed import measure_cost, measure_speed
+from benchmarks.retrieval_data import Archive, Meeting, Question, chained, read_meetings
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.search.rank import Ranking
 from throughline.db.search.repository import RANKING
 from throughline.domain.basic_types import SessionId
+from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import Found, HistoryQuery
+from throughline.domain.run import Claimer, OnBusy, RunInput, Submission
 from throughline.llm.embedding import EmbeddingConfig, make_embedder
 from throughline.system_clock import SystemClock
 from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedHistory, Pace
 from throughline.turn.recall.history_search import HistorySearch, MessageVectors
+
+CUTS = (5, 10, 25, 50)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Means over all questions, for each of CUTS.
+
+    `spans`: of a question's spans those with a line among the results; `lines`: of the lines in them, likewise.
+    """
+
+    spans: tuple[float, ...]
+    lines: tuple[float, ...]
+
+    @property
+    def all(self) -> tuple[float, ...]:
+        """Those by spans and those by lines."""
+        return (*self.spans, *self.lines)
+
+    def is_above(self, other: "Recall") -> bool:
+        """Whether it is better on the whole and at no cut worse, by spans or by lines."""
+        is_never_worse = all(mine >= theirs for mine, theirs in zip(self.all, other.all, strict=True))
+        return is_never_worse and sum(self.all) > sum(other.all)
+
+
+def recall_of(answers: Iterable[tuple[Question, Sequence[int]]]) -> Recall:
+    """Return the recall of questions, each with the lines that were found for it, best first."""
+    each = [([_spans(*answer, cut) for cut in CUTS], [_lines(*answer, cut) for cut in CUTS]) for answer in answers]
+    spans, lines = zip(*each, strict=True)
+    return Recall(
+        tuple(map(statistics.fmean, zip(*spans, strict=True))), tuple(map(statistics.fmean, zip(*lines, strict=True)))
+    )
+
+
+def render(rows: Iterable[tuple[str, Recall]]) -> str:
+    """Return the recalls as a Markdown table."""
+    heads = [f"{kind} @{cut}" for kind in ("spans", "lines") for cut in CUTS]
+    return aligned([["", *heads], *([name, *(f"{value:.3f}" for value in recall.all)] for name, recall in rows)])
+
+
+def _spans(question: Question, found: Sequence[int], cut: int) -> float:
+    return statistics.fmean(any(first <= line <= last for line in found[:cut]) for first, last in question.spans)
+
+
+def _lines(question: Question, found: Sequence[int], cut: int) -> float:
+    relevant = {line for first, last in question.spans for line in range(first, last + 1)}
+    return len(relevant.intersection(found[:cut])) / len(relevant)
+
+
+QUERIES = 200
+WARM_UP = 10
+APPENDED = 2_000
+
+
+async def measure_speed(archive: Archive, meetings: Sequence[Meeting], sizes: Sequence[int]) -> str:
+    """Return a Markdown table: for each size the median and 99th percentile of a search for ten messages."""
+    questions = [question.text for meeting in meetings for question in meeting.questions]
+    lines = [["messages in the session", "median ms", "p99 ms"]]
+    for size in sizes:
+        session_id = await archive.fill_session(chained(meetings, size))
+        await archive.index(session_id)
+        await archive.vacuum()
+        walls = await _search(archive, session_id, questions)
+        lines.append([f"{size:,}", *(f"{1000 * percentile(walls, percent):.1f}" for percent in (50, 99))])
+    return aligned(lines)
+
+
+async def measure_cost(archive: Archive, meetings: Sequence[Meeting]) -> str:
+    """Return a Markdown table: what a turn pays for a message, and what indexing costs beside the turns."""
+    session_id = await archive.fill_session(())
+    lines = list(chained(meetings, APPENDED))
+    messages = [NewMessage(Role.USER, line.text, Source.API, author=line.speaker) for line in lines]
+    marks = [await _mark(archive)]
+    await _append(archive, session_id, messages)
+    marks.append(await _mark(archive))
+    await archive.index(session_id)
+    marks.append(await _mark(archive))
+    seconds, wal = (
+        [later - before for before, later in itertools.pairwise(column)] for column in zip(*marks, strict=True)
+    )
+    size = statistics.fmean(len(line.text) for line in lines)
+    names = ("stored by a turn", "indexed beside the turns")
+    return aligned([
+        [f"{APPENDED:,} messages of {size:.0f} characters", "µs a message", "WAL bytes a message"],
+        *(
+            [name, f"{1e6 * took / APPENDED:,.0f}", f"{written / APPENDED:,.0f}"]
+            for name, took, written in zip(names, seconds, wal, strict=True)
+        ),
+    ])
+
+
+async def _mark(archive: Archive) -> tuple[float, int]:
+    return time.perf_counter(), await wal_position(archive.connection)
+
+
+async def _search(archive: Archive, session_id: SessionId, questions: Sequence[str]) -> list[float]:
+    walls = []
+    for question in itertools.islice(itertools.cycle(questions), WARM_UP + QUERIES):
+        began = time.perf_counter()
+        await archive.database.history.search(archive.owner_id, session_id, HistoryQuery(question, limit=10))
+        walls.append(time.perf_counter() - began)
+    return walls[WARM_UP:]
+
+
+async def _append(archive: Archive, session_id: SessionId, messages: Sequence[NewMessage]) -> None:
+    submission = Submission(
+        owner_id=archive.owner_id,
+        session_id=session_id,
+        input=RunInput("begin"),
+        source=Source.API,
+        idempotency_key=None,
+        fingerprint="",
+        on_busy=OnBusy.ENQUEUE,
+    )
+    submitted = await archive.database.runs.submit(submission, Claimer("benchmark", lease_seconds=600))
+    assert submitted.claimed is not None
+    for number, message in enumerate(messages):
+        await archive.database.messages.append_message(submitted.claimed.lease, f"step:{number}", message)
+
 
 NEIGHBOUR_SHARES = (0.5, 0.25)
 """Shares of a line's score that plain BM25 adds to the lines one and two places away."""

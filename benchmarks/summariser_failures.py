@@ -21,9 +21,9 @@ import structlog
 
 from benchmarks.processes import run_postgres
 from fakes.compactions import asked
-from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import ManualClock
 from throughline.context.policy import SummaryPolicy
 from throughline.context.summaries.summary_prompt import CONVERSATION_TAG
 from throughline.context.view.placeholder_texts import undelimited

@@ -24,9 +24,8 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from benchmarks.figures import connected
 from benchmarks.processes import MODEL, Running, run_double, run_server, run_service, write_agent
 from benchmarks.statement_log import StatementLog, run_logged_postgres
-from benchmarks.throughput_cost import Meter, Used, cost_of
 from benchmarks.throughput_load import AGENT, Measured, press
-from benchmarks.throughput_table import Cell, Side, missed, render
+from benchmarks.throughput_table import Cell, Meter, Side, Used, cost_of, missed, render
 
 KINDS = ("http", "in-process")
 SHORT_SECONDS = 2.0

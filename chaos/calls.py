@@ -75,7 +75,7 @@ def check_read(stored: Stored, calls: Iterable[Call]) -> tuple[Finding, ...]:
     read = {line for call in calls for line in call.shown}
     cursors = {session.id: session.through_position for session in stored.sessions}
     return tuple(
-        Finding(Fault.UNREAD, f"session {message.session_id}: #{message.position} lies unread behind the cursor")
+        Finding(Fault.SKIPPED, f"session {message.session_id}: #{message.position} lies behind the cursor")
         for message in stored.messages
         if message.position <= cursors.get(message.session_id, 0)
         and (message.position, head_of(message.content)) not in read

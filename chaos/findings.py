@@ -16,7 +16,7 @@ class Fault(StrEnum):
     ANSWER = "answers"
     ORDER = "order"
     SUMMARY = "summaries"
-    UNREAD = "summarised unread"
+    SKIPPED = "summarised without being read"
     EVENTS = "events"
     FAILED = "failed runs"
     STUCK = "stuck"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from chaos.programs import Start
 from fakes import programs
-from fakes.database_pool import with_database
 from fakes.pooler import environment_of
 from fakes.service_process import fork, free_port, kill_programs_using
-from fakes.shared_server import new_migrated_database
+from fakes.shared_server import new_migrated_database, with_database
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 LEASE_SECONDS = 2.0

@@ -19,16 +19,14 @@ from starlette.routing import Route
 
 from chaos.calls import head_of
 from chaos.messages import ANSWER_PIECES, TOOLS, answer_to, name_in, slow_seconds_in
-from fakes.provider_double.answers import summarise
-from fakes.provider_double.application import Sending
 from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, parse_body
 from fakes.provider_double.counting import texts_of
 from fakes.provider_double.double import SUMMARISER_MARKER
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.refusals import Refused
-from fakes.provider_double.replies import refusal_reply, step_reply
+from fakes.provider_double.replies import refusal_reply, step_reply, summarise
 from fakes.provider_double.script import ScriptedCall, ScriptStep
-from fakes.provider_double.serving import bind, server_of
+from fakes.provider_double.serving import Sending, bind, server_of
 from throughline.context.summaries.summary_prompt import CONVERSATION_TAG
 from throughline.context.view.placeholder_texts import undelimited
 

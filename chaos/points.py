@@ -53,7 +53,7 @@ class KillPoint:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a traced process does from now on: count passings anew, and send itself `number` at `point`."""
+    """What a traced process does from now on: count passings again, and send itself `number` at `point`."""
 
     point: KillPoint | None = None
     number: int = signal.SIGKILL

@@ -42,8 +42,8 @@ async def _stop_everywhere(grounds: Grounds, url: str, kind: TurnKind) -> Report
             waiting = [point for point in waiting if not await bench.stop_at(kind, point)]
         await until_quiet(url)
         stored = await read_stored(url)
-        unread = check_read(stored, read_calls(grounds.calls_log))
-        findings = (*check(bench.client.log, stored), *unread, *bench.late, *check_notes(grounds.notes))
+        skipped = check_read(stored, read_calls(grounds.calls_log))
+        findings = (*check(bench.client.log, stored), *skipped, *bench.late, *check_notes(grounds.notes))
     counts = {
         "points": points,
         "pauses": bench.hits,
@@ -70,6 +70,6 @@ async def _play(grounds: Grounds, pauses: int, writers: int, seed: int) -> Repor
         "resumed runs": sum(run.attempt > 1 for run in stored.runs),
         "slowest answer s": round(crowd.slowest_seconds, 1),
     }
-    unread = check_read(stored, read_calls(grounds.calls_log))
-    findings = (*check(client.log, stored), *unread, *crowd.gave_up, *check_notes(grounds.notes))
+    skipped = check_read(stored, read_calls(grounds.calls_log))
+    findings = (*check(client.log, stored), *skipped, *crowd.gave_up, *check_notes(grounds.notes))
     return Report("pause: at random", counts, findings)

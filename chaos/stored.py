@@ -163,7 +163,7 @@ class Reading(Protocol):
     """What is needed of a connection; asyncpg ships no types."""
 
     async def fetch(self, query: str, /) -> Sequence[Mapping[str, Any]]:
-        """Return the rows; what their columns hold is known by whoever wrote the query."""
+        """Return the rows; what their columns hold is known by the writer of the query."""
         ...
 
 

@@ -25,7 +25,7 @@ class Tracer:
     _file: int = -1
 
     def obey(self) -> None:
-        """Read the orders, and count from now on. Said in the trace, so that whoever gave them knows."""
+        """Read the orders, and count from now on. Said in the trace, so that their sender knows."""
         self._orders = read_orders((self.folder / ORDERS).read_text())
         self._passed.clear()
         self._write("", 0, ORDERED)

@@ -9,23 +9,26 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fakes.database_pool import DatabasePool, drop, run_statement, with_database
+from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import all_behind_a_pooler, urls_of
 from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
 from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
-from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
+from fakes.shared_server import (
+    DatabasePool,
+    drop,
+    in_its_own_loop,
+    migrated_template,
+    run_statement,
+    shared_server,
+    with_database,
+)
 from throughline.assembly.front_ends import storages
 from throughline.assembly.serving import tune_collector
 from throughline.db.connection.address import parse_address
 from throughline.db.database import Database, DatabaseConfig
 
-pytest_plugins = [
-    "fakes.certificates",
-    "fakes.provider_double.fixtures",
-    "fakes.anthropic_double.fixtures",
-    "fakes.slack_double.fixtures",
-]
+pytest_plugins = ["fakes.fixtures"]
 # A first draw that is too slow says something of a busy machine and nothing of the strategy.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
 settings.register_profile("many-examples", settings.get_profile("default"), max_examples=100)
@@ -148,3 +151,9 @@ async def database(database_url: str) -> AsyncGenerator[Database]:
     opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=5, front_ends=storages()))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    """A session of a user, in a database that only this test uses."""
+    return await open_conversation(database)

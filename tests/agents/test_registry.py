@@ -57,7 +57,7 @@ def test_a_summary_model_of_the_settings_is_not_looked_for_at_the_agents_server(
         ("base_url: http://own/v1\ncontext: {summary: {model: openai:tiny}}", "http://own/v1"),
     ],
 )
-def test_a_summary_model_lives_where_whoever_named_it_says(tmp_path: Path, written: str, address: str | None) -> None:
+def test_a_summary_model_lives_at_the_address_named_with_it(tmp_path: Path, written: str, address: str | None) -> None:
     defaults = AgentDefaults(0.8, "openai:small", "http://summaries/v1", lambda model: f"http://beside/{model}")
 
     assert load(tmp_path, f"name: local\n{written}\n", defaults).get("local").context.summary.base_url == address

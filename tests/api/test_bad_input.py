@@ -5,7 +5,6 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import httpx
@@ -16,17 +15,6 @@ from throughline.db.database import Database
 
 JSON = {"Content-Type": "application/json"}
 MARK = "canary-9f3b"
-
-
-@pytest.fixture
-def stage(database: Database) -> ApiStage:
-    return set_stage(database)
-
-
-@pytest.fixture
-async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
-    async with stage.client() as client:
-        yield client
 
 
 def check_problem(response: httpx.Response, status: int, kind: str) -> dict[str, object]:

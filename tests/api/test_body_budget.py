@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from fakes.api_stage import ApiStage, set_stage
-from fakes.raw_client import connected
+from fakes.raw_http_server import connected
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.basic_types import UserId

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
-from fakes.raw_client import RawAnswer, RawClient, connected
+from fakes.raw_http_server import RawAnswer, RawClient, connected
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database

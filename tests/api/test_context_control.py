@@ -1,7 +1,6 @@
 """Looking at the plan, pinning, and the versions of the summary, over the wire."""
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -59,17 +58,6 @@ PREVIEW_JSON = {
     "min_score_threshold": None,
     "quoted": [],
 }
-
-
-@pytest.fixture
-def stage(database: Database) -> ApiStage:
-    return set_stage(database)
-
-
-@pytest.fixture
-async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
-    async with stage.client() as client:
-        yield client
 
 
 async def answered(client: httpx.AsyncClient) -> tuple[str, list[str]]:

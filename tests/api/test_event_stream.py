@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -14,19 +15,96 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
-from fakes.domain_events import EVENTS, RUN
 from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
+from fakes.scripted_turns import REPORT
 from fakes.waiting import HANG_SECONDS
 from throughline.api.runs import render_event
 from throughline.cli.answer_stream import SseParser
 from throughline.db.database import Database
-from throughline.domain.basic_types import RunId
-from throughline.domain.events import Event, EventType, MessageDelta, RunEvent
-from throughline.domain.run import RunError
+from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
+from throughline.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    Event,
+    EventType,
+    HistoryQuoted,
+    MessageCompleted,
+    MessageDelta,
+    ReasoningDelta,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    RunWaiting,
+    ToolAnswered,
+    ToolCallDelta,
+    ToolCalled,
+)
+from throughline.domain.message import Message, Role, Source, ToolCall
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Run, RunError, RunInput, RunStatus
+from throughline.domain.summary import CompactionOutcome
+from throughline.domain.tool import AwaitedCall, Wait, WaitKind
 from throughline.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from throughline.http.services import ApiConfig
+from throughline.wire.context import ContextOut
 from throughline.wire.events import UNION, schema_name
+
+NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+STEP_ID = MessageId(UUID(int=6))
+CALL = ToolCall("call_1", "calculator", '{"expression": "2+3"}')
+RUN = Run(
+    id=RunId(UUID(int=1)),
+    session_id=SessionId(UUID(int=2)),
+    owner_id=UserId(UUID(int=3)),
+    agent="assistant",
+    seq=1,
+    status=RunStatus.RUNNING,
+    input=RunInput("What is 2+3?"),
+    source=Source.API,
+    created_at=NOW,
+    user_message_id=MessageId(UUID(int=5)),
+    started_at=NOW,
+    usage=Usage(120, 4),
+)
+ANSWER = Message(
+    id=MessageId(UUID(int=4)),
+    session_id=RUN.session_id,
+    position=4,
+    role=Role.ASSISTANT,
+    content="5",
+    source=Source.API,
+    created_at=NOW,
+    run_id=RUN.id,
+)
+RESULT = replace(ANSWER, position=3, role=Role.TOOL, tool_call_id=CALL.id, name=CALL.name)
+WAITING = replace(
+    RUN, status=RunStatus.WAITING, wait=Wait((AwaitedCall(CALL, WaitKind.APPROVAL),), until=NOW, fence=1), wait_count=1
+)
+SUCCEEDED = replace(
+    RUN, status=RunStatus.SUCCEEDED, finished_at=NOW, message_id=ANSWER.id, context=ContextOut.render(REPORT)
+)
+FAILED = replace(RUN, status=RunStatus.FAILED, finished_at=NOW, error=RunError("model_refused", "The model declined."))
+CANCELLED = replace(RUN, status=RunStatus.CANCELLED, finished_at=NOW)
+EVENTS: tuple[Event, ...] = (
+    RunStarted(RUN),
+    CompactionStarted("threshold", 6_900),
+    CompactionFinished("threshold", CompactionOutcome.ADOPTED, "", ("pruned",), 6_900, 2_100, 40),
+    HistoryQuoted((21, 7), (0.9, 0.5), 80),
+    ReasoningDelta(ANSWER.id, "I add them."),
+    MessageDelta(ANSWER.id, "5"),
+    ToolCallDelta(STEP_ID, 0, CALL.id, CALL.name, '{"expression"'),
+    ToolCalled(CALL, STEP_ID),
+    ToolAnswered(RESULT),
+    MessageCompleted(ANSWER),
+    RunWaiting(WAITING, STEP_ID),
+    RunEnded(SUCCEEDED, ANSWER),
+    RunEnded(FAILED),
+    RunEnded(CANCELLED, ANSWER),
+    AnswerReset(2),
+)
+
 
 STREAM = {"Accept": "text/event-stream"}
 WHOLE = ["run.started", "message.delta", "message.completed", "run.completed"]

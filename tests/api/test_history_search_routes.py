@@ -13,8 +13,8 @@ from fakes.conversations import Conversation, open_conversation, user_message
 from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import Script
+from fakes.slack_delivery import take
 from fakes.slack_double import TEAM
-from fakes.slack_inbox import take
 from throughline.db.database import Database
 from throughline.domain.events import MessageDelta, ReasoningDelta
 from throughline.domain.keys import Scope

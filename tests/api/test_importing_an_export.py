@@ -204,7 +204,7 @@ async def test_the_first_and_the_last_time_that_are_taken_are_shown_as_they_were
     assert (messages_of(export)[0]["created_at"], again.status_code) == (time, 201)
 
 
-async def test_an_unknown_agent_can_be_named_anew(database: Database) -> None:
+async def test_an_unknown_agent_can_be_named_again(database: Database) -> None:
     body = lines({**SESSION, "agent": "of-elsewhere"}, HELLO)
     async with set_stage(database).client() as client:
         refused = await send(client, body)

@@ -9,11 +9,11 @@ from fastapi.routing import iter_route_contexts
 
 from fakes.access_tokens import UNKNOWN, Owned, owned_by
 from fakes.api_stage import KEYED, ApiStage, set_stage
-from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
+from fakes.slack_delivery import take
 from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
-from fakes.slack_inbox import take
+from fakes.waiting import ManualClock
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError

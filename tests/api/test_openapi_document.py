@@ -1,6 +1,6 @@
 """The OpenAPI document says what the routes do, in a form that generators of clients can use.
 
-Every answer of the tests in this folder is compared with it (`fakes/documented_answers.py`)."""
+Every answer of the tests in this folder is compared with it (`fakes/api_stage.py`)."""
 
 import re
 import threading

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from urllib.parse import quote
 from uuid import UUID
 
@@ -18,17 +17,6 @@ from throughline.domain.run import RunError, RunStatus
 KEY = {"Idempotency-Key": "k-1"}
 ORDER = {"agent": "assistant", "external_id": "order 7"}
 JSON_LINES = {"Content-Type": "application/x-ndjson"}
-
-
-@pytest.fixture
-def stage(database: Database) -> ApiStage:
-    return set_stage(database)
-
-
-@pytest.fixture
-async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
-    async with stage.client() as client:
-        yield client
 
 
 async def opened(client: httpx.AsyncClient, **body: object) -> str:

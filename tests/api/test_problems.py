@@ -1,7 +1,7 @@
 """Every error of the tree has its status, and a defect shows nothing of our inside."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -99,12 +99,6 @@ BODIES = (
     '{"content": "hi", "metadata": []}',
     f'{{"content": "hi", "metadata": {NESTED}}}',
 )
-
-
-@pytest.fixture
-async def client(database: Database) -> AsyncIterator[httpx.AsyncClient]:
-    async with set_stage(database).client() as client:
-        yield client
 
 
 async def test_refusals_are_sentences_for_people(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:

@@ -211,7 +211,7 @@ async def test_a_waiting_request_is_told_when_the_service_stops(stage: ApiStage,
     assert response.json()["type"] == "/problems/service_stopping"
 
 
-async def test_a_client_may_say_which_door_it_is(client: httpx.AsyncClient) -> None:
+async def test_a_client_may_say_which_interface_it_is(client: httpx.AsyncClient) -> None:
     said = [{"X-Client": "web"}, {"X-Client": "cli"}, {"X-Client": "slack"}, {}]
 
     answers = [await client.post("/v1/sessions", json={"agent": "assistant"}, headers=headers) for headers in said]

@@ -125,14 +125,14 @@ async def test_a_wait_for_a_turn_whose_lease_is_renewed_goes_on(database: Databa
     conversation = await open_conversation(database)
     held = await conversation.start()
     following = Following(database.followed_runs, time.monotonic, heartbeat_seconds=0.05)
-    beats = 0
+    heartbeats = 0
 
     async for _ in follow_while_worked_on(following, following.end(held.run), timeout_seconds=0.2):
-        beats += 1
-        if beats == HEARTBEATS:
+        heartbeats += 1
+        if heartbeats == HEARTBEATS:
             await conversation.end(held.lease)
 
-    assert beats > HEARTBEATS
+    assert heartbeats > HEARTBEATS
 
 
 async def test_a_run_behind_one_that_nobody_takes_is_not_waited_for(stage: ApiStage, client: httpx.AsyncClient) -> None:
@@ -386,7 +386,7 @@ async def test_with_all_connections_in_use_a_message_is_refused_for_now_and_take
     assert await run_sql(database_url, "select status from runs") == [("succeeded",)]
 
 
-async def test_dropped_connections_are_not_noticed_by_whoever_sends(stage_away: ApiStage, database_url: str) -> None:
+async def test_dropped_connections_are_not_noticed_by_the_sender(stage_away: ApiStage, database_url: str) -> None:
     drop = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline'"
     async with stage_away.client() as client:
         session = await open_session(client)

@@ -5,8 +5,7 @@ import pytest
 from click.testing import Result
 
 from fakes.api_stage import set_stage
-from fakes.command_stage import OWN_SOCKET, CommandStage, command_stage
-from fakes.fake_dependencies import FakeWorld
+from fakes.command_stage import OWN_SOCKET, CommandStage, FakeWorld, command_stage
 from throughline.db.database import Database
 from throughline.http.services import ApiConfig
 

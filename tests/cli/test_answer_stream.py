@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.command_stage import CommandStage, Cut
+from fakes.command_stage import CommandStage, Cut, TerminalScreen
 from fakes.scripted_turns import said
-from fakes.terminal_screen import TerminalScreen
 from fakes.wire_shapes import context_out, message_out, run_out
 from throughline.cli.answer_stream import (
     MAX_EVENT_BYTES,
@@ -280,7 +279,7 @@ async def test_an_answer_without_end_is_read_up_to_a_bound(status: int, kind: st
     assert body.sent == MAX_REPLY_BYTES + len(PIECE)
 
 
-async def test_a_compressed_answer_is_refused_unread() -> None:
+async def test_a_compressed_answer_is_refused_without_reading_it() -> None:
     response = httpx.Response(200, content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
 
     with pytest.raises(UnexpectedReply, match=r"compressed \(gzip\), although the request forbids it. Check the proxy"):

@@ -9,8 +9,7 @@ import pytest
 from click.testing import Result
 
 from fakes.api_stage import KEYED
-from fakes.command_stage import CommandStage
-from fakes.fake_dependencies import FakeWorld
+from fakes.command_stage import CommandStage, FakeWorld
 from fakes.stage import AGENT
 from fakes.wire_shapes import session_out
 from throughline.agents.definition import AgentDefinition

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from fakes.fake_dependencies import FakeWorld
+from fakes.command_stage import FakeWorld
 from fakes.raw_sql import run_sql
 from throughline.cli.dependencies import FrontEndOptions, LocalOptions
 

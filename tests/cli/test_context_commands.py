@@ -34,19 +34,19 @@ MORE_VERSIONS = """
 
 
 @pytest.fixture
-def wishes() -> list[SummaryRequest]:
+def summary_requests() -> list[SummaryRequest]:
     """What summaries on demand were asked to look at."""
     return []
 
 
 @pytest.fixture
-async def dependencies(database: Database, wishes: list[SummaryRequest]) -> dict[str, object]:
+async def dependencies(database: Database, summary_requests: list[SummaryRequest]) -> dict[str, object]:
     """Pins as the service sets them, and summaries on demand of all but four messages."""
     stage = await open_stage(database)
     requests = ContextRequests(stage.dependencies, database.sessions, database.pins, lambda _: nullcontext())
 
-    async def summarize(owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> CompactionResult:
-        wishes.append(wish)
+    async def summarize(owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
+        summary_requests.append(request)
         talk = Conversation(database, owner_id, await database.sessions.get(owner_id, session_id))
         return CompactionResult(CompactionOutcome.ADOPTED, await talk.adopt((await talk.messages())[-5]), "", 900, 400)
 
@@ -74,14 +74,14 @@ async def pinned(service: CommandStage) -> list[object]:
     return [position for (position,) in await service.sql(statement)]
 
 
-async def test_summarize_hands_the_wish_on_and_tells_the_cost(
-    service: CommandStage, wishes: list[SummaryRequest]
+async def test_summarize_hands_the_request_on_and_tells_the_cost(
+    service: CommandStage, summary_requests: list[SummaryRequest]
 ) -> None:
     talk = await service.talk(8)
 
     result = await service.run("chat", "--session", talk.session.id, typed="/summarize the index design\n")
 
-    assert wishes == [SummaryRequest("the index design")]
+    assert summary_requests == [SummaryRequest("the index design")]
     assert "4 of 8 messages are summarized" in result.stdout
     assert "#1-#40, 40 messages: about 2 calls of the summary model, 9,000 tokens read" in result.stderr
     assert "0 calls of the summary model" in result.stderr

@@ -289,12 +289,12 @@ def test_no_line_of_the_versions_is_wider_than_the_screen(versions: tuple[Summar
 
 
 @pytest.mark.parametrize("typed", ["from", "from -1", "from 0x", "from #", "from 99999999999 keep dates", "From +3"])
-def test_a_place_that_is_none_is_no_wish(typed: str) -> None:
+def test_a_place_that_is_none_is_no_request(typed: str) -> None:
     with pytest.raises(InvalidInput, match="number of a message"):
         request_of(typed)
 
 
-def test_a_wish_may_begin_with_from() -> None:
+def test_a_request_may_begin_with_from() -> None:
     assert request_of("from now on keep all dates") == {"instructions": "from now on keep all dates"}
     assert request_of("from #12 keep dates") == {"instructions": "keep dates", "from_position": 12}
 

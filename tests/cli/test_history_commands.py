@@ -10,9 +10,8 @@ from uuid import UUID
 import pytest
 from click.testing import Result
 
-from fakes.command_stage import CommandStage
+from fakes.command_stage import CommandStage, FakeWorld
 from fakes.conversations import Conversation
-from fakes.fake_dependencies import FakeWorld
 from throughline.cli.commands_status import draw_usage, sum_line
 from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ModelWindow, ToolUse, WindowOrigin
 from throughline.domain.prompt import Usage

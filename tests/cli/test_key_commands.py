@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from fakes.fake_dependencies import FakeWorld
+from fakes.command_stage import FakeWorld
 
 Throughline = Callable[..., Result]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.terminal_screen import TerminalScreen
+from fakes.command_stage import TerminalScreen
 from fakes.wire_shapes import RUN_ID, message_out
 from throughline.cli.answering import AnswerView
 from throughline.cli.live_answer import LARGEST_BLOCK, REDRAW_SECONDS

@@ -21,10 +21,8 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.text import Text
 
-from fakes.command_stage import CommandStage
-from fakes.fake_dependencies import IDLE_SERVICE, FakeWorld
+from fakes.command_stage import IDLE_SERVICE, CommandStage, FakeWorld, TypedLines
 from fakes.programs import environment_for_programs
-from fakes.typed_lines import TypedLines
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.cli.chat_state import ChatState
 from throughline.cli.commands_chat import chat

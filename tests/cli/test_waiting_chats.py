@@ -8,12 +8,10 @@ from io import StringIO
 
 import pytest
 
-from fakes.command_stage import CommandStage
-from fakes.played_turns import played
+from fakes.command_stage import CommandStage, TypedLines
 from fakes.scripted_model import Call, Say
-from fakes.stage import AGENT, Stage, open_stage
-from fakes.tool_box import make_tool_box
-from fakes.typed_lines import TypedLines
+from fakes.scripted_turns import played
+from fakes.stage import AGENT, Stage, make_tool_box, open_stage
 from fakes.waiting import until_found
 from throughline.cli.chat_state import ChatState
 from throughline.cli.commands_chat import chat

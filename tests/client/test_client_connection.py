@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 import throughline
 import throughline.client
 import throughline.tools
-from fakes.data_dir_template import copy_data_dir
-from fakes.memory_folder import memory_folder
 from fakes.pooler import environment_of, urls_of
 from fakes.raw_sql import run_sql
+from fakes.run_folder import memory_folder
 from fakes.service_process import RunScript
+from fakes.shared_server import copy_data_dir
 from fakes.waiting import HANG_SECONDS, until
 from throughline.client import (
     Client,

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from fakes.one_tool import OneTool
 from fakes.pooler import urls_of
 from fakes.scripted_model import Call, Say
+from fakes.scripted_turns import ASKS_WEATHER, CAREFUL, DELETES, results
 from fakes.side_jobs import side_jobs
-from fakes.stage import Stage, open_stage
+from fakes.stage import OneTool, Stage, open_stage
 from fakes.waiting import HANG_SECONDS
-from fakes.waiting_turns import ASKS_WEATHER, CAREFUL, DELETES, results
 from throughline.client import (
     Client,
     DatabaseUnusable,

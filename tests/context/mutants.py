@@ -32,25 +32,25 @@ class Mutant:
     first: int = 0
 
 
-def without_rung(name: str, function: str, first: int = 0) -> Mutant:
+def without_stage(name: str, function: str, first: int = 0) -> Mutant:
     return Mutant(f"no {name}", "compaction/last_stages.py", f'    ("{name}", {function}),\n', "", first)
 
 
-RUNGS = (
-    without_rung("user_text_capped", "cap_oversized_user_text", first=7),
-    without_rung("summary_shortened", "shorten_summary", first=12),
-    without_rung("messages_truncated", "truncate_big_messages", first=13),
+STAGES = (
+    without_stage("user_text_capped", "cap_oversized_user_text", first=7),
+    without_stage("summary_shortened", "shorten_summary", first=12),
+    without_stage("messages_truncated", "truncate_big_messages", first=13),
     Mutant("no oldest_trimmed", "compaction/last_stages.py", "    (OLDEST_TRIMMED, trim_oldest),\n", ""),
-    without_rung("steps_folded", "fold_running_steps", first=27),
-    without_rung("messages_squeezed", "squeeze_messages", first=27),
-    without_rung("all_steps_folded", "fold_all_steps"),
-    without_rung("summary_dropped", "drop_summary", first=18),
-    without_rung("pins_truncated", "truncate_pins", first=27),
-    without_rung("user_text_truncated", "truncate_user_text", first=18),
-    without_rung("notes_dropped", "drop_notes"),
-    without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
-    without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
-    without_rung("pins_left_out", "leave_out_pins", first=3_008_160),
+    without_stage("steps_folded", "fold_running_steps", first=27),
+    without_stage("messages_squeezed", "squeeze_messages", first=27),
+    without_stage("all_steps_folded", "fold_all_steps"),
+    without_stage("summary_dropped", "drop_summary", first=18),
+    without_stage("pins_truncated", "truncate_pins", first=27),
+    without_stage("user_text_truncated", "truncate_user_text", first=18),
+    without_stage("notes_dropped", "drop_notes"),
+    without_stage("user_text_truncated_hard", "truncate_user_text_hard"),
+    without_stage("pins_truncated_hard", "truncate_pins_hard", first=135),
+    without_stage("pins_left_out", "leave_out_pins", first=3_008_160),
     Mutant("no prune", "plan_context.py", "        (PRUNED, policy.start, policy.keep_last),\n", "", first=591),
     Mutant(
         "no aggressive prune",
@@ -105,7 +105,7 @@ GUARDS = (
         "row.position in self.pinned",
     ),
     Mutant(
-        "unread messages may be skipped",
+        "messages nobody has read may be left out",
         "compaction/compaction_cut.py",
         "    if context_input.has_gap:\n        least",
         "    if False:\n        least",
@@ -161,7 +161,7 @@ GUARDS = (
     ),
     Mutant("another model's view state", "plan_context.py", "if state.model != context_input.model_key:", "if False:"),
     Mutant(
-        "the factor is never taken anew",
+        "the factor is never taken again",
         "plan_context.py",
         "if frozen is None or not context_input.factor",
         "if frozen is None or not 0",
@@ -264,7 +264,7 @@ GUARDS = (
     ),
 )
 
-MUTANTS = (*RUNGS, *GUARDS)
+MUTANTS = (*STAGES, *GUARDS)
 
 
 def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:

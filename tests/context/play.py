@@ -214,7 +214,7 @@ class Play:
         )  # fmt: skip
 
     def _note_stage(self, plan: ContextPlan, fitted: FittedPrompt, *, is_kept: bool) -> None:
-        """Growth counts from a strategy's stage too, and from the last ladder where that leaves less."""
+        """Growth counts from a strategy's stage too, and from the last stages where that leaves less."""
         if uses_summaries(self):
             return
         if STAGES & set(plan.fired):
@@ -296,7 +296,7 @@ class Play:
         elif 0.17 <= chance < 0.24:
             self._change_model()
         elif 0.24 <= chance < 0.28:
-            self._summarise_by_wish()
+            self._summarise_on_request()
         elif 0.28 <= chance < 0.30:
             self.cursor, self.summary = random.choice(self.versions)
             self.view, self.prepared, self.upset = self._restored(), None, "an older summary was restored"
@@ -331,7 +331,7 @@ class Play:
             through = self.random.choice(further.decision.to_summarise).position
         self.prepared = Prepared(SummaryId(UUID(int=1)), 0, text, self.count(text), through, TIME, "fake")
 
-    def _summarise_by_wish(self) -> None:
+    def _summarise_on_request(self) -> None:
         plan = plan_context(self._input(None, None), forced=CompactionTrigger.MANUAL)
         if plan.decision.trigger is None:
             return
@@ -354,7 +354,7 @@ class Play:
         self.model = changed
 
     def _resume(self) -> None:
-        """The run is taken up by another process: what it holds is loaded anew, with pins set meanwhile."""
+        """The run is taken up by another process: what it holds is loaded again, with pins set meanwhile."""
         if self.random.random() < 0.5 and not self.is_cramped and self.stored.pin(self.random, self._pin_room()):
             self.upset = "a message was pinned"
         self._load()

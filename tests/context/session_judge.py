@@ -20,7 +20,7 @@ from context.prompt_judge import (
     weigh,
 )
 from context.random_session import is_torn
-from context.stages_judge import LADDER_PROMISES
+from context.stages_judge import STAGE_PROMISES
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import scale, unscale
 from throughline.context.compaction.compaction_triggers import (
@@ -174,7 +174,7 @@ class Judge:
             self.is_arbitrary = step.raw.view_state != ViewState()
         found = [(name, said) for name, promise in PROMISES.items() if (said := promise(self, step))]
         if not self.is_arbitrary:
-            found += [(name, said) for name, promise in LADDER_PROMISES.items() if (said := promise(step))]
+            found += [(name, said) for name, promise in STAGE_PROMISES.items() if (said := promise(step))]
         self.fired_since.extend(step.plan.fired)
         self.fired_since.extend((step.outcome,) if step.compacted is not None else ())
         if any(note in SOFTENED for note in step.fitted.notes) and step.is_sent:
@@ -445,7 +445,7 @@ class Judge:
         )
         return "what the user went back to is undone" if is_undone else ""
 
-    def another_models_view_is_begun_anew(self, step: Step) -> str:
+    def another_models_view_is_begun_again(self, step: Step) -> str:
         state = step.plan.view.context_input.view_state
         if step.raw.view_state.model == step.raw.model_key:
             return ""

@@ -1,6 +1,6 @@
-"""Judges the order of the ladder: what a stage takes away, a milder one could not have given.
+"""Judges the order of the stages: what a stage takes away, a milder one could not have given.
 
-Each promise is about one call, and holds only for stages that fired in it. `LADDER_PROMISES` names them.
+Each promise is about one call, and holds only for stages that fired in it. `STAGE_PROMISES` names them.
 """
 
 import math
@@ -23,7 +23,7 @@ SLACK = 60
 """What a truncated message may take above its level: its call's id and name, the mark of what is left out."""
 
 SUMMARY_SHARE, SUMMARY_FLOOR_SHARE = 0.30, 0.15
-HOPELESS_SHARE = 0.5
+OVERSIZED_SHARE = 0.5
 ROOM_SHARE, LEAST_AIM = 0.20, 0.5
 GOOD_ENOUGH = 0.85
 """Of the tokens that a truncated message may take it takes so much, about."""
@@ -124,7 +124,7 @@ def the_newest_step_last(step: Step) -> str:
 
 
 def _has_big_result(step: Step, rows: Sequence[Message]) -> bool:
-    """Whether a result that was not pruned took more than a squeezed one, as it was shown before the last ladder."""
+    """Whether a result that was not pruned took more than a squeezed one, as it was shown before the last stages."""
     view, pruned = step.plan.view, step.fitted.view.state.pruned_through_position
     shown = {message.position: tokens for message, tokens in zip(view.messages, view.counts, strict=True)}
     results = [row for row in rows if row.role is Role.TOOL and row.position > pruned]
@@ -159,7 +159,7 @@ def notes_before_the_last_words(step: Step) -> str:
     return f"{tokens} tokens of the text are shown" if tokens > SMALLEST + 4 * SLACK else ""
 
 
-def a_hopeless_text_does_not_push_all_else_out(step: Step) -> str:
+def an_oversized_text_does_not_push_all_else_out(step: Step) -> str:
     """A text that would not fit alone takes at most its share of the room."""
     view = step.fitted.view
     text = view.context_input.user or view.context_input.current
@@ -171,9 +171,9 @@ def a_hopeless_text_does_not_push_all_else_out(step: Step) -> str:
         text.token_count + view.context_input.tools_tokens + view.context_input.count(view.context_input.system_prompt)
     )
     tokens = view.counts[view.current_index]
-    is_hopeless = alone > 1.2 * _room(step) and text.token_count > tokens
-    most = HOPELESS_SHARE * _room(step) + SLACK
-    return f"{tokens} of {_room(step)} tokens are its" if is_hopeless and tokens > most else ""
+    is_oversized = alone > 1.2 * _room(step) and text.token_count > tokens
+    most = OVERSIZED_SHARE * _room(step) + SLACK
+    return f"{tokens} of {_room(step)} tokens are its" if is_oversized and tokens > most else ""
 
 
 def a_long_summary_gives_way_first(step: Step) -> str:
@@ -259,7 +259,7 @@ def a_stage_is_worth_it_and_leaves_room(step: Step) -> str:
     return f"{plan.tokens} tokens are left of {budget}, old ones among them" if is_full and is_more else ""
 
 
-LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
+STAGE_PROMISES: Mapping[str, Callable[[Step], str]] = {
     promise.__name__: promise
     for promise in (
         big_ones_before_old_ones,
@@ -269,7 +269,7 @@ LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
         the_newest_step_last,
         the_summary_before_the_users_text,
         notes_before_the_last_words,
-        a_hopeless_text_does_not_push_all_else_out,
+        an_oversized_text_does_not_push_all_else_out,
         a_long_summary_gives_way_first,
         a_summary_is_shortened_first,
         outputs_are_pruned_before_a_summary,

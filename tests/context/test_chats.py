@@ -53,7 +53,7 @@ class Turn:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The stages of the last ladder."""
+        """The stages that fired last."""
         return tuple(note for step in self.steps for note in step.fitted.notes)
 
     @property

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.gullible_reader import Reading, as_seen, read_prompt
-from fakes.poisoned_messages import Poison, poisoned_messages
+from fakes.poisoned_messages import Poison, Reading, as_seen, poisoned_messages, read_prompt
 from throughline.context.find_citations import MOST_CITATIONS, contains_quotation, find_citations, fold_text
 from throughline.context.quoted_history import Quotation, note_of, question_of
 from throughline.context.view.groups import build_system

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import strategies as st
 
 from context.prompt_judge import anthropic_faults, faults
 from context.strategies import Said, conversation_input, stored
@@ -18,8 +17,6 @@ from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Message, Role, ToolCall
-
-CAUSES = st.sampled_from((None, CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW))
 
 
 def turns(number: int, words: int = 60) -> list[Said]:
@@ -114,7 +111,7 @@ def test_k_tokens_compact_at_once() -> None:
 
 
 @pytest.mark.parametrize("policy", [ContextPolicy(auto_summarize=False), ContextPolicy(strategy=Strategy.TRUNCATION)])
-def test_without_automatic_summaries_only_a_wish_compacts(policy: ContextPolicy) -> None:
+def test_without_automatic_summaries_only_a_request_compacts(policy: ContextPolicy) -> None:
     context_input = conversation_input(turns(100), policy=policy)
 
     assert plan_context(context_input).decision.trigger is None
@@ -122,13 +119,13 @@ def test_without_automatic_summaries_only_a_wish_compacts(policy: ContextPolicy)
     assert plan_context(context_input, forced=CompactionTrigger.MANUAL).decision.to_summarise
 
 
-def test_a_wish_summarises_all_but_the_recent_messages() -> None:
+def test_a_request_summarises_all_but_the_recent_messages() -> None:
     plan = plan_context(conversation_input(turns(10, words=2), user=None), forced=CompactionTrigger.MANUAL)
 
     assert plan.decision.through_position == 14
 
 
-def test_a_wish_with_nothing_to_summarise_is_no_compaction() -> None:
+def test_a_request_with_nothing_to_summarise_is_no_compaction() -> None:
     plan = plan_context(conversation_input(turns(2), user=None), forced=CompactionTrigger.MANUAL)
 
     assert plan.decision.trigger is None

@@ -1,18 +1,16 @@
-"""The engine's promises over random sessions; `make fuzz` plays many more, `fuzz.py` says what is tried."""
+"""The engine's promises over random sessions; `make fuzz` plays many more."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from context.fuzz import LEAST_SHARE, REACHABLE, play_and_judge
+from context.fuzz import play_and_judge
 from context.mutants import MUTANTS, Mutant, broken_by, mutated
 from context.play import Play
-from context.session_judge import PROMISES
-from context.stages_judge import LADDER_PROMISES
 from context.strategies import Said, conversation_input
 from fakes.growth import grows_linearly
 from throughline.context.fit_prompt import fit_view
@@ -22,7 +20,7 @@ from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view_state import ViewState
 from throughline.domain.message import Role, ToolCall
 
-SESSIONS = 500
+SESSIONS = 650
 RARE_SESSIONS = (591, 957)
 """The first ones that show `no prune` and `a prepared cut may tear a group`; all other mutants show before 350."""
 
@@ -52,25 +50,8 @@ def test_the_sessions_that_would_reveal_known_faults_break_no_promise() -> None:
 @pytest.mark.slow
 @pytest.mark.proof
 @pytest.mark.timeout(1200)  # 25 s of both cores, which others may be using, too
-def test_no_session_breaks_a_promise_and_the_generator_is_not_tame(subtests: pytest.Subtests) -> None:
-    """One test: the sessions are played once, whatever process judges them."""
-    played = play_and_judge((*range(SESSIONS), *RARE_SESSIONS))
-
-    for promise in (*PROMISES, *LADDER_PROMISES, "always_fits", "never_raises"):
-        with subtests.test("promise", promise=promise):
-            assert [fault for fault in played.faults if fault[1] == promise] == []
-    for name in REACHABLE:
-        with subtests.test("reachable", name=name):
-            assert played.reached[name] >= LEAST_SHARE * SESSIONS
-
-
-@pytest.mark.slow
-@pytest.mark.proof
-@given(st.integers(1000, 2**40))
-@settings(deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-def test_other_sessions_keep_them_too(seed: int) -> None:
-    """The same ones in every run: looking for further faults is what `make fuzz` is for."""
-    assert play_and_judge([seed]).faults == []
+def test_no_session_breaks_a_promise() -> None:
+    assert play_and_judge((*range(SESSIONS), *RARE_SESSIONS)).faults == []
 
 
 ALWAYS_PLAYED = {

@@ -239,13 +239,13 @@ def test_the_hash_tells_what_was_read() -> None:
     assert len({read_hash("a", rows), read_hash("a", rows, "terse"), read_hash("a", rows, "keep prices")}) == 3
 
 
-def test_the_hash_of_a_merge_tells_its_parts_and_wishes() -> None:
+def test_the_hash_of_a_merge_tells_its_parts_and_instructions() -> None:
     one, two = segment(1, 4, "a"), segment(5, 9, "b")
 
     assert merge_hash((one, two), "") == merge_hash((one, two), "")
     others = [
-        merge_hash(parts, wishes)
-        for parts, wishes in (((one, two), ""), ((two, one), ""), ((one,), ""), ((one, two), "terse"))
+        merge_hash(parts, instructions)
+        for parts, instructions in (((one, two), ""), ((two, one), ""), ((one,), ""), ((one, two), "terse"))
     ]
     moved = merge_hash((one, replace(two, through_position=8)), "")
     assert len({*others, moved, read_hash("", ())}) == 6
@@ -355,10 +355,10 @@ def test_an_answer_of_no_use_counts_for_nobody_and_is_not_asked_for_again() -> N
 
 
 def test_what_a_choice_passed_over_again_and_again_is_not_asked_about_again() -> None:
-    hopeless, rule = replace(fact("Hens lay.", 1), passed_over=3), fact("Never lie.", 2, INSTRUCTION)
+    oversized, rule = replace(fact("Hens lay.", 1), passed_over=3), fact("Never lie.", 2, INSTRUCTION)
     named = replace(rule, text="Be brief.", position=3, subject="style")
 
-    request = asked(choice_of((hopeless, rule, named, *numbered(4, 40)), 100, words))
+    request = asked(choice_of((oversized, rule, named, *numbered(4, 40)), 100, words))
 
     assert "Hens" not in request
     assert "1. instruction: Never lie. [#2]" in request

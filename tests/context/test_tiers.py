@@ -112,7 +112,7 @@ def test_merged_segments_fill_their_part_and_are_never_cut(limit: int) -> None:
         assert "left out …]" not in shown.text
 
 
-def test_a_fact_is_written_anew_about_log4_times() -> None:
+def test_a_fact_is_written_again_about_log4_times() -> None:
     growth = Growth(6000)
 
     for number in range(1, 401):

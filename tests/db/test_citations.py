@@ -11,8 +11,8 @@ import pytest
 from fakes.command_stage import TALK
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
-from fakes.slack_inbox import take
-from fakes.tool_box import make_tool_box
+from fakes.slack_delivery import take
+from fakes.stage import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements

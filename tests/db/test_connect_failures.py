@@ -12,8 +12,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from sqlalchemy import URL
 
-from fakes.raw_sql import hold_rows, run_sql, until_sql
-from fakes.slow_request import WAITING, slow_request
+from fakes.raw_sql import WAITING, hold_rows, run_sql, slow_request, until_sql
 from throughline.db.connection import migrations
 from throughline.db.connection.address import DatabaseUrls, parse_address
 from throughline.db.connection.connect_failures import explain_connect

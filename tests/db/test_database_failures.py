@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from fakes.conversations import BEHIND_ALL, CLAIMER, Conversation, is_held, open_conversation, pulse_of, user_message
-from fakes.data_dir_template import copy_data_dir
 from fakes.database_wire import DatabaseWire, database_wire
-from fakes.memory_folder import memory_folder
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import BACKENDS, run_sql, until_sql
+from fakes.run_folder import memory_folder
+from fakes.shared_server import copy_data_dir
 from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.failures import explain
@@ -37,11 +37,6 @@ from throughline.slack.store.outbox import DeliveryClaim
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")
 KILL_POOL = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline'"
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 @pytest.fixture

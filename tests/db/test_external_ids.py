@@ -10,8 +10,7 @@ import pytest
 
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.pooler import shared_address, urls_of
-from fakes.query_plans import ExplainedTransactions, nodes_of
-from fakes.raw_sql import hold_rows, run_sql, until_sql
+from fakes.raw_sql import ExplainedTransactions, hold_rows, nodes_of, run_sql, until_sql
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
@@ -333,7 +332,7 @@ async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Dat
     assert claimed.run.id == lost.run.id
 
 
-async def test_whoever_claims_for_one_owner_leaves_what_others_have_waiting_or_lost(database: Database) -> None:
+async def test_a_claim_for_one_owner_leaves_what_others_have_waiting_or_lost(database: Database) -> None:
     anna, bert, cora = [await conversation_of(database, name) for name in ("anna", "bert", "cora")]
     await cora.start(claimer=Claimer("dead", lease_seconds=0))
     await anna.submit()
@@ -345,7 +344,7 @@ async def test_whoever_claims_for_one_owner_leaves_what_others_have_waiting_or_l
     assert [one and one.run.id for one in claimed] == [mine.run.id, None]
 
 
-async def test_whoever_claims_for_one_owner_takes_up_what_a_dead_worker_left_of_theirs(database: Database) -> None:
+async def test_a_claim_for_one_owner_takes_up_what_a_dead_worker_left_of_theirs(database: Database) -> None:
     bert = await conversation_of(database, "bert")
     lost = await bert.start(claimer=Claimer("dead", lease_seconds=0))
 

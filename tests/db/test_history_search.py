@@ -8,8 +8,7 @@ import pytest
 from fakes.conversations import Conversation, answer_message, open_conversation
 from fakes.event_log import MESSAGE_ID
 from fakes.pooler import shared_address, urls_of
-from fakes.query_plans import ExplainedTransactions, nodes_of
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import ExplainedTransactions, nodes_of, run_sql
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, statement
 from throughline.db.connection.transactions import Transactions
@@ -25,11 +24,6 @@ from throughline.domain.message import Content, ImageBlock, Message, NewMessage,
 from throughline.domain.recall import Found, HistoryFilter, HistoryQuery
 
 FILLER = tuple(f"Chatter about nothing in particular, line {number}." for number in range(80))
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def search(conversation: Conversation, text: str, *, limit: int = 5, only: HistoryFilter | None = None) -> Found:
@@ -194,7 +188,7 @@ async def test_two_who_index_at_once_write_every_message_once(conversation: Conv
     assert entries == [(1,)]
 
 
-async def test_another_language_indexes_anew(conversation: Conversation, database_url: str) -> None:
+async def test_another_language_indexes_again(conversation: Conversation, database_url: str) -> None:
     await conversation.say("Die Häuser am Hafen", *FILLER)
     await conversation.database.history.index_session(conversation.session.id)
     german = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, search_language="german"))

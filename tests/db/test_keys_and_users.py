@@ -5,14 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from db.test_redaction import tables_with
 from fakes.api_stage import set_stage
 from fakes.conversations import open_conversation
-from fakes.manual_clock import ManualClock
 from fakes.pooler import urls_of
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import hold_rows, run_sql, tables_with
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
+from fakes.waiting import ManualClock
 from throughline.assembly.front_ends import storages
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database, DatabaseConfig
@@ -269,7 +268,7 @@ async def test_a_key_that_acts_for_users_erases_the_one_it_names(database: Datab
     assert (again.status_code, len(listed.json()["data"])) == (201, 1)
 
 
-async def test_the_local_user_begins_anew_after_its_erasure(database: Database) -> None:
+async def test_the_local_user_begins_again_after_its_erasure(database: Database) -> None:
     await open_conversation(database, "local")
     async with set_stage(database).client() as client:
         assert (await client.delete("/v1/users/local")).json()["sessions"] == 1

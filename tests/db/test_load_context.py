@@ -9,17 +9,11 @@ import pytest
 
 from fakes.conversations import CLAIMER, Conversation, answer_message, is_loaded_whole, open_conversation, user_message
 from fakes.raw_sql import run_sql
-from throughline.db.database import Database
 from throughline.db.sessions.load_context import LOAD_CONTEXT
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def test_everything_after_the_cursor_is_loaded_in_order_where_it_fits(conversation: Conversation) -> None:

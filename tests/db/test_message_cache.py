@@ -1,4 +1,4 @@
-"""Rows kept between the turns of a session: whatever happens to it, what is loaded is what would be loaded anew."""
+"""Rows kept between the turns of a session: whatever happens to it, what is loaded is what would be loaded again."""
 
 import random
 from collections.abc import AsyncGenerator, Sequence
@@ -291,11 +291,6 @@ async def test_one_statement_brings_only_what_is_new(
 
 
 POSITIONS = "select m.position from message_reasoning t join messages m on m.id = t.message_id order by m.position"
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 def thinking(answer: str, thought: str) -> NewMessage:

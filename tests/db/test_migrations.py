@@ -19,14 +19,12 @@ from sqlalchemy import CheckConstraint, Connection, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fakes.conversations import open_conversation
-from fakes.database_pool import INSERTED, DatabasePool
-from fakes.dump_programs import find_dump_programs
-from fakes.memory_folder import memory_folder
 from fakes.pooler import environment_of, urls_of
-from fakes.programs import ROOT
+from fakes.programs import ROOT, find_dump_programs
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from fakes.run_folder import memory_folder
 from fakes.service_process import kill_programs_using, start_program
-from fakes.shared_server import new_migrated_database
+from fakes.shared_server import INSERTED, DatabasePool, new_migrated_database
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS, until_found
 from throughline.assembly.front_ends import import_tables
@@ -48,7 +46,7 @@ UPGRADE = (
     "import asyncio, sys; from throughline.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
 )
 NAME_IN_USE = "create table users (id uuid); drop table users"
-"""Whoever creates a table of this name waits for the end of the transaction."""
+"""A transaction that creates a table of this name waits for the end of this one."""
 
 WAITING = f"select 1 from {BACKENDS} where application_name = 'throughline migration' and wait_event_type = 'Lock'"
 
@@ -249,7 +247,7 @@ async def test_all_that_can_hold_rows_is_emptied(database_url: str) -> None:
 
 
 async def test_a_database_in_which_somebody_was_left_is_not_used_again(pool: DatabasePool) -> None:
-    """A program would connect anew if it were only thrown out."""
+    """A program would connect again if it were only thrown out."""
     url = await pool.take()
     left = await asyncpg.connect(**parse_address(url).arguments())
     await left.execute("begin; insert into users (id, name) values (gen_random_uuid(), 'left')")
@@ -313,7 +311,7 @@ def data_dir() -> Iterator[Path]:
 
 @pytest.mark.proof
 async def test_a_database_is_not_used_again_once_its_server_has_crashed(data_dir: Path) -> None:
-    """A server that crashes begins to count anew, as if nothing had been written."""
+    """A server that crashes begins to count again, as if nothing had been written."""
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir, may_create_databases=True))
     pool = DatabasePool(server.url, await new_migrated_database(server.url, "throughline_template"))
     url = await pool.take()

@@ -7,10 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from fakes.conversations import BEHIND_ALL, Conversation, answer_message, open_conversation, user_message
+from fakes.conversations import BEHIND_ALL, Conversation, answer_message, user_message
 from fakes.raw_sql import run_sql
 from throughline.db import usage as usage_module
-from throughline.db.database import Database
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput, LeaseLost
 from throughline.domain.message import ToolCall
@@ -38,11 +37,6 @@ def call(usage: Usage = WHOLE, model: str = "openai:gpt-4o", purpose: CallPurpos
 def since_yesterday(owner_id: UserId | None, *group_by: UsageKey) -> UsageQuery:
     now = datetime.now(UTC)
     return UsageQuery(owner_id, now - timedelta(days=1), now + timedelta(days=1), group_by)
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def rows(url: str) -> Sequence[object]:

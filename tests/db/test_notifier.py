@@ -6,13 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from fakes.conversations import Conversation, open_conversation
+from fakes.conversations import Conversation
 from fakes.event_log import MESSAGE_ID
-from fakes.old_rows import delete_old_rows
 from fakes.pooler import urls_of
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, slow_request
 from fakes.service_process import free_port
-from fakes.slow_request import slow_request
+from fakes.silent_metrics import delete_old_rows
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
 from throughline.assembly.front_ends import storages
@@ -27,11 +26,6 @@ from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEv
 from throughline.domain.run import Claimer, Outcome, RunStatus
 from throughline.domain.service_status import Line, Process, ProcessKind, ProcessState, ServiceStatus
 from throughline.turn.worker.retention import SILENT_PROCESS_HOURS
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 @pytest.fixture
@@ -270,7 +264,7 @@ async def test_a_process_is_at_work_if_it_claims_and_said_so_lately(database: Da
 
 
 @pytest.mark.parametrize("pool_size", [1])
-async def test_a_beat_does_not_wait_for_the_connections_of_requests(database_url: str, pool_size: int) -> None:
+async def test_a_heartbeat_does_not_wait_for_the_connections_of_requests(database_url: str, pool_size: int) -> None:
     config = DatabaseConfig(url=database_url, pool_size=pool_size, pool_timeout_seconds=0.01)
     database = await Database.open(config)
 
@@ -289,15 +283,15 @@ async def stage(database: Database) -> Stage:
     return await open_stage(database)
 
 
-async def beat(stage: Stage, number: int, kind: ProcessKind, state: ProcessState) -> Process:
+async def renew_heartbeat(stage: Stage, number: int, kind: ProcessKind, state: ProcessState) -> Process:
     process = Process(ProcessId(UUID(int=number)), kind, f"host:{number}", "0.1.0")
     await stage.database.processes.heartbeat(process, state, up_seconds=3600)
     return process
 
 
 async def test_of_an_idle_service_the_processes_are_told(stage: Stage, database_url: str) -> None:
-    await beat(stage, 1, ProcessKind.SERVE, SERVER)
-    worker = await beat(stage, 2, ProcessKind.WORKER, WORKER)
+    await renew_heartbeat(stage, 1, ProcessKind.SERVE, SERVER)
+    worker = await renew_heartbeat(stage, 2, ProcessKind.WORKER, WORKER)
 
     found = await read_service_status(database_url)
 
@@ -313,7 +307,7 @@ async def test_of_an_idle_service_the_processes_are_told(stage: Stage, database_
 
 
 async def test_a_silent_worker_takes_nothing_whatever_it_said_last(stage: Stage, database_url: str) -> None:
-    await beat(stage, 1, ProcessKind.WORKER, WORKER)
+    await renew_heartbeat(stage, 1, ProcessKind.WORKER, WORKER)
     await stage.submit("is anybody there?")
     alive = await read_service_status(database_url)
 
@@ -325,7 +319,7 @@ async def test_a_silent_worker_takes_nothing_whatever_it_said_last(stage: Stage,
 
 
 async def test_a_server_without_a_worker_leaves_what_waits_stuck(stage: Stage, database_url: str) -> None:
-    await beat(stage, 1, ProcessKind.SERVE, SERVER)
+    await renew_heartbeat(stage, 1, ProcessKind.SERVE, SERVER)
     before = await read_service_status(database_url)
     await stage.submit("is anybody there?")
     await run_sql(database_url, "update runs set created_at = now() - interval '90 seconds'")

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fakes.conversations import Conversation, answer_message, everything, open_conversation, user_message
-from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
-from fakes.tool_box import make_tool_box
-from fakes.waiting import HANG_SECONDS
+from fakes.stage import make_tool_box
+from fakes.waiting import HANG_SECONDS, ManualClock
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.calibration import Calibration
@@ -33,11 +32,6 @@ from throughline.turn.state import TurnConfig, TurnDependencies
 
 def anything_fits(elsewhere: int) -> None:
     del elsewhere
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 def calls(*ids: str, tokens: str = "x") -> NewMessage:

@@ -17,7 +17,7 @@ from fakes.conversations import (
     user_message,
 )
 from fakes.event_log import MESSAGE_ID
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import run_sql, tables_with
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.quotations import LOOK_AGAIN
@@ -56,17 +56,7 @@ class Scene:
         return (await conversation.database.messages.redact(wanted)).message
 
     async def tables_with(self, word: str) -> list[str]:
-        """The tables with a row that holds the word anywhere: what a dump of the database would show."""
-        tables = await run_sql(
-            self.url,
-            "select schemaname || '.' || tablename from pg_tables where schemaname = 'public'",
-        )
-        names = [str(name) for (name,) in tables]
-        return [
-            name
-            for name in names
-            if await run_sql(self.url, f"select 1 from {name} t where t::text ilike '%{word}%' limit 1")
-        ]
+        return await tables_with(self.url, word)
 
 
 @pytest.fixture
@@ -325,14 +315,6 @@ async def store_results(conversation: Conversation, lease: Lease, texts: Mapping
     for at, (name, text) in enumerate(texts.items()):
         result = NewMessage(Role.TOOL, text, Source.API, tool_call_id=f"c{name}", name=name)
         await append(lease, f"tool:0:{at}", result)
-
-
-async def tables_with(url: str, word: str) -> list[str]:
-    tables = await run_sql(url, "select schemaname || '.' || tablename from pg_tables where schemaname = 'public'")
-    names = [str(name) for (name,) in tables]
-    return [
-        name for name in names if await run_sql(url, f"select 1 from {name} t where t::text ilike '%{word}%' limit 1")
-    ]
 
 
 async def test_a_quotation_of_a_quotation_goes_with_the_redacted_message(database: Database, database_url: str) -> None:

@@ -18,8 +18,7 @@ from fakes.conversations import (
 )
 from fakes.event_log import MESSAGE_ID
 from fakes.pooler import shared_address, urls_of
-from fakes.query_plans import ExplainedTransactions, nodes_of
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from fakes.raw_sql import BACKENDS, ExplainedTransactions, hold_rows, nodes_of, run_sql, until_sql
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.runs import list_runs
@@ -41,11 +40,6 @@ from throughline.domain.prompt import Usage
 from throughline.domain.run import Caps, Claimer, OnBusy, Outcome, RunError, RunStatus
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def test_a_lease_is_renewed_while_slow_requests_take_the_whole_pool(database_url: str) -> None:

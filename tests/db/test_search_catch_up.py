@@ -1,4 +1,4 @@
-"""What a search does about messages that are not indexed yet: how much it reads anew, what it keeps, and what it says.
+"""What a search does about messages that are not indexed yet: how much it reads again, what it keeps, and what it says.
 
 A message here is longer than all that a search takes without keeping it.
 """
@@ -20,7 +20,6 @@ from fakes.raw_sql import run_sql
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.database import Database
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage, live_entries_of
 from throughline.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
@@ -56,11 +55,6 @@ class WatchedAnalyzer(Analyzer):
         if len(text) > LIVE_CHARACTERS:
             self.cut.append(text.split(maxsplit=1)[0])
         return super().terms(text)
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 @pytest.fixture

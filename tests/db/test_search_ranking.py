@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 
 from benchmarks.figures import connected
-from benchmarks.retrieval_data import Line
-from benchmarks.retrieval_sessions import Archive
+from benchmarks.retrieval_data import Archive, Line
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
@@ -246,11 +245,6 @@ async def transactions(database_url: str) -> AsyncIterator[WatchedTransactions]:
     pool = ConnectionPool(shared_address(database_url), PoolConfig(2, 5.0))
     yield WatchedTransactions(pool)
     await pool.close()
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def fill(url: str, conversation: Conversation, sessions: int, messages: int) -> None:

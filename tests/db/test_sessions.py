@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from fakes.conversations import CLAIMER, Conversation, answer_message, is_held, open_conversation
-from fakes.manual_clock import ManualClock
 from fakes.pooler import shared_address
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
+from fakes.waiting import ManualClock
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
@@ -176,7 +176,7 @@ async def test_deleting_stops_the_turn_that_is_running(database: Database) -> No
         await conversation.end(claimed.lease, "answer")
 
 
-async def test_erasing_opens_no_door_for_other_statements(database: Database, database_url: str) -> None:
+async def test_erasing_opens_no_way_for_other_statements(database: Database, database_url: str) -> None:
     conversation = await _full_conversation(database, database_url)
     other = await _full_conversation(database, database_url)
     await database.sessions.delete(conversation.owner_id, conversation.session.id)
@@ -360,11 +360,6 @@ async def test_two_at_once_erase_each_once_and_fail_nobody(database: Database, d
 
     assert sum(counts) == 6
     assert await sessions_left(database_url) == set()
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def test_erasing_somebody_elses_session_waits_for_none_of_its_runs(

@@ -8,17 +8,11 @@ import pytest
 
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation, segment_of
 from fakes.raw_sql import run_sql
-from throughline.db.database import Database
 from throughline.db.summaries.segments import _kept_facts_from
 from throughline.domain.basic_types import SummaryId
 from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact, SummaryState
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 async def test_adopting_moves_text_cursor_and_version_together(conversation: Conversation) -> None:
@@ -106,7 +100,7 @@ async def test_a_lease_serves_its_own_session_only(conversation: Conversation, d
     assert await everything(database_url) == before
 
 
-async def test_whoever_holds_the_lease_writes_all_of_it(conversation: Conversation) -> None:
+async def test_the_holder_of_the_lease_writes_all_of_it(conversation: Conversation) -> None:
     stored = await conversation.say("a", "b", "c")
     lease = (await conversation.start()).lease
     summaries, session_id = conversation.database.summaries, conversation.session.id
@@ -279,7 +273,7 @@ async def test_restoring_goes_back_as_a_new_version_and_spoils_adoptions_under_w
         await conversation.adopt(stored[3], "too late", expected=2)
 
 
-async def test_restoring_begins_the_view_anew_and_forgets_what_was_prepared(conversation: Conversation) -> None:
+async def test_restoring_begins_the_view_again_and_forgets_what_was_prepared(conversation: Conversation) -> None:
     stored = await conversation.say(*"abcd")
     await conversation.adopt(stored[0], "first")
     await conversation.adopt(stored[1], "second")

@@ -31,11 +31,6 @@ ROUNDS = 50
 
 
 @pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
-
-
-@pytest.fixture
 async def other_worker(database_url: str) -> AsyncGenerator[SummaryRepository]:
     """The same database as another process sees it: with connections of its own."""
     opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fakes.conversations import Conversation, open_conversation
+from fakes.conversations import Conversation
 from fakes.database_wire import database_wire
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
@@ -49,11 +49,6 @@ class Reader:
 @pytest.fixture(autouse=True)
 def _looks_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_runs, "LISTENING_SECONDS", 0.2)
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from fakes.compactions import SUMMARY, compact_now, fill
-from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say
 from fakes.stage import Stage, open_stage, with_context
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, ManualClock
 from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
 from throughline.domain.basic_types import UserId
@@ -65,7 +64,7 @@ def test_the_third_failure_in_a_row_opens_it_for_that_model_alone() -> None:
     assert breakers.acquire("another")
 
 
-def test_a_success_in_between_begins_the_count_anew() -> None:
+def test_a_success_in_between_begins_the_count_again() -> None:
     breakers = Breakers(ManualClock())
     for _ in range(5):
         breakers.failed("model")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fakes.beat_store import BeatStore
 from fakes.conversations import open_conversation
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS, until
@@ -17,6 +16,35 @@ from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.run import LeaseRenewal, RowLease
 from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, StopReason, work_until_lost
+
+
+class LeaseStore:
+    """Renews every lease; `failures` are raised one by one instead, `locked` says how often a row is passed over."""
+
+    def __init__(self, *, failures: list[Exception] | None = None, locked: int = 0) -> None:
+        self.calls: list[frozenset[RowLease]] = []
+        self.cancelled: set[RowLease] = set()
+        self.lost: set[RowLease] = set()
+        self._failures = failures or []
+        self._locked = locked
+        self._called = asyncio.Event()
+
+    async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
+        del lease_seconds
+        self.calls.append(frozenset(leases))
+        self._called.set()
+        if self._failures:
+            raise self._failures.pop(0)
+        self._locked -= 1
+        is_free = self._locked < 0
+        return {lease: LeaseRenewal(lease in self.cancelled, is_free) for lease in leases if lease not in self.lost}
+
+    async def called(self, times: int) -> None:
+        """Return once there were so many calls in all."""
+        while len(self.calls) < times:
+            self._called.clear()
+            await self._called.wait()
+
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
 UNREACHABLE = DatabaseUnavailable("The database does not answer.")
@@ -26,7 +54,7 @@ def new_lease() -> RowLease:
     return RowLease(uuid.uuid4(), 1)
 
 
-def heartbeats_over(store: BeatStore, lease_seconds: float) -> Heartbeats[RowLease]:
+def heartbeats_over(store: LeaseStore, lease_seconds: float) -> Heartbeats[RowLease]:
     return Heartbeats(store.renew, lease_seconds)
 
 
@@ -42,7 +70,7 @@ async def watching(*heartbeats: Heartbeat[RowLease]) -> AsyncGenerator[list[asyn
 
 
 async def test_three_hundred_leases_are_renewed_by_one_statement() -> None:
-    store, leases = BeatStore(), [new_lease() for _ in range(300)]
+    store, leases = LeaseStore(), [new_lease() for _ in range(300)]
     heartbeats = heartbeats_over(store, SHORT_SECONDS)
 
     async with watching(*(heartbeats.of(lease) for lease in leases)):
@@ -52,7 +80,7 @@ async def test_three_hundred_leases_are_renewed_by_one_statement() -> None:
 
 
 async def test_a_lease_watched_no_more_is_not_renewed_and_the_last_one_ends_the_beating() -> None:
-    store, first, second = BeatStore(), new_lease(), new_lease()
+    store, first, second = LeaseStore(), new_lease(), new_lease()
     heartbeats = heartbeats_over(store, SHORT_SECONDS)
 
     async with watching(heartbeats.of(first)):
@@ -67,7 +95,7 @@ async def test_a_lease_watched_no_more_is_not_renewed_and_the_last_one_ends_the_
 
 
 async def test_a_hurried_heartbeat_asks_at_once_and_for_its_own_lease_only() -> None:
-    store, mine, other = BeatStore(), new_lease(), new_lease()
+    store, mine, other = LeaseStore(), new_lease(), new_lease()
     store.cancelled = {mine, other}
     heartbeats = heartbeats_over(store, LONG_SECONDS)
     heartbeat = heartbeats.of(mine)
@@ -81,7 +109,7 @@ async def test_a_hurried_heartbeat_asks_at_once_and_for_its_own_lease_only() -> 
 
 
 async def test_a_heartbeat_hurried_before_it_is_watched_asks_at_once() -> None:
-    store, mine, other = BeatStore(), new_lease(), new_lease()
+    store, mine, other = LeaseStore(), new_lease(), new_lease()
     store.lost = {mine}
     heartbeats = heartbeats_over(store, LONG_SECONDS)
     heartbeat = heartbeats.of(mine)
@@ -95,7 +123,7 @@ async def test_a_heartbeat_hurried_before_it_is_watched_asks_at_once() -> None:
 
 @pytest.mark.slow
 async def test_a_database_that_is_away_for_long_costs_no_lease_that_nobody_took_over() -> None:
-    store = BeatStore(failures=[UNREACHABLE, RuntimeError("no error of ours"), *[UNREACHABLE] * 20])
+    store = LeaseStore(failures=[UNREACHABLE, RuntimeError("no error of ours"), *[UNREACHABLE] * 20])
     lease = new_lease()
     heartbeats = heartbeats_over(store, SHORT_SECONDS)
     heartbeat = heartbeats.of(lease)
@@ -110,7 +138,7 @@ async def test_a_database_that_is_away_for_long_costs_no_lease_that_nobody_took_
 
 
 async def test_a_lease_that_was_taken_over_while_the_database_was_away_is_lost() -> None:
-    store, lease = BeatStore(failures=[UNREACHABLE] * 5), new_lease()
+    store, lease = LeaseStore(failures=[UNREACHABLE] * 5), new_lease()
     store.lost = {lease}
 
     async with watching(heartbeats_over(store, SHORT_SECONDS).of(lease)) as (task,):
@@ -119,8 +147,8 @@ async def test_a_lease_that_was_taken_over_while_the_database_was_away_is_lost()
     assert len(store.calls) == 6
 
 
-async def test_a_lease_is_held_on_to_while_an_end_is_stored_whoever_wants_to_stop_it() -> None:
-    store, lease = BeatStore(), new_lease()
+async def test_a_lease_is_held_on_to_while_an_end_is_stored_for_all_that_would_stop_it() -> None:
+    store, lease = LeaseStore(), new_lease()
     store.cancelled = {lease}
     holding = asyncio.create_task(heartbeats_over(store, SHORT_SECONDS).of(lease).hold())
 
@@ -133,8 +161,8 @@ async def test_a_lease_is_held_on_to_while_an_end_is_stored_whoever_wants_to_sto
     assert not is_over
 
 
-async def test_a_row_that_is_locked_for_a_moment_is_renewed_in_the_same_beat() -> None:
-    store, lease = BeatStore(locked=1), new_lease()
+async def test_a_row_that_is_locked_for_a_moment_is_renewed_by_the_same_heartbeat() -> None:
+    store, lease = LeaseStore(locked=1), new_lease()
     heartbeat = heartbeats_over(store, LONG_SECONDS).of(lease)
 
     async with watching(heartbeat) as (task,):
@@ -174,8 +202,8 @@ async def test_each_lease_is_told_what_became_of_its_own_run(database: Database)
         assert not first.done()
 
 
-async def test_however_many_ask_for_a_beat_of_their_own_all_leases_are_renewed_in_time() -> None:
-    store, hurried, calm = BeatStore(), new_lease(), new_lease()
+async def test_however_many_ask_for_their_own_heartbeat_all_leases_are_renewed_in_time() -> None:
+    store, hurried, calm = LeaseStore(), new_lease(), new_lease()
     heartbeats = heartbeats_over(store, SHORT_SECONDS)
     restless = heartbeats.of(hurried)
 

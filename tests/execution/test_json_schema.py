@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from fakes.scripted_model import Say, ScriptedModel
+from fakes.silent_metrics import WatchedCounter
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS
-from fakes.watched_counter import WatchedCounter
 from throughline.db.database import Database
 from throughline.domain.basic_types import JsonObject, UserId
 from throughline.domain.message import NewMessage, Role, Source

@@ -1,23 +1,24 @@
-"""A stage for tests of the HTTP door: the real application on a real database, with scripted turns behind it."""
+"""The served application, whose every answer is compared with the OpenAPI document."""
 
 import asyncio
 import contextlib
+import re
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
+import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from fakes.documented_answers import check_answers
-from fakes.in_process_server import serving
 from fakes.scripted_turns import REPORT, ScriptedTurns
-from fakes.tool_box import make_tool_box
+from fakes.stage import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
@@ -36,7 +37,9 @@ from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.http.app import create_app
+from throughline.http.app import CORS_EXPOSED, create_app
+from throughline.http.problem_documents import MEDIA_TYPE
+from throughline.http.problem_kinds import PROBLEM_KINDS
 from throughline.http.services import ApiConfig, Readiness, Services
 from throughline.llm.registry import ModelRegistry
 from throughline.openai.front_end import OPENAI_API
@@ -44,6 +47,95 @@ from throughline.turn.apply_overrides import RequestChecker
 from throughline.turn.recall.history_search import HistorySearch
 from throughline.turn.recall.memory_service import MemoryService
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest
+
+Json: TypeAlias = dict[str, Any]
+Operations: TypeAlias = list[tuple[re.Pattern[str], str, Json]]
+
+_KNOWN: Operations = []
+"""The operations of the first application: all applications have the same."""
+
+
+def check_answers(app: FastAPI) -> Callable[[httpx.Response], Awaitable[None]]:
+    """Return a hook of an HTTP client. It fails if an answer of a documented route is not as documented."""
+
+    async def check(response: httpx.Response) -> None:
+        documented = _documented(_operations(app), response)
+        if documented is None:
+            return
+        where = f"{response.request.method} {response.request.url.path}: {response.status_code}"
+        media_type = response.headers.get("content-type", "").partition(";")[0]
+        assert media_type in documented.get("content", {"": {}}), f"{where} has the media type {media_type}"
+        sent = {name for name in CORS_EXPOSED if name in response.headers}
+        assert sent <= documented.get("headers", {}).keys(), f"{where} has the headers {sent}"
+        if media_type == MEDIA_TYPE:
+            await response.aread()
+            code = response.json()["type"].rpartition("/")[2]
+            assert code not in PROBLEM_KINDS or f"`{code}`" in documented["description"], f"{where} {code}"
+
+    return check
+
+
+def _documented(operations: Operations, response: httpx.Response) -> Json | None:
+    """Return the document's entry for an answer, None for routes that are not documented."""
+    request = response.request
+    for pattern, method, operation in operations:
+        if method == request.method and pattern.fullmatch(request.url.path):
+            documented: Json = operation["responses"].get(str(response.status_code), operation["responses"]["default"])
+            return documented
+    return None
+
+
+def _operations(app: FastAPI) -> Operations:
+    """Return form of the path, method and description of each operation, paths without parameters first."""
+    if not _KNOWN:
+        paths = sorted(app.openapi()["paths"].items(), key=lambda item: item[0].count("{"))
+        _KNOWN.extend(
+            (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), method.upper(), operation)
+            for path, item in paths
+            for method, operation in item.items()
+        )
+    return _KNOWN
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve an application on a bound socket; at the end connections have a second to finish."""
+    listener.listen()
+    server = _FastStoppingServer(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.stopped.set()
+        await task
+
+
+class _FastStoppingServer(uvicorn.Server):
+    """Ends at once: uvicorn looks each tenth of a second whether it shall, and gives connections another one."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopped = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)  # sets what stands in every answer's head
+        await self.stopped.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)  # those that wait for a request are closed
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+        for listener in sockets or []:
+            listener.close()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
@@ -187,13 +279,13 @@ class FakeSummaries:
 
     database: Database
 
-    async def summarize(self, owner_id: UserId, session_id: SessionId, _wish: SummaryRequest) -> CompactionResult:
+    async def summarize(self, owner_id: UserId, session_id: SessionId, _request: SummaryRequest) -> CompactionResult:
         session = await self.database.sessions.get(owner_id, session_id)
         return CompactionResult(CompactionOutcome.SKIPPED, session, "There is nothing to summarise yet.", 30, 30)
 
-    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: SummaryRequest) -> SummaryCost:
+    async def estimate(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> SummaryCost:
         await self.database.sessions.get(owner_id, session_id)
-        return SummaryCost(wish.first or 1, 40, 40, 2, 9_000, 500, 3.0)
+        return SummaryCost(request.first or 1, 40, 40, 2, 9_000, 500, 3.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,203 @@
-"""The real application as commands reach it: over a unix socket, past what notes requests and cuts streams."""
+"""The parts of a command line: calls of programs are noted, the terminal is one of fixed size."""
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 
 import httpx
-from click.testing import Result
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fakes.api_stage import ApiStage
 from fakes.conversations import Conversation
-from fakes.fake_dependencies import FakeWorld
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.assembly.front_ends import commands, storages
 from throughline.cli.client import ServiceClient
+from throughline.cli.dependencies import (
+    CliDependencies,
+    DatabaseStatus,
+    FrontEndOptions,
+    LocalOptions,
+    ServeOptions,
+    WorkerOptions,
+)
+from throughline.cli.root import command_line
+from throughline.cli.screen import standard_input_lines
+from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.basic_types import UserId
 from throughline.domain.message import Source
+from throughline.domain.model_window import ModelCheck
+from throughline.domain.service_status import Line, ServiceStatus
 from throughline.domain.session import NewSession
 from throughline.http.route_errors import StreamAborted
 from throughline.http.services import ApiConfig
 from throughline.http.sse import MEDIA_TYPE
+
+IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
+
+
+@dataclass
+class FakeWorld:
+    """What stands behind the commands, and what they did to it.
+
+    The service listens at `socket_path`, keys lie in the database at `database_url`: a test names those it needs.
+    """
+
+    socket_path: Path | None = None
+    database_url: str = ""
+    revision: str | None = None
+    served: list[ServeOptions] = field(default_factory=list)
+    worked: list[WorkerOptions] = field(default_factory=list)
+    alone: list[FrontEndOptions] = field(default_factory=list)
+    opened: list[LocalOptions] = field(default_factory=list)
+    status: ServiceStatus = IDLE_SERVICE
+    check: ModelCheck | None = None
+
+    def run(self, *arguments: str, typed: str = "") -> Result:
+        """Run the command line with these arguments and this standard input."""
+        return CliRunner().invoke(
+            command_line(commands()), arguments, input=typed, prog_name="throughline", obj=self.dependencies()
+        )
+
+    def dependencies(self) -> CliDependencies:
+        return CliDependencies(
+            serve=self.served.append,
+            worker=self.worked.append,
+            front_end=self.alone.append,
+            open_local_service=self._open,
+            standard_input_lines=standard_input_lines,
+            database=self._open_database,
+            upgrade_database=self._upgrade,
+            database_status=self._status,
+            database_address=self._address,
+            check_model=self._check_model,
+            service_status=self._service_status,
+        )
+
+    @asynccontextmanager
+    async def _open(self, options: LocalOptions) -> AsyncIterator[Path]:
+        self.opened.append(options)
+        assert self.socket_path is not None, "this test serves nothing"
+        yield self.socket_path
+
+    @asynccontextmanager
+    async def _open_database(self, options: LocalOptions) -> AsyncIterator[Database]:
+        self.opened.append(options)
+        # Not opened: nothing listens or is checked.
+        database = Database(DatabaseConfig(**urls_of(self.database_url), front_ends=storages()))
+        try:
+            yield database
+        finally:
+            await database.close()
+
+    async def _upgrade(self, _options: LocalOptions) -> None:
+        self.revision = "0001"
+
+    async def _address(self, options: LocalOptions) -> str:
+        self.opened.append(options)
+        return "postgresql://host/name"
+
+    async def _status(self, _options: LocalOptions) -> DatabaseStatus:
+        return DatabaseStatus(self.revision, "0001", is_current=self.revision == "0001")
+
+    async def _check_model(self, _agent: str) -> ModelCheck:
+        assert self.check is not None, "this test checks no model"
+        return self.check
+
+    async def _service_status(self, options: LocalOptions) -> ServiceStatus:
+        self.opened.append(options)
+        return self.status
+
+
+REFUSED = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+ALLOWED = re.compile(rf"\x1b\[(?P<up>\d+)A|\x1b\[[JK]|\x1b\[[\d;]*m|\n|[^{REFUSED}]")
+
+
+class TerminalScreen(StringIO):
+    """What a person looks at: rows of `width` columns, of which the last `height` can still be changed."""
+
+    def __init__(self, width: int, height: int) -> None:
+        super().__init__()
+        self._width, self._height = width, height
+        self._rows = [""]
+        self._at = 0
+        self.written = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.written += text
+        position = 0
+        while position < len(text):
+            found = ALLOWED.match(text, position)
+            assert found is not None, f"the terminal would obey {text[position : position + 10]!r}"
+            self._obey(found)
+            position = found.end()
+        return len(text)
+
+    def _obey(self, found: re.Match[str]) -> None:
+        piece = found.group()
+        if found["up"]:
+            assert self._at - int(found["up"]) >= self._top, "rows that have left the screen cannot be reached"
+            self._at -= int(found["up"])
+        elif piece == "\x1b[K":
+            self._rows[self._at] = ""
+        elif piece == "\x1b[J":
+            assert self._at > self._top, "tmux keeps a copy of a screen that is erased whole"
+            del self._rows[self._at + 1 :]
+            self._rows[self._at] = ""
+        elif piece == "\n":
+            self._next_row()
+        elif not piece.startswith("\x1b"):
+            if cell_len(self._rows[self._at] + piece) > self._width:
+                self._next_row()
+            self._rows[self._at] += piece
+
+    def _next_row(self) -> None:
+        self._at += 1
+        if self._at == len(self._rows):
+            self._rows.append("")
+
+    @property
+    def _top(self) -> int:
+        """The first row that is still on the screen."""
+        return max(len(self._rows) - self._height, 0)
+
+    @property
+    def rows(self) -> list[str]:
+        """All rows, those that have left the screen too, without empty ones at and below the cursor."""
+        last = len(self._rows)
+        while last > self._at and not self._rows[last - 1]:
+            last -= 1
+        return self._rows[:last]
+
+
+@dataclass
+class TypedLines:
+    """Lines as if typed at a terminal; an exception in the list is raised at the prompt."""
+
+    lines: list[str | BaseException] = field(default_factory=list)
+    is_terminal: bool = True
+
+    async def read(self, question: str = "", text: str = "") -> str | None:
+        """Return the next line, whatever is asked."""
+        del question, text
+        line = self.lines.pop(0) if self.lines else None
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
 
 OWN_SOCKET = ApiConfig(version="0.0.0", trusted_socket=True, no_worker_timeout_seconds=HANG_SECONDS)
 """How a command serves the application to itself."""

@@ -1,10 +1,12 @@
-"""A stored conversation without any turn, and compactions of it, for tests of the driver."""
+"""Stored conversations without any turn, their compactions, and summaries of them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from fakes.conversations import BEHIND_ALL
+from fakes.raw_sql import run_sql
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
@@ -13,6 +15,7 @@ from throughline.context.measure import count_message
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import SummaryPolicy
 from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
@@ -56,7 +59,7 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
 
 
 async def compact_now(stage: Stage, instructions: str = "") -> CompactionResult:
-    """Compact all but the newest messages, as a wish of the user."""
+    """Compact all but the newest messages, as a user asks for it."""
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     assert plan.decision.trigger is not None
@@ -87,3 +90,30 @@ def as_adoption(plan: ContextPlan) -> ContextPlan:
 async def loaded(stage: Stage) -> Conversation:
     """Return the session's conversation as the next turn loads it."""
     return (await at_rest(stage.dependencies, await stage.reload()))[1]
+
+
+_INSERT = """
+insert into messages (id, session_id, position, role, content, author, source, token_count, counter)
+select gen_random_uuid(), $1, m.position, m.role, m.content, m.author, 'api', 1000, 'chars'
+from unnest($2::integer[], $3::text[], $4::text[], $5::text[]) as m (position, role, content, author)
+"""
+_SUMMARISE = """
+update sessions s set message_count = m.position, conversation_summary = 'They talked about all kinds of things.',
+    summary_tokens = 20, summary_version = 1, summary_through_position = m.position, summary_through_id = m.id
+from messages m where s.id = $1 and m.session_id = s.id and m.position = $2
+"""
+
+
+async def fill_summarised(
+    database_url: str,
+    session_id: SessionId,
+    rows: Sequence[tuple[int, str, str]],
+    authors: Mapping[int, str] = MappingProxyType({}),
+) -> None:
+    """Store rows of position, role and text in an empty session, and let its summary cover them all.
+
+    `authors` has the names of authors by position.
+    """
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    await run_sql(database_url, _INSERT, session_id, *columns, [authors.get(position) for position, *_ in rows])
+    await run_sql(database_url, _SUMMARISE, session_id, len(rows))

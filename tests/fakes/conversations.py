@@ -133,12 +133,12 @@ class Conversation:
 
 
 async def pulse_of(database: Database, lease: Lease) -> LeaseRenewal:
-    """Beat once for a lease that must still be ours."""
+    """Renew once a lease that must still be ours."""
     return (await database.runs.renew([lease], 10))[lease]
 
 
 async def is_held(database: Database, lease: Lease) -> bool:
-    """Whether a beat finds the lease still ours."""
+    """Whether a heartbeat finds the lease still ours."""
     return lease in await database.runs.renew([lease], 10)
 
 

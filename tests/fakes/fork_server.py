@@ -3,8 +3,8 @@
 `python -m fakes.fork_server SOCKET` returns once a process in the background listens there. Of a client it reads one
 request a line and answers each with a number: `{"module": …}` (see `Start` in fakes/programs.py) with a process id,
 `{"reap": id}` with that process's exit code, which is the negated number of the signal that killed it, `{"end": 0}`
-by ending. A process runs its module's `main`, as the console script does, or its script. Whoever still lives when his
-client leaves is killed; so are those of a client that asks for something else.
+by ending. A process runs its module's `main`, as the console script does, or its script. A process that outlives
+its client is killed; so are those of a client that asks for something else.
 """
 
 import importlib
@@ -103,7 +103,7 @@ class _Server:
 
     def serve(self) -> None:
         """Answer until a client ends it, or its run is over."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
         while not self._is_over and (self._clients or self._path.exists()):
             for key, _ in self._asking.select(None if self._clients else LOOK_SECONDS):
                 if key.data is None:
@@ -190,7 +190,7 @@ def _settle(request: dict[str, object]) -> None:
 
 
 def _open_streams() -> None:
-    """Make Python's streams anew: those of the fork server were made for files, and a pipe cannot be sought in."""
+    """Make Python's streams again: those of the fork server were made for files, and a pipe cannot be sought in."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         old: TextIO = getattr(sys, name)
         buffering = 1 if number == 2 else -1

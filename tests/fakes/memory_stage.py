@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fakes.manual_clock import ManualClock
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
+from fakes.waiting import ManualClock
 from throughline.db.database import Database
 from throughline.db.job_queue import EMBED_MEMORIES
 from throughline.domain.basic_types import UserId

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx
 import openai
 
 from fakes.api_stage import LOCAL, ApiStage, set_stage
-from fakes.played_turns import played
 from fakes.scripted_model import ScriptedModel
+from fakes.scripted_turns import played
 from fakes.stage import AGENT, Stage, open_stage
 from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
@@ -58,3 +59,36 @@ async def open_openai_stage(
                 base_url=address, api_key="none", max_retries=0, _strict_response_validation=True
             ) as client:
                 yield OpenAIStage(turns, api, client, http, claims)
+
+
+NAME = "chat-1"
+
+
+class Chat:
+    """One chat of the program."""
+
+    def __init__(self, stage: OpenAIStage, header: str = "X-Session-Id", name: str = NAME) -> None:
+        self.stage = stage
+        self.headers = {header: name}
+        self.messages: list[Any] = []
+
+    async def post(
+        self, body: Mapping[str, object] | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Send the chat as it stands."""
+        return await self.stage.http.post(
+            "/v1/chat/completions",
+            json={"model": "assistant", "messages": self.messages, **(body or {})},
+            headers={**self.headers, **(headers or {})},
+        )
+
+    async def say(self, text: str, **body: object) -> httpx.Response:
+        """Send a message of the user, and keep its answer."""
+        self.messages.append({"role": "user", "content": text})
+        response = await self.post(body)
+        assert response.status_code == httpx.codes.OK, response.text
+        self.messages.append(response.json()["choices"][0]["message"])
+        return response
+
+    def text(self) -> str:
+        return str(self.messages[-1]["content"])

@@ -17,8 +17,8 @@ def cancels(_event: PreCompact) -> Decision:
     return Decision(cancel=True)
 
 
-def wishes(_event: PreCompact) -> Decision:
-    return Decision(instructions="mind the operator's wishes")
+def add_instructions(_event: PreCompact) -> Decision:
+    return Decision(instructions="mind the operator's instructions")
 
 
 async def writes(_event: PreCompact) -> Decision:

@@ -1,12 +1,19 @@
-"""Statements past the repositories, for looking at what is really stored and for breaking things."""
+"""Statements past the repositories, and the plans of those that repositories execute."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from fakes.waiting import until_found
 from throughline.db.connection.address import parse_address
+from throughline.db.connection.pool import ConnectionPool, Row, Statement
+from throughline.db.connection.transactions import Transactions
+from throughline.db.database import Database
+from throughline.domain.basic_types import JsonObject
 
 BACKENDS = "(select * from pg_stat_activity where datname = current_database()) backends"
 """Those of the test's own database: other processes of the tests use the same server."""
@@ -26,6 +33,15 @@ async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[ob
     """Run one statement on a connection of its own and return its rows."""
     async with connected(url) as connection:
         return [tuple(row) for row in await connection.fetch(statement, *arguments)]
+
+
+async def tables_with(url: str, word: str) -> list[str]:
+    """Return the tables with a row that holds the word anywhere: what a dump of the database would show."""
+    tables = await run_sql(url, "select schemaname || '.' || tablename from pg_tables where schemaname = 'public'")
+    names = [str(name) for (name,) in tables]
+    return [
+        name for name in names if await run_sql(url, f"select 1 from {name} t where t::text ilike '%{word}%' limit 1")
+    ]
 
 
 async def until_sql(url: str, statement: str, rows: list[tuple[object, ...]] | None = None) -> None:
@@ -51,3 +67,43 @@ async def hold_rows(url: str, statement: str) -> AsyncGenerator[None]:
     async with connected(url) as connection, connection.transaction():
         await connection.execute(statement)
         yield
+
+
+class ExplainedTransactions(Transactions):
+    """Notes the plan of the last statement that contains `words`, as it was run."""
+
+    plan: JsonObject
+
+    def __init__(self, pool: ConnectionPool, words: str) -> None:
+        super().__init__(pool)
+        self._words = words
+
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        if self._words in statement.text:
+            explained = replace(statement, text=f"explain (analyze, format json) {statement.text}")
+            (row,) = await super().fetch(explained, **parameters)
+            plan = row["QUERY PLAN"]
+            self.plan = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+        return await super().fetch(statement, **parameters)
+
+
+def nodes_of(plan: JsonObject) -> Iterator[JsonObject]:
+    yield plan
+    children = plan.get("Plans", [])
+    assert isinstance(children, list)
+    for child in children:
+        assert isinstance(child, dict)
+        yield from nodes_of(child)
+
+
+WAITING = f"select 1 from {BACKENDS} where wait_event_type = 'Lock'"
+
+
+@asynccontextmanager
+async def slow_request(database: Database, url: str) -> AsyncGenerator[None]:
+    """Have a request hold a connection of the pool until the block ends: it waits for a table."""
+    async with hold_rows(url, "lock table token_calibration"):
+        asking = asyncio.create_task(database.calibrations.load("any"))
+        await until_sql(url, WAITING)
+        yield
+    await asyncio.gather(asking, return_exceptions=True)  # it may have waited for longer than requests do

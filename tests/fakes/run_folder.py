@@ -1,12 +1,9 @@
-"""What all processes of one test run share: a folder, and in it whatever the first to come makes.
-
-File locks tell who is the first and who the last. A guard process stops the embedded server and removes the folder,
-also after a kill.
-"""
+"""Where tests keep what never has to outlive them, in memory if there is enough, shared by all processes of a run."""
 
 import atexit
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +13,23 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
 
-from fakes.memory_folder import memory_folder
+import psutil
+
+MEMORY = Path("/dev/shm")  # noqa: S108  # a file system in memory; only folders with random names are made in it
+LEAST_FREE_BYTES = 6_000_000_000
+"""Far more than a run takes (a server and some copies of its data, under a gigabyte): others use the memory, too."""
+
+
+@cache
+def memory_folder() -> str | None:
+    """Return a folder in memory for `tempfile`'s `dir`, or None, its default, where there is too little or none."""
+    try:
+        free = shutil.disk_usage(MEMORY).free
+    except OSError:
+        return None
+    is_enough = min(free, psutil.virtual_memory().available) >= LEAST_FREE_BYTES
+    return str(MEMORY) if is_enough and os.access(MEMORY, os.W_OK) else None
+
 
 T = TypeVar("T")
 FOLDER = "THROUGHLINE_TESTS_FOLDER"

@@ -1,16 +1,22 @@
-"""Turns that are played as a test wrote them down, through the real repositories."""
+"""Turns that are played as a test wrote them down, or that wait, through the real repositories."""
 
 import asyncio
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fakes.event_log import MESSAGE_ID
+from fakes.scripted_model import Call
+from fakes.stage import AGENT, Stage, open_stage
 from fakes.waiting import until
+from throughline.agents.definition import AgentDefinition
 from throughline.context.explain_context import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
 from throughline.domain.basic_types import RunId
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
-from throughline.domain.message import NewMessage, Role
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.prompt import ToolSpec
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import (
     ClaimedRun,
@@ -18,11 +24,17 @@ from throughline.domain.run import (
     Outcome,
     Run,
     RunError,
+    RunInput,
     RunStatus,
     Submission,
     Submitted,
     user_message,
 )
+from throughline.domain.tool import Decision, Resolution, WaitKind
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.ports.hooks import Tools
+from throughline.turn.apply_overrides import RequestChecker
+from throughline.turn.take_turn import take_turn
 from throughline.wire.context import ContextOut
 
 CLAIMER = Claimer("scripted", 30.0)
@@ -144,3 +156,86 @@ class ScriptedTurns:
 
     def _note_cancel(self, _run_id: RunId) -> None:
         self.is_cancelled.set()
+
+
+WEATHER = ToolSpec("weather", "Tell the weather.", {"type": "object", "properties": {"town": {"type": "string"}}})
+ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
+DELETES = ToolCall("call_2", "delete", '{"file": "a.txt"}')
+CAREFUL = replace(AGENT, tools=("delete",), needs_approval=frozenset({"delete"}))
+APPROVED = Resolution("call_2", decision=Decision.APPROVE, author="anna")
+
+
+async def send(stage: Stage, text: str = "hi", *, tools: tuple[ToolSpec, ...] = (WEATHER,)) -> Run:
+    """Submit a message with client tools and play its turn; return the run."""
+    given = RunInput(text, client_tools=tools)
+    submission = Submission(stage.owner_id, stage.session.id, given, Source.API, fingerprint=text)
+    run = (await stage.database.runs.submit(submission, None)).run
+    return await play(stage, run)
+
+
+async def play(stage: Stage, run: Run) -> Run:
+    claimed = await stage.claim()
+    assert claimed.run.id == run.id
+    await take_turn(stage.turn_start(claimed))
+    return await stage.database.runs.get_run(stage.owner_id, run.id)
+
+
+async def resume(stage: Stage, run: Run, *given: Resolution) -> Run:
+    return (await stage.database.runs.resume(stage.owner_id, run.id, given)).run
+
+
+async def careful_stage(database: Database, tools: Tools, *, agent: AgentDefinition = CAREFUL) -> tuple[Stage, Run]:
+    """Return a stage whose agent waits for the approval of a call."""
+    stage = await open_stage(database, agent=agent, tools=tools)
+    stage.model.script(Call((DELETES,)))
+    return stage, await send(stage, tools=())
+
+
+def kinds(run: Run) -> dict[str, WaitKind]:
+    return {} if run.waiting_for is None else {call.id: call.kind for call in run.waiting_for.calls}
+
+
+def results(messages: Sequence[Message]) -> list[tuple[str | None, object]]:
+    return [(message.tool_call_id, message.content) for message in messages if message.role is Role.TOOL]
+
+
+@contextlib.asynccontextmanager
+async def played(turns: Stage, claims: asyncio.Lock | None = None) -> AsyncIterator[dict[str, object]]:
+    """Play turns inside the block; yield the services by which the interface finds agents and checks requests.
+
+    A turn that is submitted begins at once if the session is free. No queued one does while a test holds `claims`.
+    """
+    parts = turns.dependencies
+    checker = RequestChecker(parts.agents, parts.models, parts.tools)
+    begun: set[asyncio.Task[None]] = set()
+
+    async def submit(submission: Submission) -> Submitted:
+        submitted = await turns.database.runs.submit(submission, CLAIMER)
+        if submitted.claimed is not None:
+            task = asyncio.create_task(take_turn(turns.turn_start(submitted.claimed)))
+            begun.add(task)
+            task.add_done_callback(begun.discard)
+        return submitted
+
+    claiming = asyncio.create_task(_claim_turns(turns, claims or asyncio.Lock()))
+    try:
+        yield {"agents": parts.agents, "submit": submit, "check_input_for": checker.check}
+    finally:
+        claiming.cancel()
+        await asyncio.gather(claiming, *begun, return_exceptions=True)
+
+
+async def _claim_turns(turns: Stage, claims: asyncio.Lock) -> None:
+    """Play the turns of runs that are queued, one after the other, as a worker does.
+
+    None is claimed while a test holds `claims`.
+    """
+    while True:
+        claimed = None
+        async with claims:
+            with ErrorBoundary(lambda *_args, **_fields: None):
+                claimed = await turns.database.runs.claim_next(CLAIMER)
+        if claimed is None:
+            await asyncio.sleep(0.02)
+        else:
+            await take_turn(turns.turn_start(claimed))

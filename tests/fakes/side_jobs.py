@@ -1,14 +1,17 @@
 """The side jobs of a stage, with their real queue."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 
 from fakes.raw_sql import until_sql
-from fakes.stage import Stage
+from fakes.scripted_model import Hang, Step
+from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database, DatabaseConfig
 from throughline.db.job_queue import INDEX_OWNER, PREPARE_SUMMARY, Schedule
 from throughline.turn.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work, index_owner, prepare_summary
 
@@ -52,3 +55,24 @@ async def doing(jobs: SideJobs) -> AsyncIterator[None]:
 async def until_jobs(url: str, states: list[str]) -> None:
     """Wait until these are the states of all jobs."""
     await until_sql(url, STATES, [(state,) for state in states])
+
+
+LEASE_SECONDS = 1.0
+BEGUN = "begun"
+
+
+async def _take_jobs(url: str) -> None:
+    def hang(_request: object) -> Step:
+        print(BEGUN, flush=True)  # noqa: T201  # what the test waits for
+        return Hang("half a summary")
+
+    database = await Database.open(DatabaseConfig(url=url))
+    agent = with_context(window=8192, min_recent_messages=2, max_messages_before_summary=10)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = hang
+    await side_jobs(stage, lease_seconds=LEASE_SECONDS).run()
+
+
+def main() -> None:
+    """Take jobs until killed."""
+    asyncio.run(_take_jobs(sys.argv[1]))

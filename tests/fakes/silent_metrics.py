@@ -1,4 +1,14 @@
-"""Metrics that remember what they were told."""
+"""Metrics, spans and token counters that remember what they were told."""
+
+import threading
+from dataclasses import dataclass, field
+
+from fakes.waiting import ManualClock
+from throughline.db.database import Database
+from throughline.domain.run import Run
+from throughline.llm.counters import CharsCounter
+from throughline.ports.tracing import PartResult, Span, StatementPart, StepPart, SummaryTrace, TracedPart
+from throughline.turn.worker.retention import Retention, RetentionConfig
 
 
 class SilentMetrics:
@@ -70,3 +80,66 @@ class SilentMetrics:
 
     def retention_out_of_time(self, *, kind: str) -> None:
         self.reports.append(("retention_out_of_time", {"kind": kind}))
+
+
+@dataclass
+class ListedSpan:
+    """A span that lists the parts below it, the results, and how it ended."""
+
+    part: TracedPart | Run | SummaryTrace
+    trace_id: str = "1"
+    below: list["ListedSpan"] = field(default_factory=list)
+    results: list[PartResult] = field(default_factory=list)
+    ends: list[BaseException | None] = field(default_factory=list)
+
+    def begin(self, part: TracedPart) -> Span:
+        self.below.append(new := ListedSpan(part))
+        return new
+
+    def add_result(self, result: PartResult) -> None:
+        self.results.append(result)
+
+    def end(self, error: BaseException | None) -> None:
+        self.ends.append(error)
+
+
+@dataclass
+class ListedTracing:
+    roots: list[ListedSpan] = field(default_factory=list)
+
+    def begin_turn(self, run: Run) -> Span:
+        self.roots.append(root := ListedSpan(run))
+        return root
+
+    def begin_summary(self, summary: SummaryTrace) -> Span:
+        self.roots.append(root := ListedSpan(summary))
+        return root
+
+
+def parts_below(span: ListedSpan) -> list[str]:
+    """Return the steps below a span, and the kinds of other parts but statements."""
+    return [
+        one.part.name if isinstance(one.part, StepPart) else type(one.part).__name__
+        for one in span.below
+        if not isinstance(one.part, StatementPart)
+    ]
+
+
+@dataclass
+class WatchedCounter:
+    """Counts like `chars`; `on_loop` holds the lengths counted on the thread it was made on, `beside` the others."""
+
+    name: str = "watched"
+    on_loop: list[int] = field(default_factory=list)
+    beside: list[int] = field(default_factory=list)
+    _home: int = field(default_factory=threading.get_ident)
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens."""
+        (self.on_loop if threading.get_ident() == self._home else self.beside).append(len(text))
+        return CharsCounter().count(text)
+
+
+async def delete_old_rows(database: Database) -> None:
+    """Delete all that is old."""
+    await Retention(database.retention, ManualClock(), SilentMetrics(), RetentionConfig()).run()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.manual_clock import ManualClock
 from fakes.model_servers import (
     LITELLM,
     LLAMA_CPP,
@@ -21,7 +20,7 @@ from fakes.model_servers import (
     RouteAnswer,
     serve_model_server,
 )
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, ManualClock
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.llm.context_windows import (
     ANSWERED_SECONDS,

@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk, SystemMessage, ToolCallChunk
 
 from fakes.anthropic_double.units import units_of
-from fakes.gullible_reader import Reading, read_prompt
+from fakes.compactions import fill_summarised
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, check_call_pieces, hear
-from fakes.poisoned_messages import SHARING, Poison, poisoned_messages, question_about
+from fakes.poisoned_messages import SHARING, Poison, Reading, poisoned_messages, question_about, read_prompt
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
 from fakes.provider_double.counting import COUNTINGS
 from fakes.provider_double.json_types import Json
 from fakes.raw_http_server import anthropic_start, anthropic_stream, openai_stream
-from fakes.stage import Stage, open_stage, with_context
-from fakes.summarised_history import fill_summarised
-from fakes.tool_box import make_tool_box
+from fakes.stage import Stage, make_tool_box, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.context.measure import count_message
 from throughline.context.policy import Recall

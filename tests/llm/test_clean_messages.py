@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.known_refusals import ON_OPENAI_WIRE
-from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, hear, refusal_of, simple_request
+from fakes.model_calls import (
+    ANTHROPIC_SAYS_OK,
+    CONFIG,
+    ON_OPENAI_WIRE,
+    OPENAI_SAYS_OK,
+    address_for,
+    hear,
+    refusal_of,
+    simple_request,
+)
 from fakes.provider_double.json_types import Json
 from fakes.raw_http_server import EVENT_STREAM, Answer, error_answer, serve_raw
 from throughline.context.measure import count_call

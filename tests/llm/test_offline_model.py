@@ -205,7 +205,7 @@ async def test_it_calculates_what_is_a_sum(question: str, expression: str) -> No
         "What is the date of the party?", "What time is the meeting?", "On which day do we meet?",
     ],
 )  # fmt: skip
-async def test_it_takes_no_date_range_or_phone_number_for_a_sum_or_a_wish_to_know_the_time(said: str) -> None:
+async def test_it_takes_no_date_range_or_phone_number_for_a_sum_or_a_question_for_the_time(said: str) -> None:
     assert (await ask(user(said), tools=(CALCULATOR, CLOCK))).tool_calls == ()
 
 

@@ -1,6 +1,8 @@
+from datetime import UTC, datetime
+from uuid import UUID
+
 import pytest
 
-from fakes.summaries import message, segment_of
 from throughline.context.policy import SummaryPolicy
 from throughline.context.summaries.summary_prompt import (
     CONVERSATION_TAG,
@@ -11,10 +13,54 @@ from throughline.context.summaries.summary_prompt import (
     segment_request,
     summary_request,
 )
-from throughline.domain.message import Message, Role, ToolCall
+from throughline.domain.basic_types import MessageId, SegmentId, SessionId
+from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt
+from throughline.domain.summary import Segment
 from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline import NOTHING, OfflineModel, summarise
+
+
+def message(
+    position: int,
+    role: Role,
+    text: str,
+    *,
+    author: str | None = None,
+    calls: tuple[ToolCall, ...] = (),
+    call_id: str | None = None,
+    name: str | None = None,
+) -> Message:
+    """Return a stored message."""
+    return Message(
+        id=MessageId(UUID(int=position)),
+        session_id=SessionId(UUID(int=1)),
+        position=position,
+        role=role,
+        content=text,
+        source=Source.API,
+        created_at=datetime(2026, 1, 5, tzinfo=UTC),
+        tool_calls=calls,
+        tool_call_id=call_id,
+        name=name,
+        author=author,
+    )
+
+
+def segment_of(first: int, last: int, text: str, *, level: int = 0) -> Segment:
+    """Return a segment over these positions."""
+    return Segment(
+        id=SegmentId(UUID(int=first)),
+        from_position=first,
+        through_position=last,
+        through_id=MessageId(UUID(int=last)),
+        level=level,
+        text=text,
+        token_count=max(len(text) // 4, 1),
+        model="double",
+        read_hash=f"{first}-{last}",
+    )
+
 
 POLICY = SummaryPolicy()
 PARTY = (

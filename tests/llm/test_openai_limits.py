@@ -144,7 +144,7 @@ def ids_sent(*calls: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["openai", "azure_openai", "langsmith"])
-def test_whoever_speaks_openais_wire_has_its_limits(name: str) -> None:
+def test_each_server_of_openais_wire_has_its_limits(name: str) -> None:
     assert PROVIDERS[name].has_openai_limits
 
 

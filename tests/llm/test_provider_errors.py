@@ -7,16 +7,17 @@ import httpx2
 import openai
 import pytest
 
-from fakes.known_refusals import (
+from fakes.model_calls import (
     KNOWN_REFUSALS,
     OF_ANTHROPIC,
     OF_CONNECTIONS,
     OF_GOOGLE,
     ON_OPENAI_WIRE,
+    refusal_of,
     refused_on_openai_wire,
+    simple_request,
     status_of,
 )
-from fakes.model_calls import refusal_of, simple_request
 from fakes.provider_double import ProviderDouble, ScriptStep
 from fakes.provider_double.refusals import Refused
 from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream

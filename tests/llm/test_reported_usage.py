@@ -75,7 +75,7 @@ async def test_anthropics_input_tokens_are_the_whole_prompt_cached_or_not(
     assert (heard.answer.usage.input_tokens, heard.answer.usage.output_tokens) == (prompt_tokens, 4)
 
 
-async def test_anthropics_usage_is_told_anew_and_not_in_parts() -> None:
+async def test_anthropics_usage_is_told_again_and_not_in_parts() -> None:
     heard = await hear(
         anthropic_answer({"input_tokens": 100, "output_tokens": 2}, {"input_tokens": 100, "output_tokens": 4}),
         ANTHROPIC,

@@ -13,16 +13,14 @@ from fakes.waiting import HANG_SECONDS
 ASKED = {"role": "user", "content": "hello"}
 TOOL = {"name": "look_up", "description": "Looks up.", "input_schema": {"type": "object", "properties": {}}}
 SMALL = "double-600-bytes2"
-MARKER = {"type": "ephemeral"}
-PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 
 
-def function(call_id: str, name: str = "look_up", arguments: object = "{}") -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def function(call_id: str, name: str = "look_up") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
 
 
-def asks(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+def asks(*calls: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 def tells(call_id: str, content: object = "found") -> dict[str, Any]:
@@ -39,16 +37,12 @@ def text(said: str = "hello", **more: object) -> dict[str, Any]:
     return {"type": "text", "text": said, **more}
 
 
-def image(source: object) -> dict[str, Any]:
-    return {"type": "image", "source": source}
+def call(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "look_up", "input": {}}
 
 
-def call(call_id: str, name: str = "look_up", given: object = None) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": {} if given is None else given}
-
-
-def result(call_id: str, content: object = "found", **more: object) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+def result(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": "found"}
 
 
 def user(*blocks: object) -> dict[str, Any]:
@@ -57,9 +51,6 @@ def user(*blocks: object) -> dict[str, Any]:
 
 def assistant(*blocks: object) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
-
-
-HELLO = user(text())
 
 
 HELLO = user(text())
@@ -74,58 +65,17 @@ def ask_anthropic(double: AnthropicDouble, messages: list[object], **more: objec
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        (
-            [ASKED, asks(function("a"), function("b")), tells("a")],
-            "did not have response messages: b",
-        ),
-        (
-            [ASKED, asks(function("a")), ASKED],
-            "must be followed by tool messages responding to each 'tool_call_id'",
-        ),
-        (
-            [ASKED, asks(function("a")), ASKED, tells("a")],
-            "did not have response messages: a",
-        ),
+        ([ASKED, asks(function("a"), function("b")), tells("a")], "did not have response messages: b"),
+        ([ASKED, asks(function("a")), ASKED, tells("a")], "did not have response messages: a"),
         ([ASKED, tells("a")], "must be a response to a preceeding message with 'tool_calls'"),
         ([ASKED, asks(function("a")), tells("b")], "'tool_call_id' of 'b' not found"),
-        (
-            [ASKED, asks(function("a")), tells("a"), tells("a")],
-            "Duplicate value for 'tool_call_id' of 'a'",
-        ),
-        ([ASKED, asks(function("a"), function("a")), tells("a")], "'a' is used already"),
-        (
-            [
-                ASKED,
-                asks(function("a")),
-                tells("a"),
-                asks(function("a")),
-                tells("a"),
-            ],
-            "'a' is used already",
-        ),
-        (
-            [ASKED, asks(function("a", arguments={"q": 1})), tells("a")],
-            "expected a string, but got an object",
-        ),
+        ([ASKED, asks(function("a")), tells("a"), asks(function("a")), tells("a")], "'a' is used already"),
         ([ASKED, asks(function("a", name="look up")), tells("a")], "does not match pattern"),
-        ([ASKED, asks(*(function(f"c{number}") for number in range(129)))], "maximum length 128"),
         ([ASKED, asks(function("a" * 41)), tells("a" * 41)], "maximum length 40"),
-        ([ASKED, {"role": "assistant", "content": "x", "tool_calls": []}], "tool_calls': empty array"),
-        ([{**ASKED, "tool_calls": [function("a")]}], "Unrecognized parameter"),
         ([ASKED, asks(function("a")), tells("a", "")], "empty string"),
-        ([{"role": "user", "content": ""}], "empty string"),
         ([{"role": "user", "content": " \n"}], "empty string"),
-        ([{"role": "user", "content": None}], "expected a string, got null"),
-        ([{"role": "user", "content": 3}], "expected one of a string or array of objects"),
-        ([{"role": "user", "content": []}], "empty array"),
-        ([{"role": "user", "content": [{"type": "text", "text": ""}]}], "empty string"),
-        ([{"role": "user", "content": [{"type": "tool_use"}]}], "Invalid value: 'tool_use'"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "valid URL"),
         ([ASKED, {"role": "assistant", "content": None}], "expected a string, got null"),
-        ([{"role": "system", "content": ""}, ASKED], "empty string"),
-        ([{"role": "robot", "content": "x"}], "Invalid value: 'robot'"),
-        ([{"content": "x"}], "Missing required parameter: 'messages[0].role'"),
-        (["x"], "expected an object, but got a string"),
         ([], "'messages': empty array"),
     ],
 )
@@ -143,53 +93,18 @@ def test_messages_that_openai_refuses_are_refused_and_recorded(
     ("messages", "said"),
     [
         ([], "at least one message is required"),
-        (["x"], "messages.0: Input should be a valid dictionary"),
-        ([{"role": "system", "content": "x"}], "messages.0.role: Input should be 'user' or 'assistant'"),
-        ([{**HELLO, "name": "bob"}], "messages.0.name: Extra inputs are not permitted"),
         ([assistant(text()), HELLO], 'first message must use the "user" role'),
         ([HELLO, assistant(text())], "does not support assistant message prefill"),
-        ([{"role": "user"}], "messages.0.content: Field required"),
-        ([{"role": "user", "content": ""}], "user messages must have non-empty content"),
         ([HELLO, {"role": "assistant", "content": []}, HELLO], "all messages must have non-empty content"),
-        ([{"role": "user", "content": 3}], "messages.0.content: Input should be a valid list"),
-        ([user(text(""))], "messages: text content blocks must be non-empty"),
         ([user(text(" \n"))], "messages: text content blocks must contain non-whitespace text"),
-        ([{"role": "user", "content": " "}], "must contain non-whitespace text"),
-        ([user(text(id="x"))], "messages.0.content.0.text.id: Extra inputs are not permitted"),
-        ([user({"type": "image_url", "image_url": {"url": "https://x"}})], "Input tag 'image_url' found"),
-        ([user(call("a"))], "Input tag 'tool_use' found"),
-        ([HELLO, assistant(call("a")), HELLO], "messages.1: `tool_use` ids were found without `tool_result` blocks"),
         ([HELLO, assistant(call("a"), call("b")), user(result("a"))], "immediately after: b."),
         ([HELLO, assistant(call("a")), user(text(), result("a"))], "immediately after: a."),
-        ([HELLO, assistant(call("a")), HELLO, user(result("a"))], "immediately after: a."),
         ([user(result("a"))], "messages.0.content.0: unexpected `tool_use_id` found in `tool_result` blocks: a."),
-        ([HELLO, assistant(call("a")), user(result("a")), user(result("a"))], "unexpected `tool_use_id`"),
         ([HELLO, assistant(call("a")), user(result("a"), result("a"))], "must have a single result"),
         ([HELLO, assistant(call("a"), call("a")), user(result("a"))], "messages.1: `tool_use` ids must be unique"),
-        (
-            [HELLO, assistant(call("a")), user(result("a")), assistant(call("a")), user(result("a"))],
-            "messages.3: `tool_use` ids must be unique",
-        ),
         ([HELLO, assistant(call("a.b")), user(result("a.b"))], "id: String should match pattern"),
-        ([HELLO, assistant(call("a", name="look up")), user(result("a"))], "name: String should match pattern"),
-        ([HELLO, assistant(call("a", given="{}")), user(result("a"))], "input: Input should be a valid dictionary"),
-        ([HELLO, assistant(call("a")), user(result("a", "", is_error=True))], "cannot be empty if `is_error` is true"),
-        ([HELLO, assistant(call("a")), user(result("a", [text("")]))], "text content blocks must be non-empty"),
-        (
-            [HELLO, assistant(call("a")), user(result("a", [text(cache_control=MARKER)]))],
-            "tool_result.content.0.cache_control: Extra inputs are not permitted",
-        ),
-        ([user(image({"type": "url", "url": "http://example.org/a.png"}))], "Only HTTPS URLs are supported"),
-        ([user(image({"type": "file", "file_id": "x"}))], "expected tags: 'base64', 'url'"),
-        ([user(image({**PNG, "media_type": "image/svg+xml"}))], "media_type: Input should be 'image/jpeg'"),
-        ([user(image({**PNG, "data": "data:image/png;base64,AA=="}))], "Invalid base64 data"),
-        ([user(image({**PNG, "data": ""}))], "image cannot be empty"),
-        ([user(text(cache_control={"type": "for ever"}))], "cache_control: Input should be"),
-        ([user(text(cache_control={**MARKER, "ttl": "1d"}))], "ttl: Input should be '5m' or '1h'"),
-        (
-            [user(*[text(cache_control=MARKER)] * 5)],
-            "A maximum of 4 blocks with cache_control may be provided. Found 5.",
-        ),
+        ([user({"type": "image", "source": {"type": "file"}})], "expected tags: 'base64', 'url'"),
+        ([user(*[text(cache_control={"type": "ephemeral"})] * 5)], "A maximum of 4 blocks with cache_control"),
     ],
 )
 def test_messages_that_anthropic_refuses_are_refused_and_recorded(

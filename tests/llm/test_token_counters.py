@@ -20,9 +20,7 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
 from fakes.growth import FACTOR, grows_linearly
-from fakes.provider_double.counting import COUNTINGS
-from fakes.provider_double.estimates import play
-from fakes.provider_double.texts import TEXTS
+from fakes.provider_double.counting import COUNTINGS, TEXTS, play
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Role

@@ -12,10 +12,10 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionMessageFunctionToolCall
 from pydantic import BaseModel
 
-from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Fail, Say
+from fakes.stage import OneTool
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
@@ -32,12 +32,6 @@ WEATHER = {
 }
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
 HI = [{"role": "user", "content": "hi"}]
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def create(stage: OpenAIStage, **body: Any) -> ChatCompletion:  # noqa: ANN401  # as the client's overloads take them

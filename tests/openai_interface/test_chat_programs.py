@@ -5,7 +5,7 @@ with forwarded headers and its task routes, and LibreChat's custom endpoints, wh
 JavaScript."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +17,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
-from fakes.chat_program import Chat
-from fakes.openai_stage import OpenAIStage, open_openai_stage
+from fakes.openai_stage import Chat, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say, Step
 from fakes.stage import AGENT
@@ -67,12 +66,6 @@ LIBRECHAT_TITLE = (
     '"title" and only return the title itself.\n\nConversation:\nUser: turn 0\nAI: Yes.'
 )
 TASKS = [(OPEN_WEBUI, TITLE), (OPEN_WEBUI, FOLLOW_UPS), (LIBRECHAT, LIBRECHAT_TITLE)]
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def session_sizes(stage: OpenAIStage) -> list[int]:

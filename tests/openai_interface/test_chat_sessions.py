@@ -1,7 +1,6 @@
 """Chat completions that continue a session: what is new, what is repeated, and where a chat branches."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -10,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.chat_program import NAME, Chat
-from fakes.one_tool import OneTool
-from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
+from fakes.openai_stage import NAME, OPEN_AGENT, Chat, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Fail, Say
+from fakes.stage import OneTool
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.message import ToolCall
@@ -22,12 +20,6 @@ from throughline.openai.begin_chat import MOST_COMPARED, Alignment, SessionTexts
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
 QUESTION = ToolCall("q", "ask_user", '{"question": "Which town?"}')
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def history(stage: OpenAIStage, session: str) -> list[object]:

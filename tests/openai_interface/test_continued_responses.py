@@ -1,26 +1,18 @@
 """Continuation of responses: at the same time, once more, after a cancelled turn, and of what is not stored."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import openai
 import pytest
 
-from fakes.openai_stage import OpenAIStage, open_openai_stage
+from fakes.openai_stage import OpenAIStage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, calls_of, create, prompts
-from throughline.db.database import Database
 from throughline.domain.keys import Scope
 from throughline.openai.compaction_item import make_compaction_item
 from throughline.openai.input_items import SUMMARY_HEAD
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def test_continuations_at_the_same_time_do_not_see_each_other(stage: OpenAIStage) -> None:

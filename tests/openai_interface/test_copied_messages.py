@@ -8,11 +8,9 @@ from uuid import UUID
 import pytest
 from openai.types.responses import Response
 
-from db.test_redaction import tables_with
-from fakes.chat_program import Chat
 from fakes.conversations import CLAIMER
-from fakes.openai_stage import OpenAIStage, open_openai_stage
-from fakes.raw_sql import run_sql
+from fakes.openai_stage import Chat, OpenAIStage, open_openai_stage
+from fakes.raw_sql import run_sql, tables_with
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import create
 from throughline.db.database import Database
@@ -212,7 +210,7 @@ async def test_redaction_reaches_a_result_that_a_branch_repeats(scene: Scene) ->
     assert await scene.left() == []
 
 
-async def test_redaction_reaches_a_message_that_was_answered_anew(scene: Scene) -> None:
+async def test_redaction_reaches_a_message_that_was_answered_again(scene: Scene) -> None:
     await regenerate_an_answer(scene)
     first, _ = await scene.sessions()
 
@@ -334,12 +332,6 @@ async def test_nothing_is_stored_if_the_messages_to_copy_are_not_the_owners(scen
 TURNS = 5
 BRIEF = {"role": "system", "content": "Be brief."}
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def respond(stage: OpenAIStage, given: list[Any], **named: object) -> dict[str, Any]:

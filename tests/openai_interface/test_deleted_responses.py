@@ -12,10 +12,10 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
+from fakes.stage import OneTool
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, create
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
@@ -28,12 +28,6 @@ from throughline.openai.compaction_item import CompactionItem
 from throughline.openai.input_items import CallItem, CallResultItem, Item, read_items
 
 RAIN = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def ask_weather(stage: OpenAIStage, text: str = "Rain?") -> Response:

@@ -32,12 +32,6 @@ DIGITS = UUID(ID).hex
 
 
 @pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
-
-
-@pytest.fixture
 async def closed(database: Database) -> AsyncIterator[OpenAIStage]:
     """The application with a strict agent that allows requests nothing."""
     strict = replace(OPEN_AGENT, overrides=frozenset(), strict_overrides=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +11,10 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from fakes.api_stage import LOCAL
-from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Fail, Say
+from fakes.stage import OneTool
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected, ModelUnavailable
@@ -24,12 +23,6 @@ from throughline.domain.prompt import Usage
 
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 ASKS_WEATHER = ToolCall("call_1", "weather", "{}")
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def stream(stage: OpenAIStage, **body: Any) -> list[ResponseStreamEvent]:  # noqa: ANN401  # as the client's overloads take them

@@ -12,10 +12,10 @@ from openai.types.responses.response_output_item import McpApprovalRequest, McpC
 from pydantic import BaseModel
 
 from fakes.database_wire import DatabaseWire, database_wire
-from fakes.one_tool import OneTool
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Fail, Say
+from fakes.stage import OneTool
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.append import PORTION
@@ -30,12 +30,6 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
 }
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 async def create(stage: OpenAIStage, **body: Any) -> Response:  # noqa: ANN401  # as the client's overloads take them

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,19 +17,16 @@ from openai.types.responses import Response, ResponseCompletedEvent
 from api.test_connection_limits import serving_app
 from fakes.api_stage import KEYED, LOCAL, set_stage
 from fakes.openai_stage import OpenAIStage, open_openai_stage
-from fakes.scripted_model import Fail, Say
+from fakes.scripted_model import Call, Fail, Hang, Say, Step
 from fakes.waiting import HANG_SECONDS
+from service.test_generated_clients import run
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.keys import Scope
+from throughline.domain.message import Role, ToolCall
+from throughline.domain.prompt import ModelRequest, Usage
 from throughline.http.protocol import MAX_HEADERS, MAX_LINE_BYTES, ConnectionLimits
 from throughline.openai.websocket import INBOX_BYTES, MESSAGE_BYTES
-
-
-@pytest.fixture
-async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
-    async with open_openai_stage(database) as stage:
-        yield stage
 
 
 def socket_address(url: str) -> str:
@@ -331,3 +329,48 @@ async def test_a_client_that_leaves_gives_its_place_back_while_its_turn_goes_on(
             while not await can_connect(address):
                 await asyncio.sleep(0.02)
         gate.set()
+
+
+PROGRAM = Path(__file__).parent / "javascript"
+NPM = shutil.which("npm")
+SAID = {
+    "chat": "Hello.",
+    "chatStream": "Hello.",
+    "chatUsage": True,
+    "chatTools": ["Hello.", "Graz"],
+    "chatFormat": "Graz",
+    "previous": ["Hello.", "Hello."],
+    "inputItems": 3,
+    "tools": ["Graz", "Hello."],
+    "format": "Graz",
+    "conversation": ["user", "assistant"],
+    "deleted": True,
+    "background": ["Hello.", 3],
+    "cancelled": "cancelled",
+    "error": ["NotFoundError", 404, "model_not_found", "model"],
+}
+
+
+def answer(request: ModelRequest) -> Step:
+    """Answer as the program expects it: with its tool if it has one, in its format, or never."""
+    newest = request.prompt.messages[-1]
+    if newest.content == "hang":
+        return Hang()
+    if request.response_format is not None:
+        return Say('{"town": "Graz"}')
+    if any(tool.name == "weather" for tool in request.tools) and newest.role is Role.USER:
+        return Call((ToolCall("call_1", "weather", '{"town": "Graz"}'),), is_streamed=True)
+    return Say("Hello.", usage=Usage(input_tokens=3, output_tokens=2))
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(NPM is None, reason="npm is not installed: the client cannot be installed")
+async def test_openais_javascript_client_can_be_used_for_everything(database: Database, tmp_path: Path) -> None:
+    project = shutil.copytree(PROGRAM, tmp_path / "project", ignore=shutil.ignore_patterns("node_modules"))
+    await run(project, NPM or "", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+    async with open_openai_stage(database) as stage:
+        stage.model.by_request = answer
+        address = f"{str(stage.http.base_url).rstrip('/')}/v1"
+        printed = await run(project, "node", "use_the_client.mjs", address)
+
+    assert json.loads(printed) == SAID

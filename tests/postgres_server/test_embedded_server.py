@@ -17,8 +17,8 @@ import psutil
 import pytest
 from sqlalchemy import make_url
 
-from fakes.data_dir_template import copy_data_dir
-from fakes.memory_folder import memory_folder
+from fakes.run_folder import memory_folder
+from fakes.shared_server import copy_data_dir
 from throughline.domain.errors import DatabaseUnusable
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 from throughline.postgres_server.installation import choose_account
@@ -197,7 +197,7 @@ async def test_a_role_for_test_suites_may_create_databases(data_dir: Path) -> No
 
 
 @pytest.mark.slow
-async def test_a_lost_password_file_is_made_anew(used_dir: Path) -> None:
+async def test_a_lost_password_file_is_made_again(used_dir: Path) -> None:
     (used_dir / "postgres" / "password").unlink()
 
     async with started(used_dir) as server, connected(server) as connection:
@@ -358,7 +358,7 @@ async def test_a_guest_restarts_a_server_that_another_process_started(used_dir: 
 
 
 @pytest.mark.slow
-async def test_a_killed_start_is_begun_anew(data_dir: Path) -> None:
+async def test_a_killed_start_is_begun_again(data_dir: Path) -> None:
     unfinished = data_dir / "postgres" / "cluster.new"
     async with owner_process(data_dir) as owner:
         found = await asyncio.to_thread(wait_until, (unfinished / "PG_VERSION").exists, seconds=20)

@@ -7,11 +7,10 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.listed_spans import ListedSpan, parts_below
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql, until_sql
-from fakes.silent_metrics import SilentMetrics
+from fakes.silent_metrics import ListedSpan, SilentMetrics, parts_below
 from throughline.db.database import Database
 from throughline.db.job_queue import EMBED_MEMORIES
 from throughline.db.memories import MemoryChange
@@ -174,7 +173,7 @@ async def test_vectors_of_two_models_stand_side_by_side_and_old_ones_go_after_a_
         assert await other.vectors() == [(CAT, "openai:other", 64)]
 
 
-async def test_a_job_for_another_model_is_left_to_whoever_has_it(stage: MemoryStage) -> None:
+async def test_a_job_for_another_model_is_left_to_others(stage: MemoryStage) -> None:
     await stage.embedding.run("openai:other")
 
     assert stage.provider.requests == []

@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from fakes.memory_folder import memory_folder
 from fakes.pooler import environment_of
 from fakes.provider_double import ProviderDouble
+from fakes.run_folder import memory_folder
 from fakes.service_process import ServiceProcess, run_service
 
 

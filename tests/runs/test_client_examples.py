@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from fakes.data_dir_template import copy_data_dir
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT, Program, Start
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import run_sql, until_sql
 from fakes.service_process import fork, run_worker
+from fakes.shared_server import copy_data_dir
 from fakes.waiting import HANG_SECONDS, until_found
 from throughline.client import Client, SessionId, Source, connect
 from throughline.db.database import Database

@@ -1,7 +1,16 @@
 """What README, first steps and guides tell a reader to type or write: run against a real service, loaded, parsed."""
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import os
+import re
+import shlex
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, STDOUT
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -9,13 +18,192 @@ import yaml
 from markdown_it import MarkdownIt
 
 from fakes.anthropic_double.double import AnthropicDouble
-from fakes.document_blocks import CHECKED, SHELL, Block, blocks_of, document_pages, read_blocks
-from fakes.page_script import PageRun
 from fakes.pooler import environment_of
-from fakes.programs import ROOT
+from fakes.programs import ROOT, environment_for_programs, fork_server_socket
 from fakes.provider_double import ProviderDouble, ScriptStep
-from fakes.service_process import run_service
+from fakes.service_process import free_port, run_service
 from throughline.agents.registry import AgentDefaults, load_agents
+
+SHELL = frozenset({"sh", "bash"})
+CHECKED = SHELL | {"python", "yaml", "json"}
+NOT_RUN = re.compile(r"<!--\s*not run:?(.*?)-->", re.DOTALL)
+RUN_FIRST = re.compile(r"<!--\s*run first:(.*?)-->", re.DOTALL)
+TITLE = re.compile(r'\btitle="([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A code block of a page, or its hidden lines of shell.
+
+    `title` is the name of the file to write `text` to, '' if there is none. `why_not_run` is the reason not to run the
+    block, '' if the page gives none, None if the block is run.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    title: str = ""
+    why_not_run: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Where the block begins, as `page:line`."""
+        return f"{self.page}:{self.line}"
+
+
+def document_pages() -> list[Path]:
+    """Return the pages that a reader follows with commands of their own: README, first steps, guides."""
+    docs = ROOT / "docs"
+    folders = (docs / "getting-started", docs / "guides")
+    found = sorted(page for folder in folders for page in folder.rglob("*.md"))
+    return [ROOT / "README.md", docs / "getting-started.md", *found]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the blocks of a page that are checked, and its hidden lines of shell, in their order."""
+    return read_blocks(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"))
+
+
+def read_blocks(page: str, text: str) -> list[Block]:
+    """Return the blocks in the text of a page."""
+    return list(_read(page, text))
+
+
+def _read(page: str, text: str) -> Iterator[Block]:
+    why_not_run: str | None = None
+    for token in MarkdownIt().parse(text):
+        line = (token.map or (0,))[0] + 1
+        if token.type == "html_block":
+            marked = NOT_RUN.search(token.content)
+            why_not_run = marked[1].strip() if marked else None
+            yield from (Block(page, line, "sh", found[1]) for found in RUN_FIRST.finditer(token.content))
+            continue
+        language, _, rest = token.info.strip().partition(" ")
+        title = TITLE.search(rest)
+        if token.type == "fence" and (language in CHECKED or title):
+            yield Block(page, line, language, token.content, title[1] if title else "", why_not_run)
+        why_not_run = None
+
+
+LINKED = ("app", "docs", "tests", "README.md")
+"""What commands of pages name in the folder of the project."""
+
+SHIMS = {
+    ".venv/bin/python": """#!/bin/sh
+if [ -f "$1" ]; then exec {client} script "$@"; else exec {python} "$@"; fi
+""",
+    ".venv/bin/throughline": """#!/bin/sh
+if [ "$1" = chat ] && [ ! -p /dev/stdin ]; then
+    printf 'Hello!\\n/context\\n' | {client} throughline "$@"
+else
+    exec {client} throughline "$@"
+fi
+""",
+    ".venv/bin/make": """#!/bin/sh
+[ "$1" = run ] || exec /usr/bin/make -nC {root} "$@" >/dev/null
+cd {folder}
+port=${{PORT:-{port}}}
+kill -9 "$(cat service-$port.pid)" 2>/dev/null
+.venv/bin/throughline serve --port $port >>made.log 2>&1 </dev/null &
+echo $! >service-$port.pid
+until curl -sf http://127.0.0.1:$port/health/ready >/dev/null; do
+    kill -0 $! 2>/dev/null || {{ tail -n 20 made.log; exit 1; }}
+    sleep 0.05
+done
+""",
+}
+CLIENT = ROOT / "tests" / "fakes" / "fork_client.py"
+
+PAGE_SECONDS = 120
+TIMED_OUT = 124
+"""The exit code of a page that hangs, as that of `timeout`."""
+
+PRELUDE = """set -euo pipefail
+curl() {
+    case "$*" in *http_code*) command curl "$@" ;; *) command curl --fail-with-body "$@" ;; esac
+}
+"""
+"""A refused request fails, unless the page prints the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRun:
+    """Where a page's commands run: the folder, the port of its service, the address of the provider's double."""
+
+    folder: Path
+    port: int
+    double_url: str
+    backend_port: int = field(default_factory=free_port)
+
+    def localize(self, text: str) -> str:
+        """Return the text with the addresses, ports and models of this run in place of the page's."""
+        for written, here in {
+            r"http://127\.0\.0\.1:(8080|8001|11434)/v1": self.double_url,
+            r"127\.0\.0\.1:8000": f"127.0.0.1:{self.port}",
+            r"127\.0\.0\.1:9000": f"127.0.0.1:{self.backend_port}",
+            r"\bPORT=8123\b": f"PORT={free_port()}",
+            r"\bopenai:gpt-4o-mini\b": "openai:double-16k-cl100k",
+            r"\bopenai:gpt-4o\b": "openai:double-128k-cl100k",
+            r"\bopenai:(my-model|llama3\.1:8b|Qwen/Qwen3-32B)(?=\s)": "openai:double-32k-cl100k",
+            r"\banthropic:claude-[\w-]+": "anthropic:double-128k-cl100k",
+        }.items():
+            text = re.sub(written, here, text)
+        return text
+
+    def prepare(self) -> None:
+        """Lay out the folder."""
+        (self.folder / ".venv" / "bin").mkdir(parents=True)
+        for name in LINKED:
+            (self.folder / name).symlink_to(ROOT / name)
+        for name, text in SHIMS.items():
+            shim = self.folder / name
+            client = f"{sys.executable} -ISE {CLIENT} {fork_server_socket()}"
+            places = {"python": sys.executable, "client": client, "root": ROOT, "folder": self.folder}
+            shim.write_text(text.format(**places, port=self.port))
+            shim.chmod(0o755)
+
+    async def play(self, blocks: Sequence[Block], environment: Mapping[str, str]) -> tuple[int, str]:
+        """Run the blocks; return the exit code and the end of what they printed, each behind its line of the page.
+
+        The service that the last `make run` has started is killed too: it belongs to the script's session.
+        """
+        (self.folder / "page.sh").write_text(PRELUDE + "\n".join(map(self._step, blocks)))
+        own = environment_for_programs() | dict(environment)
+        own |= {"THROUGHLINE_URL": f"http://127.0.0.1:{self.port}", "BACKEND_PORT": str(self.backend_port)}
+        own["PATH"] = f"{self.folder / '.venv' / 'bin'}:{own['PATH']}"
+        printed = self.folder / "printed.txt"
+        with printed.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *("/bin/bash", "page.sh"), cwd=self.folder, env=own, stdin=DEVNULL, stdout=output, stderr=STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                code = await process.wait()
+        except TimeoutError:
+            code = TIMED_OUT
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        return code, printed.read_text("utf-8", "replace")[-6000:]
+
+    def _step(self, block: Block) -> str:
+        text = self.localize(block.text)
+        head = f"echo '=== {block.name}'\n"
+        if block.title:
+            return head + _write(block.title, text)
+        if block.language in SHELL:
+            return head + text
+        if block.language == "python":
+            return head + _write(f"block-{block.line}.py", text) + f".venv/bin/python block-{block.line}.py\n"
+        return head
+
+
+def _write(name: str, text: str) -> str:
+    return f"mkdir -p {shlex.quote(str(Path(name).parent))}\nprintf %s {shlex.quote(text)} >{shlex.quote(name)}\n"
+
 
 PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in document_pages() if blocks_of(page)]
 ANSWERS = {"docs/guides/overrides.md": ScriptStep('{"number": "T-1"}')}

@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy import make_url
 
 from fakes.conversations import open_conversation
-from fakes.data_dir_template import copy_data_dir
-from fakes.event_reader import Seen, following, sending, text_of, until
+from fakes.event_log import Seen, following, sending, text_of, until
 from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.provider_double.script import SUMMARISER
 from fakes.raw_sql import BACKENDS, end_leases, run_sql, until_sql
 from fakes.service_process import RunScript, ServiceProcess, run_command, run_service, run_worker
+from fakes.shared_server import copy_data_dir
+from fakes.slack_delivery import take
 from fakes.slack_double import TEAM
-from fakes.slack_inbox import take
 from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.migrations import status
 from throughline.db.database import Database, DatabaseConfig
@@ -32,7 +32,7 @@ from throughline.slack.store.people import SlackId
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "docs" / "examples" / "ask_from_a_script.py"
 HANG = ScriptStep(text="half an answer and more", failure=Failure.HANG_IN_ANSWER)
-SLOW_BEATS = {"LEASE_SECONDS": "600"}
+SLOW_HEARTBEATS = {"LEASE_SECONDS": "600"}
 """The next heartbeat would come later than any test waits: what happens before it happens at once."""
 
 
@@ -97,7 +97,7 @@ async def test_a_cancel_at_the_server_ends_the_workers_model_call_before_its_hea
     folder: Path, settings: Mapping[str, str], server: ServiceProcess, provider_double: ProviderDouble
 ) -> None:
     provider_double.script(HANG, ScriptStep(text="going on"))
-    async with run_worker(folder, {**settings, **SLOW_BEATS}), asyncio.timeout(HANG_SECONDS):
+    async with run_worker(folder, {**settings, **SLOW_HEARTBEATS}), asyncio.timeout(HANG_SECONDS):
         session = await server.new_session()
         async with sending(server.client, session, "tell me") as events:
             shown = await until(events, "message.delta")
@@ -116,7 +116,7 @@ async def test_an_interrupting_message_keeps_what_was_written_and_is_answered_ne
     folder: Path, settings: Mapping[str, str], server: ServiceProcess, provider_double: ProviderDouble
 ) -> None:
     provider_double.script(HANG, ScriptStep(text="something else"))
-    async with run_worker(folder, {**settings, **SLOW_BEATS}), asyncio.timeout(HANG_SECONDS):
+    async with run_worker(folder, {**settings, **SLOW_HEARTBEATS}), asyncio.timeout(HANG_SECONDS):
         session = await server.new_session()
         async with sending(server.client, session, "a long story") as events:
             shown = text_of(await until(events, "message.delta"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fakes.event_reader import following, sending, text_of, until, until_cut
+from fakes.event_log import following, sending, text_of, until, until_cut
 from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT, Program
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep

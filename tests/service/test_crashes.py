@@ -23,13 +23,13 @@ from chaos.scenario_senders import play_senders
 from chaos.scenario_streams import play_streams
 from chaos.stored import read_stored
 from chaos.turns import KINDS, TurnKind
-from fakes.data_dir_template import copy_data_dir
-from fakes.dump_programs import DumpPrograms, find_dump_programs
-from fakes.event_reader import Seen, following, sending, until
+from fakes.event_log import Seen, following, sending, until
 from fakes.pooler import environment_of
+from fakes.programs import DumpPrograms, find_dump_programs
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases, run_sql
 from fakes.service_process import ServiceProcess, free_port, run_service
+from fakes.shared_server import copy_data_dir
 from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ async def test_a_service_killed_between_two_steps_sends_the_reasoning_of_the_fir
     assert [message["reasoning_content"] for message in resumed] == ["I multiply."]
 
 
-async def test_a_service_killed_while_a_call_is_written_shows_it_anew_under_other_ids(
+async def test_a_service_killed_while_a_call_is_written_shows_it_again_under_other_ids(
     folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, database_url: str
 ) -> None:
     calls = (ScriptedCall("c1", "calculator", '{"expression": "6*7"}'),)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from benchmarks.replay import main
-from benchmarks.replay_check import Json, find_unread, is_read
+from benchmarks.replay_check import Json, find_skipped, is_read
 from chaos.check import check
 from chaos.client_log import Answer, Sent
 from chaos.findings import Fault
@@ -39,7 +39,7 @@ MANY_WORDS = "and another word " * 260
 
 @pytest.fixture
 def settings(folder: Path, on_double: Mapping[str, str]) -> Mapping[str, str]:
-    """One database, and for each name an agent whose summaries tell by their wishes whose they are."""
+    """One database, and for each name an agent whose summaries tell by their instructions whose they are."""
     (folder / "agents").mkdir()
     for name in NAMES:
         write_agent(folder, name, messages=4)
@@ -60,7 +60,7 @@ async def judged_cursor(service: ServiceProcess, session: str, name: str, double
     """Return where the cursor stands; everything behind it must have been read before."""
     answer = (await service.client.get(f"/v1/sessions/{session}")).raise_for_status()
     cursor = int(answer.json()["summarized_count"])
-    assert find_unread(cursor, summaries_of(name, double)) == [], f"unread behind the cursor of {name} at {cursor}"
+    assert find_skipped(cursor, summaries_of(name, double)) == [], f"skipped behind the cursor of {name} at {cursor}"
     return cursor
 
 
@@ -115,7 +115,7 @@ async def test_one_worker_moves_the_cursor_over_what_was_read_and_no_further(
 
 @pytest.mark.slow
 @pytest.mark.unpooled("two ways to summarise race, and each statement's further round trips let one of them win")
-async def test_two_workers_that_summarise_the_same_sessions_at_once_leave_nothing_unread(
+async def test_two_workers_that_summarise_the_same_sessions_at_once_skip_nothing(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     async with run_service(folder, settings) as one, run_service(folder, settings) as two:
@@ -135,7 +135,7 @@ async def test_two_workers_that_summarise_the_same_sessions_at_once_leave_nothin
 
 
 @pytest.mark.slow
-async def test_a_kill_between_two_segments_leaves_nothing_unread_and_nothing_paid_twice(
+async def test_a_kill_between_two_segments_skips_nothing_and_pays_for_nothing_twice(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble, database_url: str
 ) -> None:
     write_agent(folder, "alder", messages=1000)
@@ -182,6 +182,7 @@ async def imported(service: ServiceProcess, agent: str, *, exchanges: int) -> st
 
 FIRST, SECOND = (text_of(Name("talk", number)) for number in (1, 2))
 Break = Callable[[Stored], Stored]
+A_HOLE = StoredSummary("s", "adopted", 1, 4, 4, ((1, 1), (3, 4)))
 
 
 def a_log() -> list[Sent]:
@@ -221,22 +222,12 @@ def a_database() -> Stored:
     )
 
 
-def without_message(position: int, *, renumber: bool = True) -> Break:
+def without_message(position: int) -> Break:
     def broken(stored: Stored) -> Stored:
         kept = [message for message in stored.messages if message.position != position]
-        if not renumber:
-            return replace(stored, messages=tuple(kept))
         moved = [replace(message, position=at) for at, message in enumerate(kept, start=1)]
         session = replace(stored.sessions[0], message_count=len(moved))
         return replace(stored, messages=tuple(moved), sessions=(session,))
-
-    return broken
-
-
-def with_further(message: StoredMessage) -> Break:
-    def broken(stored: Stored) -> Stored:
-        session = replace(stored.sessions[0], message_count=stored.sessions[0].message_count + 1)
-        return replace(stored, messages=(*stored.messages, message), sessions=(session,))
 
     return broken
 
@@ -270,10 +261,6 @@ def with_summaries(*summaries: StoredSummary) -> Break:
     return lambda stored: replace(stored, summaries=summaries)
 
 
-def with_second_run(run: StoredRun) -> Break:
-    return lambda stored: replace(stored, runs=(*stored.runs, run))
-
-
 def faults_of(log: Sequence[Sent], stored: Stored) -> set[Fault]:
     return {finding.fault for finding in check(log, stored)}
 
@@ -287,73 +274,32 @@ def test_a_whole_database_has_no_findings() -> None:
     [
         pytest.param(without_message(5), Fault.LOST, id="an accepted message is gone"),
         pytest.param(without_message(4), Fault.LOST, id="an answer that was told is gone"),
-        pytest.param(without_message(6, renumber=False), Fault.GAP, id="a position is missing"),
         pytest.param(with_message(5, position=5), Fault.GAP, id="a position is there twice"),
-        pytest.param(
-            with_further(StoredMessage("m7", "s", 7, "user", SECOND, "r2")), Fault.DUPLICATED, id="a message twice"
-        ),
-        pytest.param(
-            with_further(StoredMessage("m7", "s", 7, "user", "chaos:x:1", "r3")), Fault.DUPLICATED, id="one never sent"
-        ),
-        pytest.param(
-            with_second_run(StoredRun("r3", "s", 3, "succeeded", 1, "k2")), Fault.DUPLICATED, id="two runs of one key"
-        ),
-        pytest.param(
-            with_further(StoredMessage("m7", "s", 7, "assistant", answer_to(SECOND), "r2")),
-            Fault.ANSWER,
-            id="two answers",
-        ),
+        pytest.param(with_message(5, role="user", content=SECOND), Fault.DUPLICATED, id="a message twice"),
         pytest.param(with_message(5, content=answer_to(SECOND)[:40]), Fault.ANSWER, id="half an answer"),
-        pytest.param(with_message(3, content="changed"), Fault.ANSWER, id="an answer changed after it was told"),
         pytest.param(with_message(2, answers="c2"), Fault.RESULT, id="a result for another call"),
-        pytest.param(without_message(3), Fault.RESULT, id="a call without a result"),
-        pytest.param(
-            with_further(StoredMessage("m7", "s", 7, "tool", "42", "r1", answers="c1")), Fault.RESULT, id="two results"
-        ),
         pytest.param(with_message(2, run_id="r2"), Fault.ORDER, id="turns that mix"),
         pytest.param(with_run(seq=0), Fault.ORDER, id="turns in another order than accepted"),
         pytest.param(with_run(status="running"), Fault.STUCK, id="a run that did not end"),
-        pytest.param(with_run(status="queued"), Fault.STUCK, id="a run nobody took"),
         pytest.param(with_run(status="failed", error="internal_error"), Fault.FAILED, id="a run that failed"),
-        pytest.param(
-            with_run(status="failed", error="run_abandoned", attempt=2), Fault.FAILED, id="a run given up too early"
-        ),
         pytest.param(with_run(status="cancelled"), Fault.FAILED, id="a run nobody cancelled"),
         pytest.param(with_events((1, "run.started"), (3, "run.completed")), Fault.EVENTS, id="a gap in the events"),
         pytest.param(with_events((1, "run.started"), (2, "message.delta")), Fault.EVENTS, id="events without an end"),
-        pytest.param(with_events((1, "run.completed"), (2, "run.completed")), Fault.EVENTS, id="events that end twice"),
         pytest.param(with_summaries(), Fault.SUMMARY, id="a cursor without a summary"),
-        pytest.param(
-            with_summaries(StoredSummary("s", "adopted", 1, 4, 4, ((1, 1), (3, 4)))), Fault.SUMMARY, id="a hole in one"
-        ),
-        pytest.param(
-            with_summaries(StoredSummary("s", "adopted", 1, 4, 5, ((1, 4),))), Fault.SUMMARY, id="another last message"
-        ),
-        pytest.param(
-            with_summaries(StoredSummary("s", "adopted", 2, 4, 4, ((1, 4),))), Fault.SUMMARY, id="a version missing"
-        ),
-        pytest.param(
-            with_summaries(
-                StoredSummary("s", "adopted", 1, 4, 4, ((1, 4),)),
-                StoredSummary("s", "prepared", None, 5, 5, ((1, 4), (5, 5))),
-                StoredSummary("s", "prepared", None, 6, 6, ((1, 4), (5, 6))),
-            ),
-            Fault.SUMMARY,
-            id="two prepared at once",
-        ),
+        pytest.param(with_summaries(A_HOLE), Fault.SUMMARY, id="a hole in a summary"),
     ],
 )
 def test_a_broken_promise_is_found(broken: Break, fault: Fault) -> None:
     assert fault in faults_of(a_log(), broken(a_database()))
 
 
-def test_messages_that_no_summariser_was_shown_are_unread() -> None:
+def test_messages_that_no_summariser_was_shown_are_skipped() -> None:
     shown = {"line": "summariser", "verdict": "answered", "refusal": "", "is_whole": True}
     failed = {**shown, "verdict": "failed", "refusal": "reset"}
 
-    assert find_unread(5, [{**shown, "positions": [1, 2, 3]}, {**shown, "positions": [3, 4, 5, 6]}]) == []
-    assert find_unread(6, [{**shown, "positions": [1, 2, 3]}, {**shown, "positions": [5, 6]}]) == [4]
-    assert find_unread(3, [{**shown, "positions": [1, 2]}, {**failed, "positions": [3]}]) == [3]
+    assert find_skipped(5, [{**shown, "positions": [1, 2, 3]}, {**shown, "positions": [3, 4, 5, 6]}]) == []
+    assert find_skipped(6, [{**shown, "positions": [1, 2, 3]}, {**shown, "positions": [5, 6]}]) == [4]
+    assert find_skipped(3, [{**shown, "positions": [1, 2]}, {**failed, "positions": [3]}]) == [3]
 
 
 DATASETS = "ubuntu-irc,openhands-events"

@@ -1,17 +1,16 @@
-"""The Slack door for one test."""
+"""Slack with its double for one test."""
 
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from fakes.slack_commands import Asked, commands_on
-from fakes.slack_delivery import DeliveryStage, delivery_stage
-from fakes.slack_stage import SlackStage, slack_stage
+from fakes.slack_delivery import DeliveryStage, SlackStage, delivery_stage, slack_stage
 from throughline.db.database import Database
 
 
 @pytest.fixture
-async def door(database: Database, database_url: str) -> AsyncGenerator[SlackStage]:
+async def stage(database: Database, database_url: str) -> AsyncGenerator[SlackStage]:
     async with slack_stage(database, database_url) as stage:
         yield stage
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.event_log import MESSAGE_ID
-from fakes.raw_sql import run_sql
-from fakes.slack_delivery import DeliveryStage, PlayedTurn
+from fakes.raw_sql import tables_with
+from fakes.slack_delivery import DeliveryStage, PlayedTurn, SlackStage
 from fakes.slack_double import Failure, say
 from fakes.slack_double.payloads import deleted, edited, message
-from fakes.slack_stage import SlackStage
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost
@@ -103,7 +102,7 @@ def test_an_edited_message_waits_for_its_turn_unless_it_is_the_last_time() -> No
     assert played.steps == ["open", "nothing", "edit"]
 
 
-def test_a_message_that_slack_calls_too_long_is_cut_anew() -> None:
+def test_a_message_that_slack_calls_too_long_is_cut_again() -> None:
     text = "word " * 2_000
     written = replace(Written().opened("1.0", 0.0), sent=len(text)).cut_smaller()
 
@@ -139,28 +138,20 @@ def test_reasoning_and_arguments_of_calls_are_no_part_of_the_text() -> None:
 SECRET = "tangelo42"  # the word that has to go
 
 
-async def tables_with(url: str, word: str) -> list[str]:
-    tables = await run_sql(url, "select schemaname || '.' || tablename from pg_tables where schemaname = 'public'")
-    names = [str(name) for (name,) in tables]
-    return [
-        name for name in names if await run_sql(url, f"select 1 from {name} t where t::text ilike '%{word}%' limit 1")
-    ]
-
-
-async def test_a_waiting_message_deleted_in_slack_leaves_its_text_nowhere(door: SlackStage) -> None:
+async def test_a_waiting_message_deleted_in_slack_leaves_its_text_nowhere(stage: SlackStage) -> None:
     said = say(f"the code is {SECRET}")
-    await door.sender.once(message(said))
-    await door.sender.once(deleted(said))
+    await stage.sender.once(message(said))
+    await stage.sender.once(deleted(said))
 
-    assert await tables_with(door.url, SECRET) == []
+    assert await tables_with(stage.url, SECRET) == []
 
 
-async def test_the_text_before_an_edit_of_a_waiting_message_stands_nowhere(door: SlackStage) -> None:
+async def test_the_text_before_an_edit_of_a_waiting_message_stands_nowhere(stage: SlackStage) -> None:
     said = say(f"the code is {SECRET}")
-    await door.sender.once(message(said))
-    await door.sender.once(edited(said, "what is 20+20"))
+    await stage.sender.once(message(said))
+    await stage.sender.once(edited(said, "what is 20+20"))
 
-    assert await tables_with(door.url, SECRET) == []
+    assert await tables_with(stage.url, SECRET) == []
 
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"

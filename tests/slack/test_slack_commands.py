@@ -22,7 +22,7 @@ from throughline.slack.store.slack_events import SlackLocation, SlackMessage
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"
 
 
-async def test_context_shows_bars_to_whoever_takes_part(ask: Asked) -> None:
+async def test_context_shows_bars_to_those_who_take_part(ask: Asked) -> None:
     await ask.stage.take(say("hello"))
 
     shown = await ask("context")
@@ -139,7 +139,7 @@ async def test_a_code_makes_a_guest_the_user_and_their_history_comes_along(ask: 
     assert "unknown, used or too old" in (await ask(f"link {code}")).text
 
 
-async def test_whoever_was_a_user_before_is_promised_nothing_and_a_name_formats_nothing(ask: Asked) -> None:
+async def test_a_user_of_before_is_promised_nothing_and_a_name_formats_nothing(ask: Asked) -> None:
     told = []
     for name in ("anna", "<!channel> *b*"):
         user = await ask.stage.database.users.get_or_create(name)
@@ -199,7 +199,7 @@ async def test_somebody_of_another_workspace_stops_what_they_asked(ask: Asked) -
     assert await stopped(ask, said, STOPPED_BERT) == [(f"{STOPPED_BERT}: a long story",)]
 
 
-async def test_whoever_wrote_elsewhere_only_stops_nothing(ask: Asked) -> None:
+async def test_a_person_who_wrote_elsewhere_only_stops_nothing(ask: Asked) -> None:
     said = say("a long story", channel=STOPPED_CHANNEL)
     await take(ask, said)
     await take(ask, say("another thread", channel=STOPPED_CHANNEL, user=STOPPED_BERT), PARTNER)
@@ -245,7 +245,7 @@ RESUMED_DIRECT = "D0ANNA001"
 
 
 async def linked(ask: Asked, name: str = "anna") -> UserId:
-    """Make whoever asks the user of this name; they have written to the bot before."""
+    """Make the asking person the user of this name; they have written to the bot before."""
     known = "insert into slack_conversations (team_id, channel_id, thread_ts) values ($1, $2, '1600000000.000001')"
     await ask.stage.rows(known, TEAM, RESUMED_DIRECT)
     user = await ask.stage.database.users.get_or_create(name)

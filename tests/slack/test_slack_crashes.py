@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from fakes.raw_sql import slow_request
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TIERS, Failure, say
-from fakes.slow_request import slow_request
 from fakes.waiting import until_found
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.runs.followed_runs import FollowedRuns

@@ -15,13 +15,11 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 from structlog.testing import capture_logs
 
-from fakes.manual_clock import ManualClock
 from fakes.raw_http_server import JSON, Answer, serve_raw
-from fakes.slack_delivery import DeliveryStage
+from fakes.slack_delivery import IDENTITY, DeliveryStage, SlackStage, no_command
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Failure, Limit, say, sign
 from fakes.slack_double.payloads import Said, app_mention, deleted, edited, left, message, reaction
-from fakes.slack_stage import IDENTITY, SlackStage, no_command
-from fakes.waiting import HANG_SECONDS, until
+from fakes.waiting import HANG_SECONDS, ManualClock, until
 from throughline.domain.basic_types import JsonObject as Json
 from throughline.slack import socket_mode
 from throughline.slack.bolt import Listeners, make_bolt
@@ -69,28 +67,28 @@ def changed(payload: Mapping[str, object], path: Path, value: object) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [LONG, "1" * 5_000, -1, {}], ids=["long", "digits", "number", "object"])
-async def test_no_field_of_an_event_can_break_its_taking(door: SlackStage, value: object) -> None:
+async def test_no_field_of_an_event_can_break_its_taking(stage: SlackStage, value: object) -> None:
     cases = [(kind, path) for kind, make in GENUINE.items() for path in fields_of(make(say("hello")))]
     broken = []
     with capture_logs() as logged:
         for kind, path in cases:
             body = changed(GENUINE[kind](say("hello", thread_ts="1700000000.000100")), path, value)
-            if (await door.sender.post(body, "application/json", {})).status not in {200, 400, 404}:
+            if (await stage.sender.post(body, "application/json", {})).status not in {200, 400, 404}:
                 broken.append((kind, path))
 
     assert broken == []
     assert [entry for entry in logged if entry["log_level"] == "error"] == []
 
 
-async def test_an_id_that_no_one_could_have_is_refused_with_its_name_and_one_line(door: SlackStage) -> None:
+async def test_an_id_that_no_one_could_have_is_refused_with_its_name_and_one_line(stage: SlackStage) -> None:
     with capture_logs() as logged:
-        answer = await door.sender.once(message(say("hello", user=LONG)))
+        answer = await stage.sender.once(message(say("hello", user=LONG)))
 
     assert (answer.status, json.loads(answer.text)) == (400, {"error": REFUSED})
     assert [(entry["log_level"], entry["reason"]) for entry in logged] == [("warning", REFUSED)]
 
 
-async def test_a_defect_behind_the_door_is_logged_as_an_error_with_where_it_is() -> None:
+async def test_a_defect_behind_the_interface_is_logged_as_an_error_with_where_it_is() -> None:
     async def broken(_body: object) -> None:
         raise LookupError("a text of somebody's")
 

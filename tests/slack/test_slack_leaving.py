@@ -1,4 +1,4 @@
-"""Whoever leaves a channel takes no part in its sessions any more, unless they are there by another Slack id."""
+"""A person who leaves a channel takes no part in its sessions any more, unless they are there by another Slack id."""
 
 import asyncio
 import json
@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from fakes.api_stage import KEYED, set_stage
-from fakes.old_rows import delete_old_rows
 from fakes.pooler import environment_of
 from fakes.raw_sql import hold_rows
 from fakes.service_process import free_port, run_service, start_program
+from fakes.silent_metrics import delete_old_rows
+from fakes.slack_delivery import SlackStage, begun
 from fakes.slack_double import (
     APP_TOKEN,
     BOT_TOKEN,
@@ -27,7 +28,6 @@ from fakes.slack_double import (
     sign,
 )
 from fakes.slack_double.payloads import app_mention, left, message
-from fakes.slack_stage import SlackStage, begun
 from fakes.waiting import HANG_SECONDS, until, until_found
 from throughline.db.database import Database
 from throughline.domain.basic_types import UserId
@@ -37,171 +37,171 @@ CHANNEL, OTHER = "C0GENERAL", "C0OTHER01"
 ANNA, BERT, TWIN = "U0ANNA001", "U0BERT001", "U0TWIN001"
 
 
-async def write(door: SlackStage, user: str, *, channel: str = CHANNEL, thread_ts: str = "") -> Said:
+async def write(stage: SlackStage, user: str, *, channel: str = CHANNEL, thread_ts: str = "") -> Said:
     said = say(f"<@{BOT_USER}> hello", user=user, channel=channel, thread_ts=thread_ts)
-    assert (await door.sender.once(app_mention(said))).status == 200
+    assert (await stage.sender.once(app_mention(said))).status == 200
     return said
 
 
-async def leave(door: SlackStage, user: str, *, team: str = TEAM, channel: str = CHANNEL) -> None:
-    assert (await door.sender.once(left(channel, user=user, home=team))).status == 200
+async def leave(stage: SlackStage, user: str, *, team: str = TEAM, channel: str = CHANNEL) -> None:
+    assert (await stage.sender.once(left(channel, user=user, home=team))).status == 200
 
 
-async def taking_part(door: SlackStage) -> list[tuple[object, ...]]:
+async def taking_part(stage: SlackStage) -> list[tuple[object, ...]]:
     """Return who takes part, and in how many sessions."""
     statement = """
         select u.name, count(distinct p.session_id) from slack_participants p
         join slack_users s using (team_id, slack_user_id) join users u on u.id = s.user_id group by 1 order by 1
     """
-    return await door.rows(statement)
+    return await stage.rows(statement)
 
 
-async def link(door: SlackStage, user: UserId, *slack_users: str) -> None:
+async def link(stage: SlackStage, user: UserId, *slack_users: str) -> None:
     for slack_user in slack_users:
-        await door.slack.links.link_by_code(SlackId(TEAM, slack_user), await door.slack.links.new_code(user))
+        await stage.slack.links.link_by_code(SlackId(TEAM, slack_user), await stage.slack.links.new_code(user))
 
 
-async def test_who_left_a_channel_is_taken_out_of_its_sessions_and_nobody_else_is(door: SlackStage) -> None:
-    first = await write(door, ANNA)
-    await write(door, BERT, thread_ts=first.ts)
-    await write(door, ANNA)
-    await write(door, ANNA, channel=OTHER)
+async def test_who_left_a_channel_is_taken_out_of_its_sessions_and_nobody_else_is(stage: SlackStage) -> None:
+    first = await write(stage, ANNA)
+    await write(stage, BERT, thread_ts=first.ts)
+    await write(stage, ANNA)
+    await write(stage, ANNA, channel=OTHER)
 
-    await leave(door, ANNA)
+    await leave(stage, ANNA)
 
-    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1), (f"slack:{TEAM}:{BERT}", 1)]
-
-
-async def test_a_session_that_its_thread_has_left_is_closed_to_them_too(door: SlackStage) -> None:
-    said = await write(door, ANNA)
-    await door.slack.conversations.leave(TEAM, CHANNEL, said.ts)
-
-    await leave(door, ANNA)
-
-    assert await taking_part(door) == []
+    assert await taking_part(stage) == [(f"slack:{TEAM}:{ANNA}", 1), (f"slack:{TEAM}:{BERT}", 1)]
 
 
-async def test_over_rest_they_find_nothing_any_more(door: SlackStage, database: Database) -> None:
-    await link(door, await database.users.get_or_create("anna"), ANNA)
-    await write(door, ANNA)
-    ((session,),) = await door.rows("select id from sessions")
-    stage = set_stage(database, KEYED)
-    async with stage.client(key=await stage.key("anna")) as anna:
+async def test_a_session_that_its_thread_has_left_is_closed_to_them_too(stage: SlackStage) -> None:
+    said = await write(stage, ANNA)
+    await stage.slack.conversations.leave(TEAM, CHANNEL, said.ts)
+
+    await leave(stage, ANNA)
+
+    assert await taking_part(stage) == []
+
+
+async def test_over_rest_they_find_nothing_any_more(stage: SlackStage, database: Database) -> None:
+    await link(stage, await database.users.get_or_create("anna"), ANNA)
+    await write(stage, ANNA)
+    ((session,),) = await stage.rows("select id from sessions")
+    api = set_stage(database, KEYED)
+    async with api.client(key=await api.key("anna")) as anna:
         before = await anna.get(f"/v1/sessions/{session}")
-        await leave(door, ANNA)
+        await leave(stage, ANNA)
         after = await anna.get(f"/v1/sessions/{session}")
 
     assert (before.status_code, after.status_code) == (httpx.codes.OK, httpx.codes.NOT_FOUND)
 
 
-async def test_by_another_id_they_stay_until_that_one_leaves_too(door: SlackStage, database: Database) -> None:
-    await link(door, await database.users.get_or_create("anna"), ANNA, TWIN)
-    said = await write(door, ANNA)
-    await write(door, TWIN, thread_ts=said.ts)
+async def test_by_another_id_they_stay_until_that_one_leaves_too(stage: SlackStage, database: Database) -> None:
+    await link(stage, await database.users.get_or_create("anna"), ANNA, TWIN)
+    said = await write(stage, ANNA)
+    await write(stage, TWIN, thread_ts=said.ts)
 
-    await leave(door, ANNA)
-    stayed = await taking_part(door)
-    await leave(door, TWIN)
+    await leave(stage, ANNA)
+    stayed = await taking_part(stage)
+    await leave(stage, TWIN)
 
     assert stayed == [("anna", 1)]
-    assert await taking_part(door) == []
+    assert await taking_part(stage) == []
 
 
-async def test_the_order_in_which_both_ids_leave_keeps_nobody_in(door: SlackStage, database: Database) -> None:
-    await link(door, await database.users.get_or_create("anna"), ANNA, TWIN)
-    said = await write(door, ANNA)
-    await write(door, TWIN, thread_ts=said.ts)
+async def test_the_order_in_which_both_ids_leave_keeps_nobody_in(stage: SlackStage, database: Database) -> None:
+    await link(stage, await database.users.get_or_create("anna"), ANNA, TWIN)
+    said = await write(stage, ANNA)
+    await write(stage, TWIN, thread_ts=said.ts)
 
-    await leave(door, TWIN)
-    await leave(door, ANNA)
+    await leave(stage, TWIN)
+    await leave(stage, ANNA)
 
-    assert await taking_part(door) == []
-
-
-async def test_by_an_id_that_never_wrote_in_the_channel_they_do_not_stay(door: SlackStage, database: Database) -> None:
-    await link(door, await database.users.get_or_create("anna"), ANNA, TWIN)
-    await write(door, ANNA)
-
-    await leave(door, ANNA)
-
-    assert await taking_part(door) == []
+    assert await taking_part(stage) == []
 
 
-async def test_a_message_sent_before_they_left_and_delivered_after_lets_nobody_in_again(door: SlackStage) -> None:
+async def test_by_an_id_that_never_wrote_in_the_channel_they_do_not_stay(stage: SlackStage, database: Database) -> None:
+    await link(stage, await database.users.get_or_create("anna"), ANNA, TWIN)
+    await write(stage, ANNA)
+
+    await leave(stage, ANNA)
+
+    assert await taking_part(stage) == []
+
+
+async def test_a_message_sent_before_they_left_and_delivered_after_lets_nobody_in_again(stage: SlackStage) -> None:
     late, first = say(f"<@{BOT_USER}> late", channel=CHANNEL), say(f"<@{BOT_USER}> first", channel=CHANNEL, user=BERT)
-    await write(door, ANNA)
+    await write(stage, ANNA)
     for user in (ANNA, BERT):
-        await leave(door, user)
+        await leave(stage, user)
 
     for said in (late, first):
-        assert (await door.sender.once(app_mention(said))).status == 200
+        assert (await stage.sender.once(app_mention(said))).status == 200
 
-    assert await taking_part(door) == []
-    assert len(await door.run_texts()) == 3
+    assert await taking_part(stage) == []
+    assert len(await stage.run_texts()) == 3
 
 
-async def test_a_departure_that_is_delivered_once_more_is_no_later_one(door: SlackStage) -> None:
+async def test_a_departure_that_is_delivered_once_more_is_no_later_one(stage: SlackStage) -> None:
     event = left(CHANNEL, user=ANNA, home=TEAM)
-    await door.sender.once(event)
+    await stage.sender.once(event)
     said = say(f"<@{BOT_USER}> I am back", channel=CHANNEL)
-    await door.sender.once(event)
-    await door.sender.once(app_mention(said))
+    await stage.sender.once(event)
+    await stage.sender.once(app_mention(said))
 
-    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1)]
+    assert await taking_part(stage) == [(f"slack:{TEAM}:{ANNA}", 1)]
 
 
 @pytest.mark.parametrize("wrote_before", [True, False])
-async def test_leaving_waits_for_a_message_that_is_being_taken(door: SlackStage, *, wrote_before: bool) -> None:
-    first = await write(door, BERT)
+async def test_leaving_waits_for_a_message_that_is_being_taken(stage: SlackStage, *, wrote_before: bool) -> None:
+    first = await write(stage, BERT)
     if wrote_before:
-        await write(door, ANNA, thread_ts=first.ts)
+        await write(stage, ANNA, thread_ts=first.ts)
 
-    async with hold_rows(door.url, "select 1 from sessions for update"):
-        taking = await begun(door, write(door, ANNA, thread_ts=first.ts), waiting=1)
-        leaving = await begun(door, leave(door, ANNA), waiting=2)
+    async with hold_rows(stage.url, "select 1 from sessions for update"):
+        taking = await begun(stage, write(stage, ANNA, thread_ts=first.ts), waiting=1)
+        leaving = await begun(stage, leave(stage, ANNA), waiting=2)
     await asyncio.gather(taking, leaving)
 
-    assert await taking_part(door) == [(f"slack:{TEAM}:{BERT}", 1)]
+    assert await taking_part(stage) == [(f"slack:{TEAM}:{BERT}", 1)]
 
 
-async def test_when_somebody_left_is_forgotten_with_what_was_sent_before(door: SlackStage) -> None:
-    await leave(door, ANNA)
-    await delete_old_rows(door.database)
-    kept = await door.rows("select reader_id from slack_departures")
-    await door.rows("update slack_departures set created_at = now() - interval '8 days'")
-    await delete_old_rows(door.database)
+async def test_when_somebody_left_is_forgotten_with_what_was_sent_before(stage: SlackStage) -> None:
+    await leave(stage, ANNA)
+    await delete_old_rows(stage.database)
+    kept = await stage.rows("select reader_id from slack_departures")
+    await stage.rows("update slack_departures set created_at = now() - interval '8 days'")
+    await delete_old_rows(stage.database)
 
     assert kept == [(ANNA,)]
-    assert await door.rows("select 1 from slack_departures") == []
+    assert await stage.rows("select 1 from slack_departures") == []
 
 
-async def test_whoever_comes_back_and_writes_takes_part_again(door: SlackStage) -> None:
-    said = await write(door, ANNA)
-    await leave(door, ANNA)
-    await write(door, ANNA, thread_ts=said.ts)
+async def test_a_person_who_comes_back_and_writes_takes_part_again(stage: SlackStage) -> None:
+    said = await write(stage, ANNA)
+    await leave(stage, ANNA)
+    await write(stage, ANNA, thread_ts=said.ts)
 
-    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1)]
+    assert await taking_part(stage) == [(f"slack:{TEAM}:{ANNA}", 1)]
 
 
 @pytest.mark.parametrize(("user", "team"), [(BOT_USER, TEAM), (ANNA, "T0OTHER01"), ("U0NOBODY1", TEAM)])
 async def test_the_bot_somebody_of_another_workspace_and_strangers_take_nobody_out(
-    door: SlackStage, user: str, team: str
+    stage: SlackStage, user: str, team: str
 ) -> None:
-    await write(door, ANNA)
+    await write(stage, ANNA)
 
-    await leave(door, user, team=team)
+    await leave(stage, user, team=team)
 
-    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1)]
+    assert await taking_part(stage) == [(f"slack:{TEAM}:{ANNA}", 1)]
 
 
-async def test_whoever_is_of_another_workspace_is_taken_out_by_their_own_id(door: SlackStage) -> None:
+async def test_a_person_of_another_workspace_is_taken_out_by_their_own_id(stage: SlackStage) -> None:
     event = app_mention(say(f"<@{BOT_USER}> hello", channel=CHANNEL))
     event["event"]["user_team"] = "T0OTHER01"
-    await door.sender.once(event)
+    await stage.sender.once(event)
 
-    await leave(door, ANNA, team="T0OTHER01")
+    await leave(stage, ANNA, team="T0OTHER01")
 
-    assert await taking_part(door) == []
+    assert await taking_part(stage) == []
 
 
 @pytest.fixture

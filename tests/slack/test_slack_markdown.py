@@ -8,13 +8,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fakes.markdown_texts import TEXTS
+from fakes.slack_delivery import SlackStage
 from fakes.slack_double import TEAM, say, sign
 from fakes.slack_double.payloads import message
-from fakes.slack_stage import SlackStage
 from throughline.slack.markdown.convert import settled, to_slack
 from throughline.slack.markdown.cut_text import closing, cut_before, is_in_fence, part_of
 from throughline.slack.markdown.inline import ZERO_WIDTH_SPACE
+
+_PIECES = st.sampled_from(
+    ["word ", "\n", "\n\n", "| a | b |\n", "|---|---|\n", "| 1 | 2 |", "```\n", "```python\n", "code `x` ", "- item ",
+     "![pic](http://x.io/p.png) ", "[label](https://x.io) ", "<!channel> ", "**bold** ", "# Head", "漢字 ", "@here ",
+     "````\n", "~~~\n", "   ```\n", "> ```\n", "> ", "1. ```sh\n", "1. ", "```x = 1```", "`", "``", "\\", "\t",
+     "handlers[name](event)\n", "        ", "&lt;", "|", "~~~sh\n```\n", "](javascript:", "@"]
+)  # fmt: skip
+TEXTS = st.lists(_PIECES, max_size=40).map("".join)
+
 
 BROKEN = f"<{ZERO_WIDTH_SPACE}"
 UNLINKED = f"]{ZERO_WIDTH_SPACE}"
@@ -386,18 +394,18 @@ def changed_event(**fields: object) -> str:
     ],
 )
 async def test_a_signed_body_that_is_malformed_is_refused_with_a_sentence(
-    door: SlackStage, body: str, content_type: str
+    stage: SlackStage, body: str, content_type: str
 ) -> None:
     headers = sign(body) | {"Content-Type": content_type}
 
-    answer = await door.client.post("/slack/events", content=body, headers=headers)
+    answer = await stage.client.post("/slack/events", content=body, headers=headers)
 
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
-    assert await door.rows("select 1 from slack_events union all select 1 from users") == []
+    assert await stage.rows("select 1 from slack_events union all select 1 from users") == []
 
 
-async def test_a_text_with_nul_is_taken(door: SlackStage) -> None:
-    answered = await door.sender.once(message(say("one\0two")))
+async def test_a_text_with_nul_is_taken(stage: SlackStage) -> None:
+    answered = await stage.sender.once(message(say("one\0two")))
 
     assert answered.status == 200
-    assert await door.run_texts() == ["one\N{REPLACEMENT CHARACTER}two"]
+    assert await stage.run_texts() == ["one\N{REPLACEMENT CHARACTER}two"]

@@ -9,11 +9,9 @@ import pytest
 from fakes.conversations import Conversation
 from fakes.scripted_model import Call, Say
 from fakes.scripted_turns import REPORT
-from fakes.slack_delivery import DeliveryStage, PlayedTurn
+from fakes.slack_delivery import IDENTITY, DeliveryStage, PlayedTurn
 from fakes.slack_double import TEAM, Failure, Person, Said, say
-from fakes.slack_stage import IDENTITY
-from fakes.stage import Stage, open_stage, with_context
-from fakes.tool_box import make_tool_box
+from fakes.stage import Stage, make_tool_box, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.definition import RecallReach
 from throughline.context.explain_context import FiringGauge, NextAction
@@ -285,7 +283,7 @@ async def test_without_the_address_of_the_workspace_there_are_no_links(outgoing:
 THREE = ("U0ANNA001", "U0BERT001", "U0CLARA01")
 
 
-def upkeep_of(outgoing: DeliveryStage) -> Maintenance:
+def maintenance_of(outgoing: DeliveryStage) -> Maintenance:
     return Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=False)
 
 
@@ -312,7 +310,7 @@ async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_ret
 ) -> None:
     await have_three_guests(outgoing)
     outgoing.double.rules.fail("users.info", failure)
-    maintenance = upkeep_of(outgoing)
+    maintenance = maintenance_of(outgoing)
 
     await maintenance.run_once()
     at_first = await named_profiled(outgoing)
@@ -329,7 +327,7 @@ async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_ret
 async def test_a_profile_that_slack_does_not_have_is_asked_for_again_tomorrow(outgoing: DeliveryStage) -> None:
     await have_three_guests(outgoing)
     del outgoing.double.workspace.people["U0ANNA001"]
-    maintenance = upkeep_of(outgoing)
+    maintenance = maintenance_of(outgoing)
     asked = []
 
     for minutes in (0, 60, 24 * 60):

@@ -8,10 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api_stage import WallClock
-from fakes.manual_clock import ManualClock, PassingClock
 from fakes.provider_double.json_types import Json
 from fakes.scripted_turns import REPORT
-from fakes.slack_delivery import DeliveryStage, dispatcher_of
+from fakes.slack_delivery import IDENTITY, DeliveryStage, SlackStage, dispatcher_of, no_command, served_asgi
 from fakes.slack_double import (
     APP_TOKEN,
     BOT_TOKEN,
@@ -25,6 +24,7 @@ from fakes.slack_double import (
     say,
 )
 from fakes.slack_double.payloads import (
+    BOT_ID,
     app_mention,
     app_rate_limited,
     app_uninstalled,
@@ -33,9 +33,7 @@ from fakes.slack_double.payloads import (
     message,
     tokens_revoked,
 )
-from fakes.slack_double.workspace import BOT_ID
-from fakes.slack_stage import IDENTITY, SlackStage, no_command, served_asgi
-from fakes.waiting import until
+from fakes.waiting import ManualClock, PassingClock, until
 from throughline.context.explain_context import ContextReport
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import SettingInvalid
@@ -275,9 +273,9 @@ async def test_a_delivery_that_is_refused_for_its_token_tells_too(outgoing: Deli
     assert refused == ["account_inactive"]
 
 
-async def test_events_that_slack_holds_back_are_told_with_their_minute(door: SlackStage) -> None:
+async def test_events_that_slack_holds_back_are_told_with_their_minute(stage: SlackStage) -> None:
     with capture_logs() as logs:
-        answered = await door.sender.once(app_rate_limited(1_518_467_820))
+        answered = await stage.sender.once(app_rate_limited(1_518_467_820))
 
     assert answered.status == 200
     [told] = [log for log in logs if log["log_level"] == "warning"]
@@ -359,7 +357,7 @@ def services_of(outgoing: DeliveryStage) -> SlackServices:
     async def report(_owner: UserId, _session: SessionId) -> ContextReport:
         return REPORT
 
-    async def summarize(owner: UserId, session: SessionId, _wish: SummaryRequest) -> CompactionResult:
+    async def summarize(owner: UserId, session: SessionId, _request: SummaryRequest) -> CompactionResult:
         return CompactionResult(
             CompactionOutcome.ADOPTED, await outgoing.database.sessions.get(owner, session), "", 900, 300
         )

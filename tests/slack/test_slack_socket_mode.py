@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.manual_clock import HeldClock, PassingClock
 from fakes.pooler import environment_of
 from fakes.raw_sql import end_leases, run_sql, until_sql
 from fakes.service_process import free_port, run_service, start_program
+from fakes.slack_delivery import IDENTITY, no_command, no_stop
 from fakes.slack_double import (
     APP_TOKEN,
     BOT_TOKEN,
@@ -25,8 +25,7 @@ from fakes.slack_double import (
     say,
 )
 from fakes.slack_double.payloads import app_mention, message, slash_command
-from fakes.slack_stage import IDENTITY, no_command, no_stop
-from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
+from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, HeldClock, PassingClock, until
 from throughline.context.explain_context import ContextReport
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
@@ -245,7 +244,7 @@ async def test_an_address_that_was_given_at_start_is_used_for_the_first_connecti
     async def report(_owner: UserId, _session: SessionId) -> ContextReport:
         raise AssertionError("nobody asks for a report")
 
-    async def summarize(_owner: UserId, _session: SessionId, _wish: SummaryRequest) -> CompactionResult:
+    async def summarize(_owner: UserId, _session: SessionId, _request: SummaryRequest) -> CompactionResult:
         raise AssertionError("nobody asks for a summary")
 
     clock, config = PassingClock(), SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)

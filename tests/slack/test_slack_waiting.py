@@ -8,12 +8,10 @@ from datetime import timedelta
 import pytest
 
 from fakes.scripted_model import Call, Say
-from fakes.slack_commands import Asked
-from fakes.slack_delivery import DeliveryStage
+from fakes.slack_commands import ANNA, ASKS, BERT, DELETES, Asked, WaitingStage, buttons, shown, waiting_stage
+from fakes.slack_delivery import IDENTITY, DeliveryStage
 from fakes.slack_double import BOT_USER, TEAM, Failure, Posted, say
 from fakes.slack_double.payloads import click
-from fakes.slack_stage import IDENTITY
-from fakes.slack_waiting import ANNA, ASKS, BERT, DELETES, WaitingStage, buttons, shown, waiting_stage
 from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.tool import Decision, Resolution
 from throughline.slack.decisions import read_click
@@ -193,7 +191,7 @@ async def test_a_question_is_answered_by_a_button(waiting: WaitingStage) -> None
     assert await answered(waiting, message) == [("dark blue", f"slack:{TEAM}:{ANNA}")]
 
 
-async def test_a_question_is_answered_by_the_next_message_of_whoever_asked(waiting: WaitingStage) -> None:
+async def test_a_question_is_answered_by_the_next_message_of_the_asking_person(waiting: WaitingStage) -> None:
     waiting.turns.model.script(Call((ASKS,)), Say("A good colour."), Say("Hello Bert."), Say("Hello elsewhere."))
     said = say(f"<@{BOT_USER}> paint it", channel="C0GENERAL")
     async with waiting.delivering():

@@ -8,11 +8,10 @@ from itertools import count
 import pytest
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, positions_read, prepare_one
-from fakes.imports import import_into
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.side_jobs import do_summary_job
-from fakes.stage import Stage, open_stage, with_context
+from fakes.stage import Stage, import_into, open_stage, with_context
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape

@@ -8,24 +8,54 @@ from dataclasses import replace
 import pytest
 
 from fakes.compactions import SUMMARY, asked, compact_now, open_summarising, positions_read, store
-from fakes.imported_texts import adopted, import_messages, import_texts
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.scripted_model import Say, ScriptedModel, ScriptedModels
 from fakes.stage import LEARNED_KEY, Stage
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.registry import AgentRegistry
 from throughline.context.calibration import Calibration
+from throughline.context.measure import count_message
 from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.facts_choice_prompt import CHOICE_SYSTEM_PROMPT
 from throughline.context.summaries.summary_prompt import MERGE_TASK
 from throughline.db.database import Database
+from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
-from throughline.domain.summary import FactKind
+from throughline.domain.summary import FactKind, SummaryState, SummaryWithSegments
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.turn.summary.summarize_now import summarize_now
+
+
+async def import_texts(stage: Stage, texts: Sequence[str], *, owner: str = "anna") -> None:
+    """Import questions and answers in turn; the stage's session is that one from then on."""
+    messages = [
+        NewMessage(Role.USER if number % 2 == 0 else Role.ASSISTANT, text, Source.API)
+        for number, text in enumerate(texts)
+    ]
+    await import_messages(stage, messages, owner=owner)
+
+
+async def import_messages(stage: Stage, messages: Sequence[NewMessage], *, owner: str = "anna") -> None:
+    """Import the messages for a user of this name; the stage's owner and session are those from then on."""
+    stage.owner_id = await stage.database.users.get_or_create(owner)
+    counter = stage.dependencies.make_counter("chars")
+    dated = [
+        DatedMessage(replace(message, token_count=count_message(message, counter.count), counter=counter.name))
+        for message in messages
+    ]
+    new = Imported(stage.owner_id, stage.session.agent, "", Source.API, {})
+    stage.session = await stage.database.sessions.import_conversation(new, dated)
+
+
+async def adopted(stage: Stage) -> SummaryWithSegments:
+    """Return the summary in use, with its segments."""
+    found = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+    assert found is not None
+    return found
+
 
 COSTS = """
     select count(*), coalesce(sum(input_tokens + output_tokens), 0) from summaries where session_id = $1
@@ -264,11 +294,11 @@ def choices(requests: Sequence[ModelRequest]) -> list[str]:
     return [asked(request) for request in requests if request.prompt.system == CHOICE_SYSTEM_PROMPT]
 
 
-async def on_demand(stage: Stage, wish: SummaryRequest = NO_REQUEST) -> list[ModelRequest]:
+async def on_demand(stage: Stage, request: SummaryRequest = NO_REQUEST) -> list[ModelRequest]:
     """Summarise as the route does; return what the model was asked."""
     stage.model.requests.clear()
-    done = await summarize_now(stage.dependencies, await stage.reload(), wish)
-    assert done.outcome in {"adopted", "skipped"}  # skipped: a wish changed nothing
+    done = await summarize_now(stage.dependencies, await stage.reload(), request)
+    assert done.outcome in {"adopted", "skipped"}  # skipped: a request changed nothing
     assert done.spent.calls == len(stage.model.requests)
     return list(stage.model.requests)
 
@@ -305,12 +335,12 @@ async def test_a_redaction_takes_the_choice_away(database: Database) -> None:
     assert len(choices(await on_demand(stage))) == 1
 
 
-async def test_a_wish_is_paid_for_once(database: Database) -> None:
+async def test_a_request_is_paid_for_once(database: Database) -> None:
     stage = await open_stage_with(database, chunk_messages=4)
-    wish, calls = SummaryRequest("Keep the names."), []
+    request, calls = SummaryRequest("Keep the names."), []
     for _ in range(2):
         await import_texts(stage, TEXTS)
-        calls += [len(await on_demand(stage)), len(await on_demand(stage, wish))]
+        calls += [len(await on_demand(stage)), len(await on_demand(stage, request))]
 
     assert calls == [3, 3, 0, 0]
     assert len(await on_demand(stage, SummaryRequest("Keep the places."))) == 3

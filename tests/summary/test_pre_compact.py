@@ -11,9 +11,9 @@ from fakes import own_hooks
 from fakes.compactions import SUMMARY, as_adoption, asked, compact_now, fill, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say
+from fakes.silent_metrics import WatchedCounter
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until
-from fakes.watched_counter import WatchedCounter
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
@@ -82,12 +82,12 @@ async def test_it_may_not_cancel_what_has_to_be(database: Database) -> None:
     assert (hook.told[0].trigger, hook.told[0].must_compact) == ("auto", True)
 
 
-async def test_its_wishes_are_added_to_the_users(database: Database) -> None:
-    stage = await open_with(database, own_hooks.wishes)
+async def test_its_instructions_are_added_to_the_users(database: Database) -> None:
+    stage = await open_with(database, own_hooks.add_instructions)
 
     await compact_now(stage, "mind the numbers")
 
-    assert "mind the numbers\nmind the operator's wishes" in asked(stage.model.requests[0])
+    assert "mind the numbers\nmind the operator's instructions" in asked(stage.model.requests[0])
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -18,11 +18,11 @@ from fakes.compactions import (
     prepare_one,
 )
 from fakes.conversations import adoption_of, segment_of
-from fakes.manual_clock import ManualClock
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.silent_metrics import SilentMetrics
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import ManualClock
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import Adopt, SummaryPolicy, SummaryShape
 from throughline.db.database import Database
@@ -144,7 +144,7 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     assert (await stage.reload()).summary_version == 1
 
 
-async def test_a_wish_goes_on_from_what_is_prepared_and_one_with_instructions_does_not(database: Database) -> None:
+async def test_a_request_goes_on_from_what_is_prepared_and_one_with_instructions_does_not(database: Database) -> None:
     for instructions, read in (("", [11, 12, 13, 14]), ("from scratch", list(range(1, 15)))):
         stage = await open_with(database)
         await fill(stage, 6)

@@ -8,12 +8,11 @@ from itertools import chain
 import pytest
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, prepare_one
-from fakes.double_stage import agent_on, open_double_stage, turn_requests
 from fakes.pooler import urls_of
 from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptStep, Verdict
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Break, Fail, Say, Step
-from fakes.stage import Stage, open_stage, with_context
+from fakes.stage import Stage, agent_on, open_double_stage, open_stage, turn_requests, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import Adopt, SummaryPolicy
 from throughline.db.database import Database, DatabaseConfig
@@ -31,7 +30,7 @@ from throughline.turn.summary.summary_draft import open_draft
 
 @pytest.fixture
 async def narrow(database_url: str) -> AsyncGenerator[Database]:
-    """A pool of a single connection: whoever holds it while waiting stops everybody."""
+    """A pool of a single connection: a request that holds it while waiting stops all others."""
     opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, pool_timeout_seconds=10))
     yield opened
     await opened.close()
@@ -143,28 +142,28 @@ async def test_asked_for_again_it_says_what_is_summarised_already(stage: Stage) 
 
 
 def told(request: ModelRequest) -> str:
-    """A summary that cites what it was shown, and what was wished."""
+    """A summary that cites what it was shown, and what was asked."""
     text = asked(request)
     places = [int(place) for place in re.findall(r"^\[#(\d+) ", text, re.MULTILINE)]
-    wished = "yes" if "Further wishes:" in text else "no"
-    return f"## State\nRead [#{min(places)}-#{max(places)}], wished: {wished}." if places else "## State\nMerged."
+    has_more = "yes" if "Further wishes:" in text else "no"
+    return f"## State\nRead [#{min(places)}-#{max(places)}], asked: {has_more}." if places else "## State\nMerged."
 
 
-async def test_a_wish_reaches_what_is_summarised_and_its_cost_is_told(stage: Stage) -> None:
+async def test_a_request_reaches_what_is_summarised_and_its_cost_is_told(stage: Stage) -> None:
     stage.model.by_request = lambda request: Say(told(request))
     before = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     paid = len(stage.model.requests)
-    wish = SummaryRequest("Keep the deadline and who owns it.")
+    request = SummaryRequest("Keep the deadline and who owns it.")
 
-    cost = await estimate_summary(stage.dependencies, await stage.reload(), wish)
+    cost = await estimate_summary(stage.dependencies, await stage.reload(), request)
     asked_for_nothing = len(stage.model.requests) - paid
-    done = await summarize_now(stage.dependencies, await stage.reload(), wish)
+    done = await summarize_now(stage.dependencies, await stage.reload(), request)
 
     assert (before.outcome, done.outcome, asked_for_nothing) == ("adopted", "adopted", 0)
     assert done.session.summary_through_position == before.session.summary_through_position
     assert done.session.summary_version == before.session.summary_version + 1
-    assert "wished: yes" in done.session.conversation_summary
-    assert "wished: no" not in done.session.conversation_summary
+    assert "asked: yes" in done.session.conversation_summary
+    assert "asked: no" not in done.session.conversation_summary
     assert (cost.from_position, cost.through_position) == (1, done.session.summary_through_position)
     assert cost.message_count == done.session.summary_through_position
     assert (cost.calls, done.spent.calls) == (1, 1)
@@ -172,7 +171,7 @@ async def test_a_wish_reaches_what_is_summarised_and_its_cost_is_told(stage: Sta
     assert done.spent.input_tokens > 0
 
 
-async def test_a_second_wish_and_one_from_a_position_are_done_too(stage: Stage) -> None:
+async def test_a_second_request_and_one_from_a_position_are_done_too(stage: Stage) -> None:
     stage.model.by_request = lambda request: Say(told(request))
     first = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     await fill(stage, 6)
@@ -186,9 +185,9 @@ async def test_a_second_wish_and_one_from_a_position_are_done_too(stage: Stage) 
 
     text = from_there.session.conversation_summary
     assert from_there.outcome == second.outcome == "adopted"
-    assert f"Read [#1-#{boundary}], wished: no." in text
+    assert f"Read [#1-#{boundary}], asked: no." in text
     assert f"Read [#{boundary + 1}-#" in text
-    assert "wished: no" not in second.session.conversation_summary
+    assert "asked: no" not in second.session.conversation_summary
 
 
 async def test_what_was_read_again_in_vain_is_kept_and_the_summary_stays(stage: Stage) -> None:
@@ -298,11 +297,11 @@ async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_f
     assert len(stage.model.requests) == asked + 1
 
 
-async def test_what_a_session_wishes_of_its_summaries_reaches_each_of_them(database: Database) -> None:
+async def test_what_a_session_asks_of_its_summaries_reaches_each_of_them(database: Database) -> None:
     stage = await open_stage(database, agent=with_context(window=8192, min_recent_messages=2))
     stage.model.by_request = answers
-    wish = SessionChange(summary_instructions="Keep who owns the deadline.")
-    changed = await stage.database.sessions.update(stage.owner_id, stage.session.id, wish)
+    request = SessionChange(summary_instructions="Keep who owns the deadline.")
+    changed = await stage.database.sessions.update(stage.owner_id, stage.session.id, request)
     for _ in range(2):
         await fill(stage, 6)
         await compact_now(stage)

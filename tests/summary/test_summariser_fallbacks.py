@@ -1,4 +1,4 @@
-"""The failure ladder of summaries: a retry, the fallback in its share of the time, and who is left alone for whom."""
+"""Failures of summaries: a retry, the fallback in its share of the time, and who is left alone for whom."""
 
 import asyncio
 from dataclasses import replace

@@ -8,10 +8,10 @@ import pytest
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, loaded, open_summarising, positions_read, store
 from fakes.conversations import adoption_of, segment_of
-from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
 from fakes.silent_metrics import SilentMetrics
 from fakes.stage import Stage, with_context
+from fakes.waiting import ManualClock
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.facts_choice_prompt import ANSWER_TOKENS, NUMBER_TOKENS

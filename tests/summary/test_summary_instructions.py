@@ -1,4 +1,4 @@
-"""What users ask of summaries: each wish reaches the model whole, what it costs is told, and going back stays."""
+"""What users ask of summaries: each request reaches the model whole, what it costs is told, and going back stays."""
 
 import re
 import threading
@@ -51,8 +51,8 @@ async def summarising(database: Database, **summary: object) -> Stage:
     return stage
 
 
-async def keep(stage: Stage, wish: str) -> None:
-    change = SessionChange(summary_instructions=wish)
+async def keep(stage: Stage, request: str) -> None:
+    change = SessionChange(summary_instructions=request)
     await stage.database.sessions.update(stage.owner_id, stage.session.id, change)
 
 
@@ -60,22 +60,22 @@ async def prepared(stage: Stage) -> bool:
     return await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED) is not None
 
 
-async def test_every_wish_is_told_whole(database: Database) -> None:
+async def test_every_request_is_told_whole(database: Database) -> None:
     agents = f"Keep all names. {'a' * 3_900}"
     policy = SummaryPolicy(instructions=agents)
     stage = await open_stage(database, agent=with_context(window=65_536, min_recent_messages=2, summary=policy))
     stage.model.by_request = told
     await fill(stage, 6)
-    kept, wish = f"{'b' * 1_900} {RULE} {'b' * 1_900}", f"Keep the deadline. {'c' * 3_900}"
+    kept, request = f"{'b' * 1_900} {RULE} {'b' * 1_900}", f"Keep the deadline. {'c' * 3_900}"
     await keep(stage, kept)
 
-    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(wish))
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(request))
 
     assert done.outcome == "adopted"
-    assert all(part in asked(stage.model.requests[0]) for part in (agents, kept, wish))
+    assert all(part in asked(stage.model.requests[0]) for part in (agents, kept, request))
 
 
-async def test_wishes_that_no_model_has_room_for_are_named_as_the_reason(database: Database) -> None:
+async def test_instructions_that_no_model_has_room_for_are_named_as_the_reason(database: Database) -> None:
     stage = await summarising(database)
     await fill(stage, 6)
     await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
@@ -108,7 +108,7 @@ async def test_the_cost_of_short_segments_is_told_and_bounded(database: Database
     assert max(again.calls, redone.spent.calls) <= 32
 
 
-async def test_a_wish_begins_where_it_was_told_to_also_behind_what_was_merged(database: Database) -> None:
+async def test_a_request_begins_where_it_was_told_to_also_behind_what_was_merged(database: Database) -> None:
     stage = await summarising(database, chunk_messages=8)
     stage.model.by_request = lambda request: Say(
         f"{told(request).text} {'Wished. ' if 'Keep it.' in asked(request) else ''}{'More of it. ' * 50}"
@@ -129,7 +129,7 @@ async def test_a_wish_begins_where_it_was_told_to_also_behind_what_was_merged(da
     assert done.spent.calls <= 1.5 * cost.calls
 
 
-async def test_large_tool_outputs_do_not_keep_a_wish_from_older_messages(database: Database) -> None:
+async def test_large_tool_outputs_do_not_keep_a_request_from_older_messages(database: Database) -> None:
     stage = await open_stage(database, agent=with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy()))
     stage.model.by_request = told
     talk = [(role, f"{role.value} {n} {'word ' * 30}") for n in range(4) for role in (Role.USER, Role.ASSISTANT)]
@@ -145,7 +145,7 @@ async def test_large_tool_outputs_do_not_keep_a_wish_from_older_messages(databas
     assert "[#1 user]" in asked(stage.model.requests[0])
 
 
-async def test_what_is_prepared_is_forgotten_where_its_wishes_change(database: Database) -> None:
+async def test_what_is_prepared_is_forgotten_where_its_instructions_change(database: Database) -> None:
     stage = await summarising(database)
     await fill(stage, 20)
     assert await prepare_one(stage)
@@ -160,7 +160,7 @@ async def test_what_is_prepared_is_forgotten_where_its_wishes_change(database: D
     assert RULE in asked(stage.model.requests[-1])
 
 
-async def test_what_is_being_prepared_is_dropped_where_its_wishes_change(database: Database) -> None:
+async def test_what_is_being_prepared_is_dropped_where_its_instructions_change(database: Database) -> None:
     stage = await summarising(database)
     await fill(stage, 20)
     before = await stage.reload()
@@ -421,7 +421,7 @@ async def test_a_text_of_no_use_is_never_returned() -> None:
         await summarize_transcript(said(4), "", summariser_on(model))
 
 
-async def test_a_model_that_cannot_be_reached_is_asked_once_more_after_the_pause_it_wishes() -> None:
+async def test_a_model_that_cannot_be_reached_is_asked_once_more_after_the_pause_it_names() -> None:
     away = ModelUnavailable("The model is away.", delay_seconds=0)
     model = ScriptedModel(Fail(away), Say("They counted [#1-#4]."), Fail(away), Fail(away))
 

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fakes import hostile_tools
-from fakes.tool_box import make_tool_box
+from fakes.stage import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall

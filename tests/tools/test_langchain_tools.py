@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool, ToolExce
 from langchain_core.tools.base import InjectedToolCallId
 
 from fakes.conversations import Conversation, open_conversation
-from fakes.tool_box import make_tool_box
+from fakes.stage import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.db.database import Database
@@ -301,11 +301,6 @@ async def test_a_tool_that_must_not_act_twice_says_so_and_has_a_key_to_tell_call
 
 
 count = CharsCounter().count
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 @pytest.fixture

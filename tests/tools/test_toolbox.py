@@ -9,7 +9,7 @@ import pytest
 
 from fakes import own_tools
 from fakes.own_tools import blocked
-from fakes.tool_box import make_tool_box
+from fakes.stage import make_tool_box
 from fakes.waiting import HANG_SECONDS
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.domain.basic_types import RunId, SessionId, UserId

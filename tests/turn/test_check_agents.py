@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, ScriptedModels
-from fakes.stage import AGENT, LEARNED_KEY, Stage, open_stage, with_context
-from fakes.tool_box import make_tool_box
+from fakes.stage import AGENT, LEARNED_KEY, Stage, make_tool_box, open_stage, with_context
+from fakes.waiting import ManualClock
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults, AgentRegistry
 from throughline.context.calibration import Calibration

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
+from fakes.scripted_turns import ASKS_WEATHER, play, results, resume, send
 from fakes.stage import AGENT, Stage, open_stage
 from fakes.waiting import HANG_SECONDS
-from fakes.waiting_turns import ASKS_WEATHER, play, results, resume, send
 from throughline.agents.definition import AgentDefinition, DailyBudget, OtherModel
 from throughline.agents.registry import AgentDefaults
 from throughline.db.database import Database

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.conversations import CLAIMER, Conversation
 from fakes.database_wire import database_wire
 from fakes.event_log import MESSAGE_ID, EventLog, claimed
 from fakes.pooler import urls_of
@@ -33,11 +33,6 @@ from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
 from throughline.turn.event_writer import EventWriter, Unstored
 from throughline.turn.follow_run import Followed, Following, Idle
-
-
-@pytest.fixture
-async def conversation(database: Database) -> Conversation:
-    return await open_conversation(database)
 
 
 @pytest.fixture

@@ -13,14 +13,23 @@ import pytest
 from context.strategies import Said, conversation_input
 from fakes.anthropic_double import AnthropicDouble
 from fakes.compactions import prepare_one
-from fakes.double_stage import agent_on, open_double_stage, refusals, turn_requests
 from fakes.provider_double import ProviderDouble
-from fakes.provider_double.records import Verdict
+from fakes.provider_double.double import Verdict
 from fakes.raw_http_server import Answer, openai_stream, serve_raw
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, Step
-from fakes.stage import AGENT, LEARNED_KEY, Stage, open_stage, with_context
+from fakes.scripted_turns import send
+from fakes.stage import (
+    AGENT,
+    LEARNED_KEY,
+    Stage,
+    agent_on,
+    open_double_stage,
+    open_stage,
+    refusals,
+    turn_requests,
+    with_context,
+)
 from fakes.waiting import HANG_SECONDS
-from fakes.waiting_turns import send
 from throughline.agents.definition import AgentDefinition, DailyBudget
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.context.calibration import Calibration

@@ -11,10 +11,10 @@ import pytest
 from fakes.conversations import user_message
 from fakes.raw_sql import end_leases, run_sql
 from fakes.scripted_model import Call, Fail, Hang, Say, Step
+from fakes.scripted_turns import ASKS_WEATHER, WEATHER
 from fakes.shown_parts import check_ids
 from fakes.stage import AGENT, CLAIMER, Stage, open_stage, with_context
 from fakes.waiting import until_found
-from fakes.waiting_turns import ASKS_WEATHER, WEATHER
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageRepository
 from throughline.db.sessions.repository import SessionQuery
@@ -40,11 +40,6 @@ from throughline.turn.worker.retention import ErasureConfig, SessionErasure
 from throughline.wire.events import event_json
 
 PASSING = (AnswerIncomplete("cut"), ModelUnavailable("down"), ModelRateLimited("slow down"))
-
-
-@pytest.fixture
-async def stage(database: Database) -> Stage:
-    return await open_stage(database)
 
 
 async def told_of_user_message(stage: Stage, run: Run) -> set[MessageId]:

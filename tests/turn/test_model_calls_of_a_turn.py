@@ -9,12 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.anthropic_double import AnthropicDouble
-from fakes.one_tool import OneTool
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases, run_sql
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel
 from fakes.shown_parts import check_ids
-from fakes.stage import AGENT, Stage, open_stage, with_context
+from fakes.stage import AGENT, OneTool, Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until_found
 from throughline.db.database import Database
 from throughline.domain.errors import AnswerIncomplete, DatabaseUnavailable, ModelInvalidRequest

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from fakes.flaky_store import FlakyStore
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from fakes.side_jobs import side_jobs
-from fakes.stage import Stage, open_stage
+from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database
+from throughline.db.runs.events import EventRepository
+from throughline.db.runs.repository import RunRepository
+from throughline.db.sessions.messages import MessageRepository
+from throughline.db.summaries.repository import SummaryRepository
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
 from throughline.domain.events import EventType, NewEvent, RunEvent
 from throughline.domain.message import Role, ToolCall, text_of
@@ -28,6 +29,30 @@ from throughline.turn.llm_node import OUT_OF_ROUNDS
 from throughline.turn.store_step import MOST_TRIES
 from throughline.turn.take_turn import take_turn
 from throughline.turn.worker.worker import Worker, WorkerConfig
+
+
+class FlakyStore:
+    """Raises the errors of `failures[intent]` one by one, then hands the calls on to the real store."""
+
+    def __init__(
+        self,
+        store: RunRepository | MessageRepository | EventRepository | SummaryRepository,
+        **failures: list[Exception],
+    ) -> None:
+        self._store = store
+        self._failures = failures
+
+    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every method of the store
+        real = getattr(self._store, intent)
+        failures = self._failures.get(intent)
+        if not failures:
+            return real
+
+        async def fail(*_: object, **__: object) -> None:
+            raise failures.pop(0)
+
+        return fail
+
 
 AWAY = DatabaseUnavailable("away")
 CALL = Call((ToolCall("c1", "calculator", '{"expression": "2+3"}'),))
@@ -51,11 +76,6 @@ class OutageAfterCall:
             self._has_failed = True
             self._failures.append(AWAY)
         return outcome
-
-
-@pytest.fixture
-async def stage(database: Database) -> Stage:
-    return await open_stage(database)
 
 
 def break_store(stage: Stage, **failures: list[Exception]) -> None:

@@ -11,8 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, ScriptedModels, Step
-from fakes.stage import AGENT, Stage, open_stage
-from fakes.tool_box import make_tool_box
+from fakes.stage import AGENT, Stage, make_tool_box, open_stage
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults, FolderWatch, load_agents
 from throughline.assembly.reread_agents import AgentRereading, one_line

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.compactions import fill_summarised
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
-from fakes.query_plans import ExplainedTransactions, nodes_of
-from fakes.raw_sql import run_sql
-from fakes.recalling import FACT, QUESTION, agent, open_recalling, quoted, talk
+from fakes.raw_sql import ExplainedTransactions, nodes_of, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
-from fakes.stage import CLAIMER, Stage, open_stage
-from fakes.summarised_history import fill_summarised
+from fakes.stage import CLAIMER, Stage, open_stage, with_context
+from throughline.agents.definition import AgentDefinition
 from throughline.context.policy import Recall
 from throughline.context.quoted_history import Quotation, choose_quotations, note_of, question_of
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
@@ -28,9 +27,39 @@ from throughline.domain.errors import DatabaseBusy
 from throughline.domain.events import EventType, HistoryQuoted
 from throughline.domain.message import Message, Role, Source, ToolCall, text_of
 from throughline.domain.recall import Found, HistoryQuery
-from throughline.domain.run import RunInput, Submission
+from throughline.domain.run import RunInput, RunStatus, Submission
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.take_turn import take_turn
+
+FACT = "The gate code of the boat yard is 4417."
+QUESTION = "What was the gate code of the boat yard?"
+FILLER = [f"We talked a while about the weather in town number {number}." for number in range(40)]
+
+
+def talk(*planted: str) -> list[tuple[int, str, str]]:
+    texts = [*FILLER[:20], *planted, *FILLER[20:]]
+    return [(at, "user" if at % 2 else "assistant", text) for at, text in enumerate(texts, 1)]
+
+
+def agent(**context: object) -> AgentDefinition:
+    return replace(with_context(**{"recall": Recall.AUTO, "auto_summarize": False, **context}), tools=("calculator",))
+
+
+async def open_recalling(
+    database: Database, database_url: str, *planted: str, model: ScriptedModel | None = None, **context: object
+) -> Stage:
+    stage = await open_stage(database, agent=agent(**context), model=model)
+    await fill_summarised(database_url, stage.session.id, talk(*(planted or (FACT,))))
+    await database.history.index_session(stage.session.id)
+    return stage
+
+
+async def quoted(stage: Stage, text: str) -> list[HistoryQuoted]:
+    """Play a turn with this message and return its events that tell of quotations."""
+    stage.model.script(Say("Here."))
+    run = await stage.turn(text)
+    assert run.status is RunStatus.SUCCEEDED
+    return [event.event for event in await stage.events(run) if isinstance(event.event, HistoryQuoted)]
 
 
 def texts(stage: Stage, call: int = -1) -> list[str]:

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from fakes.anthropic_double import AnthropicDouble
-from fakes.anthropic_double.thinking import KINDS, sign
-from fakes.one_tool import OneTool
+from fakes.anthropic_double.messages_request import KINDS, sign
 from fakes.pooler import urls_of
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.provider_double.json_types import Json
 from fakes.raw_sql import end_leases, run_sql
 from fakes.scripted_model import Call, Fail, Hang, Say
-from fakes.stage import AGENT, Stage, open_stage, with_context
+from fakes.stage import AGENT, OneTool, Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until, until_found
 from throughline.agents.definition import AgentDefinition, OtherModel, ReasoningUse
 from throughline.db.database import Database, DatabaseConfig
@@ -32,11 +31,6 @@ from throughline.turn.take_turn import take_turn
 CALL = ToolCall("c1", "calculator", '{"expression": "2+3"}')
 STEPS = (Call((CALL,), thinks="I add them."), Say("It is 5", thinks="So it is five."))
 ROWS = "select t.text, t.is_shown from message_reasoning t join messages m on m.id = t.message_id order by m.position"
-
-
-@pytest.fixture
-async def stage(database: Database) -> Stage:
-    return await open_stage(database)
 
 
 async def read(stage: Stage, query: MessageQuery) -> list[Message]:

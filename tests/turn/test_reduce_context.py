@@ -11,13 +11,20 @@ import pytest
 from context.prompt_judge import anthropic_faults, faults
 from fakes.compactions import SUMMARY, fill, prepare_one
 from fakes.conversations import Conversation, is_loaded_whole, open_conversation
-from fakes.double_stage import agent_on, open_double_stage, refusals, turn_requests
-from fakes.one_tool import OneTool
 from fakes.pooler import urls_of
 from fakes.provider_double import ProviderDouble, RequestRecord
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
-from fakes.stage import Stage, open_stage, with_context
-from fakes.tool_box import make_tool_box
+from fakes.stage import (
+    OneTool,
+    Stage,
+    agent_on,
+    make_tool_box,
+    open_double_stage,
+    open_stage,
+    refusals,
+    turn_requests,
+    with_context,
+)
 from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import PrunePolicy, Strategy, SummaryPolicy
 from throughline.context.view.view_state import view_state_from
@@ -340,7 +347,7 @@ async def test_a_thousand_messages_at_the_moment_of_an_adoption_are_all_stored(
     await check_beside_adoptions(database, database_url, 1000)
 
 
-WISH = "Write a poem about ducks at the end."
+INSTRUCTIONS = "Write a poem about ducks at the end."
 
 
 async def talk(stage: Stage, turns: int) -> None:
@@ -409,7 +416,7 @@ async def test_what_a_summary_was_asked_to_do_is_not_in_the_prompts_after_it(
     agent = agent_on(provider_double, "openai:double-8k-cl100k", min_recent_messages=2)
     async with open_double_stage(database, agent) as stage:
         await talk(stage, 8)
-        done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(WISH))
+        done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest(INSTRUCTIONS))
         await talk(stage, 3)
 
     assert done.outcome == "adopted"

@@ -11,15 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.compactions import prepare_one
-from fakes.double_stage import agent_on, open_double_stage, refusals, turn_requests
-from fakes.known_refusals import ON_OPENAI_WIRE, refused_on_openai_wire, status_of
-from fakes.listed_spans import ListedSpan, ListedTracing, parts_below
+from fakes.model_calls import ON_OPENAI_WIRE, refused_on_openai_wire, status_of
 from fakes.own_tools import say
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
 from fakes.provider_double.refusals import Refused
 from fakes.scripted_model import Call, Say, ScriptedModel, Step
-from fakes.stage import AGENT, Stage, open_stage
-from fakes.tool_box import make_tool_box
+from fakes.silent_metrics import ListedSpan, ListedTracing, parts_below
+from fakes.stage import AGENT, Stage, agent_on, make_tool_box, open_double_stage, open_stage, refusals, turn_requests
 from throughline.agents.registry import AgentRegistry
 from throughline.db.database import Database
 from throughline.db.sessions.repository import SessionChange
@@ -105,11 +103,6 @@ class NoModels:
     def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
         del api_key_env
         raise SettingInvalid(f"{model!r} at {base_url!r} cannot be used.")
-
-
-@pytest.fixture
-async def stage(database: Database) -> Stage:
-    return await open_stage(database)
 
 
 async def assert_kept(stage: Stage, error: str) -> None:

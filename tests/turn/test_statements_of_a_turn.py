@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from benchmarks.planted_conversation import Fact, Planted, plant, read_scripts
+from fakes.compactions import fill_summarised
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
-from fakes.stage import CLAIMER, LEARNED_KEY, Stage, open_stage, with_context
-from fakes.summarised_history import fill_summarised
-from fakes.tool_box import make_tool_box
+from fakes.stage import CLAIMER, LEARNED_KEY, Stage, make_tool_box, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until_found
 from throughline.agents.definition import RecallReach
 from throughline.context.quoted_history import indented
@@ -50,7 +49,7 @@ async def wired(wire: DatabaseWire) -> AsyncIterator[Database]:
 
 
 async def ask(stage: Stage, text: str, wire: DatabaseWire) -> list[str]:
-    """Submit a message as a door does that has a slot, and take its turn; return what that asked the database."""
+    """Submit a message as an interface does that has a slot, and take its turn; return what that asked the database."""
     submission = Submission(stage.owner_id, stage.session.id, RunInput(text), stage.session.source, fingerprint=text)
     wire.clear()
     submitted = await stage.database.runs.submit(submission, CLAIMER)

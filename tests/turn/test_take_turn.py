@@ -31,11 +31,6 @@ from throughline.wire.events import event_json
 AT_ONCE = WorkerConfig("test", grace_seconds=0)
 
 
-@pytest.fixture
-async def stage(database: Database) -> Stage:
-    return await open_stage(database)
-
-
 def sum_call(call_id: str = "c1", expression: str = "2+3") -> ToolCall:
     return ToolCall(id=call_id, name="calculator", arguments=f'{{"expression": "{expression}"}}')
 

@@ -6,12 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from fakes.one_tool import OneTool
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
-from fakes.stage import AGENT, CLAIMER, Stage, open_stage
-from fakes.waiting import HANG_SECONDS
-from fakes.waiting_turns import (
+from fakes.scripted_turns import (
     APPROVED,
     ASKS_WEATHER,
     CAREFUL,
@@ -22,6 +19,8 @@ from fakes.waiting_turns import (
     resume,
     send,
 )
+from fakes.stage import AGENT, CLAIMER, OneTool, Stage, open_stage
+from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.events import AnswerReset, EventType, RunEvent, RunWaiting

@@ -12,11 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.conversations import open_conversation
-from fakes.imports import import_into
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
 from fakes.side_jobs import doing, side_jobs, until_jobs
-from fakes.stage import open_stage
+from fakes.stage import import_into, open_stage
 from fakes.waiting import HANG_SECONDS, until, until_found
 from throughline.assembly.serving import ProcessHeartbeats
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
@@ -329,7 +328,7 @@ PROCESS = Process(ProcessId(UUID(int=1)), ProcessKind.WORKER, "host:1:00000001",
 
 
 class SteppedClock:
-    """A clock on which whoever sleeps waits until it is moved on."""
+    """A clock on which each sleeper waits until it is moved on."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -346,7 +345,7 @@ class SteppedClock:
             await self._moved.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Move on; whoever slept has come to the next sleep afterwards."""
+        """Move on; each sleeper has come to the next sleep afterwards."""
         await until(lambda: self.sleeps > 0)
         before = self.sleeps
         self.seconds += seconds
@@ -357,7 +356,7 @@ class SteppedClock:
 
 @dataclass
 class Beating:
-    beats: ProcessHeartbeats
+    heartbeats: ProcessHeartbeats
     clock: SteppedClock
     state: ProcessState
 
@@ -371,7 +370,7 @@ async def beating(database: Database) -> AsyncGenerator[Beating]:
         clock,
         state,
     )
-    task = asyncio.create_task(stage.beats.run())
+    task = asyncio.create_task(stage.heartbeats.run())
     try:
         yield stage
     finally:
@@ -383,7 +382,9 @@ async def rows(url: str) -> list[tuple[object, ...]]:
     return await run_sql(url, "select is_claiming, open_turns from processes")
 
 
-async def test_a_process_beats_at_its_start_and_then_by_the_clock(database: Database, database_url: str) -> None:
+async def test_a_process_tells_of_itself_at_its_start_and_then_by_the_clock(
+    database: Database, database_url: str
+) -> None:
     async with beating(database) as stage:
         await until(lambda: stage.clock.sleeps > 0)
         at_start = await rows(database_url)
@@ -406,7 +407,7 @@ async def test_a_process_that_begins_to_take_turns_says_so_at_once(database: Dat
     assert found == [(True, 0)]
 
 
-async def test_a_beat_that_fails_is_made_up_for_by_the_next(database: Database, database_url: str) -> None:
+async def test_a_heartbeat_that_fails_is_made_up_for_by_the_next(database: Database, database_url: str) -> None:
     async with beating(database) as stage:
         await until(lambda: stage.clock.sleeps > 0)
         await run_sql(database_url, "alter table processes rename to elsewhere")
@@ -424,10 +425,10 @@ async def test_the_end_of_a_process_does_not_fail_over_its_row(database: Databas
         await until_found(lambda: rows(database_url))
     await run_sql(database_url, "alter table processes rename to elsewhere")
 
-    await stage.beats.forget()
+    await stage.heartbeats.forget()
     await run_sql(database_url, "alter table elsewhere rename to processes")
     left = await rows(database_url)
-    await stage.beats.forget()
+    await stage.heartbeats.forget()
 
     assert left == [(False, 0)]
     assert await rows(database_url) == []

@@ -1,4 +1,4 @@
-"""Side jobs: a summary prepared by whoever takes jobs, failures that end, shutdowns that hand back."""
+"""Side jobs: a summary prepared by the worker that takes jobs, failures that end, shutdowns that hand back."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from fakes.compactions import SUMMARY, compact_now, fill, positions_read
-from fakes.dying_jobs import BEGUN, LEASE_SECONDS
-from fakes.imports import import_into, written
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Hang, Say, Step
 from fakes.service_process import start_program
-from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
-from fakes.stage import Stage, open_stage, with_context
+from fakes.side_jobs import BEGUN, LEASE_SECONDS, do_summary_job, doing, side_jobs, until_jobs
+from fakes.stage import Stage, import_into, open_stage, with_context, written
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
@@ -390,7 +388,7 @@ async def test_the_job_of_a_killed_process_is_done_by_another(
     await fill(stage, 6)
     await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
     log = tmp_path / "log"
-    dying = await start_program(tmp_path, {}, database_url, log=log, module="fakes.dying_jobs")
+    dying = await start_program(tmp_path, {}, database_url, log=log, module="fakes.side_jobs")
     await until(lambda: BEGUN in log.read_text().splitlines() or dying.returncode is not None)
     assert dying.returncode is None
     dying.kill()

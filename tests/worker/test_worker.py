@@ -8,13 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.conversations import open_conversation
-from fakes.one_tool import OneTool
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Hang, Say, Step
+from fakes.scripted_turns import ASKS_WEATHER, send
 from fakes.side_jobs import side_jobs
-from fakes.stage import Stage, open_stage
+from fakes.stage import OneTool, Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
-from fakes.waiting_turns import ASKS_WEATHER, send
 from throughline.db.database import Database
 from throughline.db.job_queue import Job
 from throughline.domain.basic_types import UserId
@@ -111,7 +110,7 @@ async def test_a_full_worker_reserves_no_slot_and_a_released_one_is_free_again(s
     assert second is None
 
 
-async def test_a_slot_that_comes_free_goes_to_whoever_waits_and_not_to_a_new_request(stage: Stage) -> None:
+async def test_a_slot_that_comes_free_goes_to_a_waiting_run_and_not_to_a_new_request(stage: Stage) -> None:
     gate = asyncio.Event()
     stage.model.script(Say("the first answer", gate), Say("the second"))
     await stage.submit("hello")

@@ -3,7 +3,7 @@
 It shares models, scripts, records and ways of counting with the OpenAI double, and keeps a prompt cache of its own.
 """
 
-from fakes.anthropic_double.double import AnthropicConfig, AnthropicDouble
+from fakes.anthropic_double.double import AnthropicDouble
 from fakes.anthropic_double.serving import serve_anthropic
 
-__all__ = ["AnthropicConfig", "AnthropicDouble", "serve_anthropic"]
+__all__ = ["AnthropicDouble", "serve_anthropic"]

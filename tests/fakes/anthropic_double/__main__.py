@@ -2,10 +2,9 @@
 
 import argparse
 
-from fakes.anthropic_double.application import make_application
-from fakes.anthropic_double.double import AnthropicConfig, AnthropicDouble
-from fakes.anthropic_double.serving import root_url
-from fakes.provider_double.serving import bind, server_of
+from fakes.anthropic_double.double import AnthropicDouble
+from fakes.anthropic_double.serving import make_application
+from fakes.provider_double.serving import address_of, bind, server_of
 
 
 def main() -> None:
@@ -15,11 +14,11 @@ def main() -> None:
     parser.add_argument("--print-url", action="store_true", help="print the base URL for clients")
     parser.add_argument("--keep-prompts", action="store_true", help="keep every prompt, not only its figures")
     options = parser.parse_args()
-    double = AnthropicDouble(AnthropicConfig(keeps_prompts=options.keep_prompts))
+    double = AnthropicDouble(keeps_prompts=options.keep_prompts)
     with bind(options.port) as listener:
-        double.url = root_url(listener)
+        double.url = address_of(listener)
         if options.print_url:
-            print(double.url, flush=True)  # noqa: T201  # whoever started it waits for this line
+            print(double.url, flush=True)  # noqa: T201  # the process that started it waits for this line
         server_of(make_application(double)).run(sockets=[listener])
 
 

@@ -1,10 +1,12 @@
-"""A request as the prompt cache sees it: one unit for each tool, system block and content block, in that order."""
+"""A request as units of a prompt cache (each tool, system block and content block), and that cache."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 
-from fakes.anthropic_double.check_messages import blocks_of
+from fakes.anthropic_double.checks import blocks_of
 from fakes.provider_double.counting import Counting
 from fakes.provider_double.json_types import Json
 
@@ -100,3 +102,44 @@ def _result_blocks(block: Json) -> list[Json]:
 
 def _dumps(value: Json) -> str:
     return json.dumps({key: inner for key, inner in value.items() if key != "cache_control"}, ensure_ascii=False)
+
+
+LOOKBACK = 20
+"""So many blocks before each marker are looked at for a stored prefix."""
+
+MINIMUM_TOKENS = 1024
+"""Shorter prefixes are not cached, whatever the markers say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """Tokens of one prompt that were read from the cache, and tokens that were written to it."""
+
+    read: int
+    written: int
+
+
+@dataclass(slots=True)
+class PromptCache:
+    """What was written so far, for all models; nothing expires."""
+
+    _known: set[str] = field(default_factory=set)
+
+    def use(self, model: str, units: Sequence[Unit]) -> CacheUse:
+        """Read and write the cache as the request's markers ask for."""
+        sums = list(accumulate(unit.tokens for unit in units))
+        keys = list(accumulate((unit.identity for unit in units), _chained, initial=model))[1:]
+        ends = [at for at, unit in enumerate(units) if unit.has_marker and sums[at] >= MINIMUM_TOKENS]
+        found = max(
+            (sums[at] for end in ends for at in range(max(end - LOOKBACK, 0), end + 1) if self._has(keys[at])),
+            default=0,
+        )
+        self._known.update(keys[end] for end in ends)
+        return CacheUse(read=found, written=max(sums[ends[-1]] - found, 0) if ends else 0)
+
+    def _has(self, key: str) -> bool:
+        return key in self._known
+
+
+def _chained(before: str, identity: str) -> str:
+    return hashlib.sha256(f"{before}\0{identity}".encode("utf-8", "surrogatepass")).hexdigest()

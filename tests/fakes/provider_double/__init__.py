@@ -3,14 +3,12 @@
 It counts tokens its own way by model name, records every request, answers from a script and fails on command.
 """
 
-from fakes.provider_double.double import DoubleConfig, ProviderDouble
-from fakes.provider_double.records import RequestRecord, Verdict
+from fakes.provider_double.double import ProviderDouble, RequestRecord, Verdict
 from fakes.provider_double.script import SUMMARISER, Failure, ScriptedCall, ScriptStep
 from fakes.provider_double.serving import serve_double
 
 __all__ = [
     "SUMMARISER",
-    "DoubleConfig",
     "Failure",
     "ProviderDouble",
     "RequestRecord",

@@ -2,8 +2,8 @@
 
 import argparse
 
-from fakes.provider_double.double import DoubleConfig, ProviderDouble
-from fakes.provider_double.serving import base_url, bind, make_server
+from fakes.provider_double.double import ProviderDouble
+from fakes.provider_double.serving import address_of, bind, make_application, server_of
 
 
 def main() -> None:
@@ -16,17 +16,15 @@ def main() -> None:
     parser.add_argument("--summary-seconds", type=float, default=0.0, help="how long a summary takes to begin")
     options = parser.parse_args()
     double = ProviderDouble(
-        DoubleConfig(
-            keeps_prompts=options.keep_prompts,
-            answer_seconds=options.answer_seconds,
-            summary_seconds=options.summary_seconds,
-        )
+        keeps_prompts=options.keep_prompts,
+        answer_seconds=options.answer_seconds,
+        summary_seconds=options.summary_seconds,
     )
     with bind(options.port) as listener:
-        double.url = base_url(listener)
+        double.url = f"{address_of(listener)}/v1"
         if options.print_url:
-            print(double.url, flush=True)  # noqa: T201  # whoever started it waits for this line
-        make_server(double).run(sockets=[listener])
+            print(double.url, flush=True)  # noqa: T201  # the process that started it waits for this line
+        server_of(make_application(double)).run(sockets=[listener])
 
 
 if __name__ == "__main__":

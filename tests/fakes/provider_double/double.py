@@ -1,38 +1,129 @@
-"""The provider double itself: checks a request, takes the next step of its script, records both."""
+"""The double itself: checks a request, takes the next step of its script, and records it all."""
 
+import json
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 
-from fakes.provider_double.answers import default_step
-from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, parse_body
+from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, find_model, parse_body
+from fakes.provider_double.counting import texts_of
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.provider_double.json_types import Json
-from fakes.provider_double.models import find_model
-from fakes.provider_double.records import PrefixMeter, RequestRecord, Verdict, positions_in, sent_whole
 from fakes.provider_double.refusals import Refused
-from fakes.provider_double.replies import refusal_reply, step_reply
+from fakes.provider_double.replies import Reply, default_step, refusal_reply, step_reply
 from fakes.provider_double.script import ANY_TURN, SUMMARISER, Failure, Script, ScriptStep
-from fakes.provider_double.wire import Reply
-from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
+from throughline.context.summaries.summary_prompt import EXISTING_TAG, SUMMARISER_SYSTEM_PROMPT
+from throughline.context.view.placeholder_texts import undelimited
+
+_SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)\b", re.MULTILINE)
+_BLOCK = 4096
+
+
+class Verdict(StrEnum):
+    """What became of a request: answered, failed by the script, or refused and why."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    OVER_WINDOW = "over_window"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request.
+
+    `line` is the script line it was answered from, `conversation` the name its system message carries.
+    `overlapped` tells that another request of the same conversation was still being answered. `positions` are the
+    numbers of the `[#N role …` record lines it was shown. `is_whole` tells that its answer was sent to the end, to a
+    client that was still there. `prompt` is empty where prompts are not kept; `shared_bytes` of
+    the `previous_bytes` of the conversation's last prompt stand at the start of this one, too. `cache_read_tokens`,
+    `cache_written_tokens` and `markers` (in the request) are of providers with a prompt cache.
+    """
+
+    model: str
+    verdict: Verdict = Verdict.ANSWERED
+    number: int = 0
+    at: float = field(default_factory=time.time)
+    conversation: str = ""
+    line: str = ""
+    refusal: str = ""
+    prompt_tokens: int = 0
+    window_tokens: int = 0
+    max_tokens: int | None = None
+    prompt: tuple[Json, ...] = ()
+    tools: tuple[Json, ...] = ()
+    settings: Json = field(default_factory=dict)
+    positions: tuple[int, ...] = ()
+    overlapped: bool = False
+    previous_bytes: int = 0
+    shared_bytes: int = 0
+    cache_read_tokens: int = 0
+    cache_written_tokens: int = 0
+    markers: int = 0
+    is_whole: bool = False
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether a summary was asked for."""
+        return self.line == "summariser"
+
+    def as_json(self) -> Json:
+        """Return the record for the control routes."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class PrefixMeter:
+    """Compares each prompt of a conversation with the one before: tools first, then messages, as caches see them."""
+
+    last: dict[str, bytes] = field(default_factory=dict)
+
+    def measure(self, conversation: str, tools: Sequence[Json], messages: Sequence[Json]) -> tuple[int, int]:
+        """Return the bytes of the previous prompt and how many of them this one begins with."""
+        text = _dumps(tools) + _dumps(messages)[:-1]
+        before = self.last.get(conversation, b"")
+        self.last[conversation] = text
+        return len(before), common_prefix(before, text)
+
+
+def common_prefix(first: bytes, second: bytes) -> int:
+    """Return how many bytes both begin with."""
+    length = min(len(first), len(second))
+    start = 0
+    while start < length and first[start : start + _BLOCK] == second[start : start + _BLOCK]:
+        start += _BLOCK
+    end = min(start + _BLOCK, length)
+    return next((index for index in range(start, end) if first[index] != second[index]), length)
+
+
+def positions_in(messages: Sequence[Json]) -> tuple[int, ...]:
+    """Return the numbers of the record lines (`[#12 user] …`) in the messages, each once, in order."""
+    return positions_in_texts(text for message in messages for text in texts_of(message))
+
+
+def positions_in_texts(texts: Iterable[str]) -> tuple[int, ...]:
+    """Return the numbers of the record lines in the texts, each once, in order.
+
+    Lines of an existing summary, which a merge is made of, are no record.
+    """
+    shown = (text for text in texts if "[#" in text)
+    return tuple(sorted({int(number) for text in shown for number in _SHOWN.findall(_without_summaries(text))}))
+
+
+def _without_summaries(text: str) -> str:
+    summary = undelimited(EXISTING_TAG, text)
+    return text.replace(summary, "") if summary else text
+
+
+def _dumps(value: Sequence[Json]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
 
 SUMMARISER_MARKER = SUMMARISER_SYSTEM_PROMPT[:60]
 _NAMED = re.compile(r"\[script:([\w.-]{1,64})\]")
 _FAILURES_THAT_ANSWER = (None, Failure.EMPTY, Failure.BAD_TOOL_JSON)
-
-
-@dataclass(frozen=True, slots=True)
-class DoubleConfig:
-    """What the double keeps, and how slow it is; a summariser's request is told by how its system message begins.
-
-    An answer begins after `answer_seconds`, a summary after `summary_seconds`.
-    """
-
-    keeps_prompts: bool = True
-    summariser_marker: str = SUMMARISER_MARKER
-    answer_seconds: float = 0.0
-    summary_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +139,16 @@ class Exchange:
     number: int = 0
 
 
-@dataclass(slots=True)
-class ProviderDouble:
-    """State of one double. `url` is the base URL for clients (`http://127.0.0.1:PORT/v1`)."""
+@dataclass(slots=True, kw_only=True)
+class ScriptedDouble:
+    """What the doubles of all providers share: a script, the requests so far, and which are being answered.
 
-    config: DoubleConfig = field(default_factory=DoubleConfig)
+    `url` is the base URL for clients.
+    """
+
     url: str = ""
+    keeps_prompts: bool = True
     requests: list[RequestRecord] = field(default_factory=list)
-    embeddings: EmbeddingDouble = field(default_factory=EmbeddingDouble)
     _script: Script = field(default_factory=Script)
     _meter: PrefixMeter = field(default_factory=PrefixMeter)
     _busy: dict[str, int] = field(default_factory=dict)
@@ -84,10 +177,66 @@ class ProviderDouble:
     def reset(self) -> None:
         """Forget requests and script."""
         self.requests.clear()
+        self._script, self._meter, self._number = Script(), PrefixMeter(), 0
+
+    def count(self, body: Json) -> Json:
+        """Count prompts as the model named in the body does."""
+        raise LookupError(body["model"])
+
+    def leave(self, conversation: str) -> None:
+        """Note that an answer is over."""
+        self._busy[conversation] = max(self._busy.get(conversation, 1) - 1, 0)
+
+    def sent_whole(self, number: int) -> None:
+        """Note that the answer to request `number` was sent to its end."""
+        for index, record in enumerate(self.requests):
+            if record.number == number:
+                self.requests[index] = replace(record, is_whole=True)
+
+    def _record(self, record: RequestRecord) -> None:
+        self._number += 1
+        self.requests.append(replace(record, number=self._number))
+
+    def _record_refused(self, refusal: str, body: Json) -> None:
+        """Record a request that was refused before it could be counted."""
+        messages = body.get("messages")
+        prompt = tuple(messages) if self.keeps_prompts and isinstance(messages, list) else ()
+        self._record(RequestRecord(str(body.get("model")), Verdict.INVALID, refusal=refusal, prompt=prompt))
+
+    def _begin(self, record: RequestRecord) -> None:
+        """Record a request that is answered from now on."""
+        self._record(record)
+        self._busy[record.conversation] = self._busy.get(record.conversation, 0) + 1
+
+    def _describe(self, system: str, tools: Sequence[Json], messages: Sequence[Json]) -> RequestRecord:
+        """Return whose request it is, by its system prompt, and how it continues the one before."""
+        is_summary = system.startswith(SUMMARISER_MARKER)
+        named = None if is_summary else _NAMED.search(system)
+        conversation = SUMMARISER if is_summary else named[1] if named else ""
+        has_history = not is_summary and bool(conversation)
+        previous, shared = self._meter.measure(conversation, tools, messages) if has_history else (0, 0)
+        return RequestRecord(
+            model="",
+            conversation=conversation,
+            line=SUMMARISER if is_summary else self._script.line_for(conversation),
+            overlapped=has_history and self._busy.get(conversation, 0) > 0,
+            previous_bytes=previous,
+            shared_bytes=shared,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class ProviderDouble(ScriptedDouble):
+    """The double of OpenAI's API. An answer begins after `answer_seconds`, a summary after `summary_seconds`."""
+
+    answer_seconds: float = 0.0
+    summary_seconds: float = 0.0
+    embeddings: EmbeddingDouble = field(default_factory=EmbeddingDouble)
+
+    def reset(self) -> None:
+        """Forget requests and script."""
+        ScriptedDouble.reset(self)
         self.embeddings.reset()
-        self._script = Script()
-        self._meter = PrefixMeter()
-        self._number = 0
 
     def count(self, body: Json) -> Json:
         """`{model, tools, prompts: [[message, …], …]}`: the model's own count of each prompt, tools apart."""
@@ -97,17 +246,14 @@ class ProviderDouble:
 
     def receive(self, raw: bytes, authorization: str) -> Exchange:
         """Check, answer and record one request."""
+        body: Json = {}
         try:
             if not authorization.startswith("Bearer "):
                 raise _no_key()
             body = parse_body(raw)
-        except Refused as refused:
-            self._record(_unread(refused))
-            return Exchange(refusal_reply(refused))
-        try:
             request = check_request(body)
         except Refused as refused:
-            self._record(_unread(refused, body, keeps_prompt=self.config.keeps_prompts))
+            self._record_refused(refused.message, body)
             return Exchange(refusal_reply(refused))
         return self._serve(request)
 
@@ -120,16 +266,8 @@ class ProviderDouble:
         except Refused as refused:
             return refusal_reply(refused)
 
-    def leave(self, conversation: str) -> None:
-        """Note that an answer is over."""
-        self._busy[conversation] = max(self._busy.get(conversation, 1) - 1, 0)
-
-    def sent_whole(self, number: int) -> None:
-        """Note that an answer was sent to its end."""
-        sent_whole(self.requests, number)
-
     def _serve(self, request: ChatRequest) -> Exchange:
-        record = self._describe(request)
+        record = self._described(request)
         try:
             check_window(request)
         except Refused as refused:
@@ -140,41 +278,22 @@ class ProviderDouble:
         except LookupError as error:
             self._record(replace(record, verdict=Verdict.FAILED, refusal=str(error)))
             return Exchange(refusal_reply(Refused(str(error), status=400, code="script_exhausted")))
-        self._record(replace(record, verdict=_verdict_of(step), refusal=step.failure.value if step.failure else ""))
-        self._busy[record.conversation] = self._busy.get(record.conversation, 0) + 1
-        wait = self.config.summary_seconds if record.is_summary else self.config.answer_seconds
+        self._begin(replace(record, verdict=_verdict_of(step), refusal=step.failure.value if step.failure else ""))
+        wait = self.summary_seconds if record.is_summary else self.answer_seconds
         return Exchange(step_reply(step, request, self._number), record.conversation, wait, self._number)
 
-    def _describe(self, request: ChatRequest) -> RequestRecord:
-        system = _system_text(request.messages)
-        is_summary = system.startswith(self.config.summariser_marker)
-        named = None if is_summary else _NAMED.search(system)
-        conversation = SUMMARISER if is_summary else named[1] if named else ""
-        has_history = not is_summary and bool(conversation)
-        previous, shared = self._meter.measure(conversation, request.tools, request.messages) if has_history else (0, 0)
-        return RequestRecord(
-            number=0,
-            at=time.time(),
+    def _described(self, request: ChatRequest) -> RequestRecord:
+        return replace(
+            self._describe(_system_text(request.messages), request.tools, request.messages),
             model=request.model.name,
-            conversation=conversation,
-            line=SUMMARISER if is_summary else self._script.line_for(conversation),
-            verdict=Verdict.ANSWERED,
-            refusal="",
             prompt_tokens=request.prompt_tokens,
             window_tokens=request.model.window_tokens,
             max_tokens=request.max_tokens,
-            prompt=request.messages if self.config.keeps_prompts else (),
+            prompt=request.messages if self.keeps_prompts else (),
             settings=request.settings,
-            tools=request.tools if self.config.keeps_prompts else (),
+            tools=request.tools if self.keeps_prompts else (),
             positions=positions_in(request.messages),
-            overlapped=has_history and self._busy.get(conversation, 0) > 0,
-            previous_bytes=previous,
-            shared_bytes=shared,
         )
-
-    def _record(self, record: RequestRecord) -> None:
-        self._number += 1
-        self.requests.append(replace(record, number=self._number))
 
 
 def _verdict_of(step: ScriptStep) -> Verdict:
@@ -193,23 +312,4 @@ def _no_key() -> Refused:
         "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth "
         "(i.e. Authorization: Bearer YOUR_KEY).",
         status=401,
-    )
-
-
-def _unread(refused: Refused, body: Json | None = None, *, keeps_prompt: bool = False) -> RequestRecord:
-    """Return the record of a request that was refused before it could be counted."""
-    messages = (body or {}).get("messages")
-    prompt = tuple(messages) if keeps_prompt and isinstance(messages, list) else ()
-    return RequestRecord(
-        number=0,
-        at=time.time(),
-        model=str((body or {}).get("model")),
-        conversation="",
-        line="",
-        verdict=Verdict.INVALID,
-        refusal=refused.message,
-        prompt_tokens=0,
-        window_tokens=0,
-        max_tokens=None,
-        prompt=prompt,
     )

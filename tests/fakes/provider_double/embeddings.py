@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fakes.provider_double.checks import empty_array, empty_string, invalid_value, missing, wrong_type
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.refusals import Refused
-from fakes.provider_double.replies import refusal_reply
-from fakes.provider_double.rules import empty_array, empty_string, invalid_value, missing, wrong_type
-from fakes.provider_double.wire import Ending, Reply, json_reply
+from fakes.provider_double.replies import Ending, Reply, json_reply, refusal_reply
 
 KNOWN = {"input", "model", "encoding_format", "dimensions", "user"}
 MOST_INPUTS = 2048

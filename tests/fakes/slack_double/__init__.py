@@ -1,10 +1,7 @@
 """A Slack on the loopback: a Web API with rate limits, expiring streams and errors, Socket Mode, and signed events."""
 
-from fakes.slack_double.payloads import Said, say
-from fakes.slack_double.rules import TIERS, Failure, Limit
-from fakes.slack_double.sender import Delivery, Sender, sign
-from fakes.slack_double.server import SlackDouble, serve_slack
-from fakes.slack_double.workspace import (
+from fakes.slack_double.methods import TIERS, Failure, Limit
+from fakes.slack_double.payloads import (
     APP_TOKEN,
     BOT_TOKEN,
     BOT_USER,
@@ -12,8 +9,12 @@ from fakes.slack_double.workspace import (
     TEAM,
     Person,
     Posted,
+    Said,
     Workspace,
+    say,
 )
+from fakes.slack_double.sender import Delivery, Sender, sign
+from fakes.slack_double.server import SlackDouble, serve_slack
 
 __all__ = [
     "APP_TOKEN",

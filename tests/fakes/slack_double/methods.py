@@ -1,11 +1,164 @@
-"""The Web API methods the double knows, as strict as their pages below https://docs.slack.dev/reference/methods/."""
+"""The Web API methods of the double, and how they misbehave on demand."""
 
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from fakes.provider_double.json_types import Json
-from fakes.slack_double.blocks import check_blocks
-from fakes.slack_double.rules import Refused
-from fakes.slack_double.workspace import BOT_ID, BOT_USER, TEAM, Posted, Workspace
+from fakes.slack_double.payloads import BOT_ID, BOT_USER, TEAM, Posted, Workspace
+
+
+class Refused(Exception):
+    """The method answers `{"ok": false, "error": …}`."""
+
+    def __init__(self, error: str, **more: str) -> None:
+        super().__init__(error)
+        self.error = error
+        self.more = more
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What becomes of a call: a Slack `error`, an HTTP `status`, a cut connection (`drops`), or a `delay`.
+
+    Without an `error` the body is a proxy's words, which `content_type` may call JSON all the same.
+
+    `acts` is True where the call has its effect all the same and only its answer is lost.
+    """
+
+    error: str = ""
+    status: int = 200
+    retry_after: int = 0
+    drops: bool = False
+    acts: bool = False
+    delay_seconds: float = 0.0
+    content_type: str = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `calls` in `seconds`, as https://docs.slack.dev/apis/web-api/rate-limits/ has it for each method."""
+
+    calls: int
+    seconds: float
+    retry_after: int = 1
+
+
+TIERS = {
+    "chat.startStream": Limit(20, 60),
+    "chat.appendStream": Limit(100, 60),
+    "chat.stopStream": Limit(20, 60),
+    "chat.update": Limit(50, 60),
+    "conversations.replies": Limit(50, 60),
+    "users.info": Limit(100, 60),
+}
+"""The lowest number of each method's tier, from the method pages below https://docs.slack.dev/reference/methods/."""
+
+
+@dataclass(slots=True)
+class Rules:
+    """Failures are used up in order, each by one call of its method; limits hold all the time."""
+
+    now: Callable[[], float]
+    limits: dict[str, Limit] = field(default_factory=dict)
+    _failures: defaultdict[str, deque[Failure]] = field(default_factory=lambda: defaultdict(deque))
+    _seen: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque))
+
+    def fail(self, method: str, *failures: Failure) -> None:
+        """Let the next calls of the method fail."""
+        self._failures[method].extend(failures)
+
+    def take(self, method: str) -> Failure | None:
+        """Return what is to become of this call, None where it may go on."""
+        if self._failures[method]:
+            return self._failures[method].popleft()
+        limit = self.limits.get(method)
+        return None if limit is None else self._over(method, limit)
+
+    def complaints(self) -> list[str]:
+        """Return the failures that no call has met."""
+        return [f"{method}: {len(waiting)} unused" for method, waiting in self._failures.items() if waiting]
+
+    def _over(self, method: str, limit: Limit) -> Failure | None:
+        seen, now = self._seen[method], self.now()
+        while seen and now - seen[0] > limit.seconds:
+            seen.popleft()
+        if len(seen) >= limit.calls:
+            return Failure(status=429, retry_after=limit.retry_after)
+        seen.append(now)
+        return None
+
+
+MOST_BLOCKS, MOST_ELEMENTS = 50, 25
+MOST_SECTION, MOST_MARKDOWN, MOST_LABEL, MOST_VALUE, MOST_ACTION_ID = 3_000, 12_000, 75, 2_000, 255
+STYLES = {"primary", "danger"}
+Block = Mapping[str, Any]  # Any: as JSON has it
+
+
+def check_blocks(blocks: object) -> None:
+    """Raise Refused for blocks that Slack would not show; None and [] are no blocks."""
+    if not blocks:
+        return
+    _require(isinstance(blocks, list) and len(blocks) <= MOST_BLOCKS)
+    assert isinstance(blocks, list)
+    for block in blocks:
+        check = CHECKS.get(block.get("type"))
+        _require(check is not None)
+        assert check is not None
+        check(block)
+    written = sum(len(block["text"]) for block in blocks if block["type"] == "markdown")
+    _require(written <= MOST_MARKDOWN)
+
+
+def _section(block: Block) -> None:
+    _text(block["text"], MOST_SECTION)
+
+
+def _context(block: Block) -> None:
+    _require(1 <= len(block["elements"]) <= 10)
+    for element in block["elements"]:
+        _text(element, MOST_SECTION)
+
+
+def _markdown(block: Block) -> None:
+    _require(bool(block["text"].strip()))
+
+
+def _rich_text(block: Block) -> None:
+    for element in block["elements"]:
+        _require(element["type"] in {"rich_text_preformatted", "rich_text_section", "rich_text_quote"})
+        for part in element["elements"]:
+            _require(part["type"] == "text" and bool(part["text"]))
+
+
+def _actions(block: Block) -> None:
+    elements = block["elements"]
+    _require(1 <= len(elements) <= MOST_ELEMENTS)
+    _require(len({element["action_id"] for element in elements}) == len(elements))
+    for button in elements:
+        _require(button["type"] == "button" and button["text"]["type"] == "plain_text")
+        _require(1 <= len(button["text"]["text"]) <= MOST_LABEL and len(button["value"]) <= MOST_VALUE)
+        _require(len(button["action_id"]) <= MOST_ACTION_ID and button.get("style", "primary") in STYLES)
+
+
+def _text(text: Mapping[str, Any], most: int) -> None:
+    _require(text["type"] in {"mrkdwn", "plain_text"} and 1 <= len(text["text"]) <= most)
+
+
+def _require(is_valid: object) -> None:
+    if not is_valid:
+        raise Refused("invalid_blocks")
+
+
+CHECKS: dict[str, Callable[[Block], None]] = {
+    "actions": _actions,
+    "context": _context,
+    "markdown": _markdown,
+    "rich_text": _rich_text,
+    "section": _section,
+}
+
 
 MAX_MARKDOWN = 12_000
 SCOPE_OF = {
@@ -30,7 +183,7 @@ def auth_test(workspace: Workspace, args: Json) -> Json:
 
 
 def post_message(workspace: Workspace, args: Json) -> Json:
-    text = _text(args)
+    text = _text_methods(args)
     if len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
     message = _new(workspace, args, text)
@@ -47,7 +200,7 @@ def update(workspace: Workspace, args: Json) -> Json:
     message = _existing(workspace, args)
     if message.is_streaming:
         raise Refused("streaming_state_conflict")
-    text = _text(args)
+    text = _text_methods(args)
     if len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
     message.text, message.blocks = text, args.get("blocks")
@@ -64,7 +217,7 @@ def start_stream(workspace: Workspace, args: Json) -> Json:
         for name in ("recipient_team_id", "recipient_user_id"):
             if not args.get(name):
                 raise Refused(f"missing_{name}")
-    text = _markdown(args, is_needed=False)
+    text = _markdown_methods(args, is_needed=False)
     if len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
     message = _new(workspace, args, text)
@@ -75,13 +228,13 @@ def start_stream(workspace: Workspace, args: Json) -> Json:
 
 def append_stream(workspace: Workspace, args: Json) -> Json:
     message = _streaming(workspace, args)
-    _append(workspace, message, _markdown(args))
+    _append(workspace, message, _markdown_methods(args))
     return {"channel": message.channel, "ts": message.ts}
 
 
 def stop_stream(workspace: Workspace, args: Json) -> Json:
     message = _streaming(workspace, args)
-    _append(workspace, message, _markdown(args, is_needed=False))
+    _append(workspace, message, _markdown_methods(args, is_needed=False))
     message.is_streaming = False
     message.metadata, message.blocks = args.get("metadata"), args.get("blocks")
     return {"channel": message.channel, "ts": message.ts, "message": {"text": message.text}}
@@ -167,20 +320,20 @@ def _append(workspace: Workspace, message: Posted, text: str) -> None:
         message.written.append(text)
 
 
-def _text(args: Json) -> str:
+def _text_methods(args: Json) -> str:
     """Return a message's text and check its blocks; `markdown_text` may not stand beside `text` or `blocks`."""
     check_blocks(args.get("blocks"))
     if args.get("markdown_text") is not None:
         if args.get("text") or args.get("blocks"):
             raise Refused("markdown_text_conflict")
-        return _markdown(args)
+        return _markdown_methods(args)
     text = args.get("text") or ""
     if not (str(text).strip() or args.get("blocks")):
         raise Refused("no_text")
     return str(text)
 
 
-def _markdown(args: Json, *, is_needed: bool = True) -> str:
+def _markdown_methods(args: Json, *, is_needed: bool = True) -> str:
     text = args.get("markdown_text") or ""
     if len(text) > MAX_MARKDOWN:
         raise Refused("msg_too_long")

@@ -15,7 +15,7 @@ import httpx
 from slack_sdk.signature import SignatureVerifier
 
 from fakes.provider_double.json_types import Json
-from fakes.slack_double.workspace import SIGNING_SECRET
+from fakes.slack_double.payloads import SIGNING_SECRET
 
 ACK_SECONDS = 3.0
 RETRY_SECONDS = (0.0, 60.0, 300.0)

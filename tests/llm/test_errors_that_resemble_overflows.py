@@ -23,8 +23,8 @@ ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"
 TOO_LONG = "prompt is too long: 999 tokens > 500 maximum"
 
-Lookalike = tuple[int, dict[str, object], type[ThroughlineError]]
-OPENAI: dict[str, Lookalike] = {
+Answered = tuple[int, dict[str, object], type[ThroughlineError]]
+OPENAI: dict[str, Answered] = {
     "tokens per minute": (
         429,
         {

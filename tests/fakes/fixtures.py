@@ -1,0 +1,59 @@
+"""Fixtures of all tests: the provider doubles, the Slack double, and no certificates."""
+
+import os
+from collections.abc import AsyncGenerator, Generator, Iterator
+
+import pytest
+
+from fakes.anthropic_double.double import AnthropicDouble
+from fakes.anthropic_double.serving import serve_anthropic
+from fakes.provider_double.double import ProviderDouble
+from fakes.provider_double.serving import serve_double
+from fakes.slack_double.server import SlackDouble, serve_slack
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Have OpenSSL find no certificates: every HTTP client reads all of them when it is made, for 10 to 20 ms."""
+    before = os.environ.copy()
+    os.environ["SSL_CERT_DIR"] = str(tmp_path_factory.mktemp("certificates"))
+    os.environ.pop("SSL_CERT_FILE", None)
+    yield
+    for name in ("SSL_CERT_DIR", "SSL_CERT_FILE"):
+        os.environ.pop(name, None)
+        if name in before:
+            os.environ[name] = before[name]
+
+
+@pytest.fixture(scope="session")
+def running_provider_double() -> Iterator[ProviderDouble]:
+    with serve_double(ProviderDouble()) as double:
+        yield double
+
+
+@pytest.fixture
+def provider_double(running_provider_double: ProviderDouble) -> Iterator[ProviderDouble]:
+    running_provider_double.reset()
+    yield running_provider_double
+    running_provider_double.assert_script_used()
+
+
+@pytest.fixture(scope="session")
+def running_anthropic_double() -> Iterator[AnthropicDouble]:
+    with serve_anthropic(AnthropicDouble()) as double:
+        yield double
+
+
+@pytest.fixture
+def anthropic_double(running_anthropic_double: AnthropicDouble) -> Iterator[AnthropicDouble]:
+    running_anthropic_double.reset()
+    yield running_anthropic_double
+    running_anthropic_double.assert_script_used()
+
+
+@pytest.fixture
+async def slack() -> AsyncGenerator[SlackDouble]:
+    """A running double."""
+    async with serve_slack() as double:
+        yield double
+        assert double.rules.complaints() == []

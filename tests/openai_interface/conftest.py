@@ -1,0 +1,12 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fakes.openai_stage import OpenAIStage, open_openai_stage
+from throughline.db.database import Database
+
+
+@pytest.fixture
+async def stage(database: Database) -> AsyncIterator[OpenAIStage]:
+    async with open_openai_stage(database) as stage:
+        yield stage
