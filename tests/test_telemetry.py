@@ -24,7 +24,7 @@ def test_stages_and_refused_prompts_are_counted() -> None:
     metrics.stage_fired(stage="pruned")
     metrics.overflow_met(model="m")
 
-    assert value(metrics, "throughline_rungs_total", rung="pruned") == 2
+    assert value(metrics, "throughline_stages_total", stage="pruned") == 2
     assert value(metrics, "throughline_overflow_errors_total", model="m") == 1
 
 

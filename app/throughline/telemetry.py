@@ -173,9 +173,9 @@ class PromptSeries:
             registry=registry,
         )
         self.stages = Counter(
-            "throughline_rungs",
+            "throughline_stages",
             "How often each stage made a prompt smaller; the label is the name of the stage",
-            ("rung",),
+            ("stage",),
             registry=registry,
         )
         self.overflows = Counter(

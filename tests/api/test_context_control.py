@@ -146,7 +146,7 @@ async def test_a_prepared_summary_is_listed_first_without_number_and_cannot_be_r
     refused = await client.post(f"{path}/summaries/{prepared['id']}/restore")
 
     SummaryList.model_validate(listed.json())
-    keys = ("version", "state", "text", "stretches", "through_position")
+    keys = ("version", "state", "text", "segments", "through_position")
     assert [prepared[key] for key in keys] == [None, "prepared", "ahead", 1, 4]
     assert [adopted[key] for key in keys] == [1, "adopted", "in use", 1, 2]
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/invalid_input")

@@ -181,9 +181,9 @@ SUMMARIES_WIDTHS = st.integers(20, 200)
 PREPARED = version_out(9, version=None, state="prepared", token_count=700, through_position=40)
 VERSIONS = (
     PREPARED,
-    version_out(2, stretches=3, token_count=1_500, through_position=25),
+    version_out(2, segments=3, token_count=1_500, through_position=25),
     version_out(1, state="superseded", token_count=400, through_position=9, model=""),
-    version_out(0, state="superseded", stretches=0, token_count=0, model=""),
+    version_out(0, state="superseded", segments=0, token_count=0, model=""),
 )
 
 
@@ -198,7 +198,7 @@ def test_versions_are_listed_with_number_state_reach_size_and_time() -> None:
 
 
 def test_the_model_of_a_version_is_whole_at_eighty_columns() -> None:
-    version = version_out(12, stretches=13, token_count=11_500, through_position=1_250, model="openai:gpt-4o-mini")
+    version = version_out(12, segments=13, token_count=11_500, through_position=1_250, model="openai:gpt-4o-mini")
 
     assert " by openai:gpt-4o-mini" in draw_versions((version,), width=80).plain
 
@@ -273,7 +273,7 @@ def test_what_names_no_version_is_told(argument: str) -> None:
             version_out,
             COUNTS,
             state=st.text(max_size=30),
-            stretches=COUNTS,
+            segments=COUNTS,
             token_count=COUNTS,
             through_position=COUNTS,
             model=st.text(max_size=99),

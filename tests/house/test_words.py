@@ -23,14 +23,6 @@ EVERYDAY = frozenset({"door", "hub", "ledger"})
 """What people talk of in the conversations of tests and benchmarks."""
 
 KEPT = {
-    "app/throughline/wire/context.py": {"rung"},  # a field's name on the wire
-    "app/throughline/wire/sessions.py": {"stretches"},  # the same
-    "app/throughline/cli/context_gauges.py": {"rung"},  # reads that field
-    "app/throughline/cli/chat_context.py": {"stretches"},  # the same
-    "app/throughline/cli/commands_status.py": {"beat"},  # a key of its JSON
-    "app/throughline/telemetry.py": {"rung", "rungs"},  # a metric's name and label
-    "docs/reference/metrics.md": {"rung", "rungs"},  # the same
-    "app/throughline/context/view/view_state.py": {"rung"},  # a key of states that older versions stored
     "docs/examples/summarize_a_transcript.py": {"ledger"},  # what the users in it speak of
     "app/throughline/llm/counters.py": {"hub"},  # the Hugging Face Hub
     "app/throughline/context/summaries/summary_prompt.py": {"stretches", "wishes"},  # what a model reads

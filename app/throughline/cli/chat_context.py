@@ -158,7 +158,7 @@ def _version_line(version: SummaryVersionOut, first: int | None) -> Text:
     `first` is the oldest version with the same content: later ones are created by restoring it.
     """
     number = "–" if version.version is None else f"v{version.version}"
-    segments = f" in {version.stretches} segments" if version.stretches > 1 else ""
+    segments = f" in {version.segments} segments" if version.segments > 1 else ""
     model = f"  by {one_line(version.model, limit=40)}" if version.model else ""
     again = f"  same as v{first}" if first is not None and first != version.version else ""
     line = (

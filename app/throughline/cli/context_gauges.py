@@ -162,9 +162,9 @@ def _window_details(context: ContextOut) -> list[str]:
 
 def _what_is_left_out(context: ContextOut) -> list[str]:
     """Return a line on how far stages have reduced the prompt and which stage was last, if any has."""
-    if context.last_rung is None or context.unreduced_tokens <= context.total_tokens:
+    if context.last_stage is None or context.unreduced_tokens <= context.total_tokens:
         return []
-    stage = one_line(context.last_rung, limit=30).replace("_", " ")
+    stage = one_line(context.last_stage, limit=30).replace("_", " ")
     return [f"shown {context.total_tokens:,} of {context.unreduced_tokens:,} tokens since the summary (last: {stage})"]
 
 

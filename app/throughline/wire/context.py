@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 from throughline.context.explain_context import FiringGauge
 from throughline.domain.message import Role
@@ -55,8 +55,7 @@ class ContextOut(Shape):
     unreduced_tokens: int = Field(
         description="tokens of the whole conversation since the summary, if no stage had made it smaller"
     )
-    last_rung: str | None = Field(
-        validation_alias=AliasChoices("last_rung", "last_stage"),
+    last_stage: str | None = Field(
         description="the last stage that made the prompt smaller; null: every message is shown as it is stored",
     )
     threshold_tokens: int

@@ -259,7 +259,7 @@ def ending_json(ended: events.RunEnded | events.RunWaiting) -> JsonDict:
     """Return the data of a run's last event, or of its wait, as JSON.
 
     For a completed or waiting run this is also the body with which `POST …/messages` is answered. The context report is
-    passed on as it was stored, possibly by an earlier version.
+    passed on as it was stored.
     """
     run, message = ended.run, None if isinstance(ended, events.RunWaiting) else ended.answer
     run_json, answer = RunOut.render(run), None if message is None else MessageOut.render(message)

@@ -86,9 +86,7 @@ class SummaryVersionOut(Shape):
     version: int | None
     state: Annotated[str, one_of(*SummaryState)]
     text: str = Field(description="the text that the model reads, with the kept facts")
-    stretches: int = Field(
-        validation_alias=AliasChoices("stretches", "segments"), description="number of segments in the text"
-    )
+    segments: int = Field(description="number of segments in the text")
     token_count: int
     through_id: Id | None
     through_position: int

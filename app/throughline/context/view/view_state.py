@@ -130,20 +130,9 @@ def view_state_json(state: ViewState) -> JsonObject:
 
 def view_state_from(stored: Mapping[str, JsonValue]) -> ViewState:
     """Return the view state from its stored fields; fields that only a newer version of the service has are ignored."""
-    stored = _from_older_version(stored)
     known = {field.name: stored[field.name] for field in fields(ViewState) if field.name in stored}
     for name in _PAIRS:
         ranges = known.get(name)
         if isinstance(ranges, list):
             known[name] = tuple((int(pair[0]), int(pair[1])) for pair in ranges)  # type: ignore[arg-type,assignment,index]  # ours
     return ViewState(**known)  # type: ignore[arg-type]  # our own JSON, checked by the round-trip property
-
-
-def _from_older_version(stored: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return the stored state in today's form: older versions wrote `rung` for `stage`, and one truncation for all."""
-    if "rung" in stored:
-        stored = {**stored, "stage": stored["rung"]}
-    through = stored.get("truncated_through_position")
-    if not through or "truncations" in stored:
-        return stored
-    return {**stored, "truncations": [[through, stored.get("truncated_to_tokens", 0)]]}

@@ -107,9 +107,9 @@ IDS_PER_PAYLOAD = 200
 class Notification:
     """The changes that one notification reports.
 
-    `events`: runs with new events. `ends`: the runs among `events` that may have ended or were erased; processes of
-    earlier versions do not send this. `cancels`: runs that must stop. `has_work`: a run waits for a worker. `has_jobs`:
-    a side job was queued; only a trigger of the jobs table sends this.
+    `events`: runs with new events. `ends`: the runs among `events` that may have ended or were erased. `cancels`: runs
+    that must stop. `has_work`: a run is queued. `has_jobs`: a side job was queued; only a trigger of the jobs table
+    sends this.
     """
 
     events: frozenset[RunId] = frozenset()

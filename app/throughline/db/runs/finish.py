@@ -151,7 +151,7 @@ _FINISH = sql(
         select ended.session_id, ended.owner_id from ended where :is_summary_due
     ), prepared as ({enqueue_summary})
     select ended.*, locked.skipped_run_count, answer.id as message_id, {prefixed}, exists (
-        select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_waiting
+        select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_queued
     from held left join locked on true left join ended on true left join answer on true
 """,
     run_columns=RUN_COLUMNS,
@@ -203,7 +203,7 @@ class Finished:
 
     run: Run
     events: Sequence[NewEvent]
-    has_waiting: bool
+    has_queued: bool
 
 
 async def finish_in_one_statement(tx: Statements, end: Ending) -> Finished | None:
@@ -254,7 +254,7 @@ def _read(row: Row, end: Ending) -> Finished:
     run, wait = run_from(row), end.outcome.wait
     last = ending(run, _answer(row)) if wait is None else (RunWaiting(run, wait.message_id),)
     events = (*end.unstored, *numbered(end.next_seq, last))
-    return Finished(run, events, has_waiting=row["has_waiting"])
+    return Finished(run, events, has_queued=row["has_queued"])
 
 
 async def _ended_before(tx: Statements, lease: Lease) -> Finished:
@@ -265,7 +265,7 @@ async def _ended_before(tx: Statements, lease: Lease) -> Finished:
     rows = await tx.fetch(_ENDED, run_id=lease.run_id, fence=lease.fence)
     if not rows:
         raise lease_lost(lease)
-    return Finished(run_from(rows[0]), (), has_waiting=True)
+    return Finished(run_from(rows[0]), (), has_queued=True)
 
 
 async def fail(tx: Statements, lease: Lease, error: RunError) -> None:

@@ -252,7 +252,7 @@ class RunRepository:
         if finished is None:
             finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
         self._notifier.announce_events(finished.run.id, finished.events)
-        if finished.has_waiting or self._notifier.work.times != times:  # a claim meanwhile counted this run as running
+        if finished.has_queued or self._notifier.work.times != times:  # a claim meanwhile counted this run as running
             self._notifier.work.wake()
         return finished.run
 

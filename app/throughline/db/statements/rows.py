@@ -153,10 +153,7 @@ RUN_COLUMNS = """
 MOST_TOKENS = 2**31 - 1
 USAGE_COLUMNS = "input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
 USER_MESSAGE_ID = "(select u.id from messages u where u.run_id = r.id and u.step = 'user')"
-"""SQL expression over `runs r`: the id of the run's stored user message, null before it is stored.
-
-Messages that earlier versions stored have ids that do not follow from their runs' ids.
-"""
+"""SQL expression over `runs r`: the id of the run's stored user message, null before it is stored."""
 ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer')"
 MESSAGE_IDS = f"{ANSWER_ID} as message_id, {USER_MESSAGE_ID} as user_message_id"
 NO_MESSAGE_IDS = "cast(null as uuid) as message_id, cast(null as uuid) as user_message_id"
