@@ -39,8 +39,7 @@ from throughline.telemetry import PrometheusMetrics
 from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from throughline.turn.summary.summariser_calls import SummariserCalls
 from throughline.turn.summary.summary_draft import Assignment, Draft, open_draft
-from throughline.turn.summary.unsummarised_messages import Batch
-from throughline.turn.summary.write_segments import SegmentWriter
+from throughline.turn.summary.write_segments import Batch, SegmentWriter
 
 _STORED = frozenset(field.name for field in fields(Segment)) - {"id"}
 _VERSIONED = frozenset(field.name for field in fields(SummaryVersion))

@@ -47,12 +47,12 @@ async def compact(
     nonsense raises nothing. Raises LeaseLost, DatabaseUnavailable.
     """
     with traced(CompactionPart(plan.decision.trigger or "none", plan.decision.action.value)) as span:
-        conversation, done = await _carry_out(dependencies, task, plan)
+        conversation, done = await _compact_and_record(dependencies, task, plan)
         span.add_result(done)
         return conversation, done
 
 
-async def _carry_out(
+async def _compact_and_record(
     dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
     started = dependencies.clock.monotonic()

@@ -53,13 +53,13 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
     turn. If something fails, the part written until then becomes the next summary.
     """
     try:
-        task = await _task(dependencies, session)
+        task = await _load_task(dependencies, session)
         plan = await _plan_next(task)
         if not plan.is_summary_due:
             return unchanged(task, plan, CompactionOutcome.SKIPPED)
         summary = SummaryTrace("prepare summary", session.id, session.agent)
         with SpanUnderWay(dependencies.tracing.begin_summary(summary)) as span:
-            span.add_result(done := await _prepare(dependencies, task, plan))
+            span.add_result(done := await _write_ahead(dependencies, task, plan))
             return done
     except NotFound:
         return CompactionResult(CompactionOutcome.SKIPPED, session)
@@ -76,10 +76,10 @@ async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bo
 
     Raises NotFound, DatabaseUnavailable.
     """
-    return (await _plan_next(await _task(dependencies, session))).is_summary_due
+    return (await _plan_next(await _load_task(dependencies, session))).is_summary_due
 
 
-async def _task(dependencies: SummaryDependencies, session: Session) -> Compaction:
+async def _load_task(dependencies: SummaryDependencies, session: Session) -> Compaction:
     agent, conversation = await at_rest(dependencies, session)
     return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=_limit_seconds(dependencies, agent))
 
@@ -96,8 +96,8 @@ async def _plan_next(task: Compaction) -> ContextPlan:
     return await compute_context(make_context_input(task.agent, task.conversation, None), next_plan)
 
 
-async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CompactionResult:
-    further = await _plan_further(task)
+async def _write_ahead(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CompactionResult:
+    further = await _plan_after_newest(task)
     if further.decision.trigger is None:
         return unchanged(task, plan, CompactionOutcome.SKIPPED)
     is_further = task.conversation.prepared is not None
@@ -108,7 +108,7 @@ async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: Co
     )
     ended = await writing.run()
     writer = writing.writer
-    if writer is None or writer.draft.through_position <= _reach(task):
+    if writer is None or writer.draft.through_position <= _reached_position(task):
         log.info("summary not prepared", session_id=event.session_id, outcome=ended.outcome)
         return await _nothing_written(dependencies, task, further, writing, ended)
     try:
@@ -141,7 +141,7 @@ async def _wait_for_growth(dependencies: SummaryDependencies, session: Session, 
     await dependencies.summaries.save_skipped(session.id, skipped, session.summary_version)
 
 
-async def _plan_further(task: Compaction) -> ContextPlan:
+async def _plan_after_newest(task: Compaction) -> ContextPlan:
     """Return the plan for a summary of everything after the newest summary, except the newest messages.
 
     The next message, which is not written yet, counts as one of the newest.
@@ -154,7 +154,7 @@ async def _plan_further(task: Compaction) -> ContextPlan:
     return await plan_call(ModelCall(task.agent, task.pending), conversation, forced=CompactionTrigger.MANUAL)
 
 
-def _reach(task: Compaction) -> int:
+def _reached_position(task: Compaction) -> int:
     prepared = task.conversation.prepared
     adopted = task.conversation.session.summary_through_position
     return adopted if prepared is None else max(adopted, prepared.through_position)

@@ -83,17 +83,19 @@ async def plan_reread(dependencies: SummaryDependencies, task: Compaction, plan:
     """
     session = task.conversation.session
     through = max(session.summary_through_position, plan.decision.through_position or 0)
-    decided = replace(plan, decision=_decision(through))
+    decided = replace(plan, decision=_write_now_decision(through))
     draft = await open_draft(
         dependencies.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False
     )
-    again = _begins_with(task, await _draft_before(dependencies, task, draft, first), session.summary_through_position)
+    again = _restarted_after(
+        task, await _draft_before(dependencies, task, draft, first), session.summary_through_position
+    )
     size = await _call_size(dependencies, again, decided)
-    found = await dependencies.messages.measure(session.id, _begin(again), through, _limits(size, MOST_READS))
-    if found.first_position > _begin(again):
+    found = await dependencies.messages.measure(session.id, _first_position(again), through, _limits(size, MOST_READS))
+    if found.first_position > _first_position(again):
         later = await _draft_before(dependencies, task, draft, found.first_position)
-        again = _begins_with(task, later, session.summary_through_position)
-        found = await dependencies.messages.measure(session.id, _begin(again), through, _limits(size, ALL))
+        again = _restarted_after(task, later, session.summary_through_position)
+        found = await dependencies.messages.measure(session.id, _first_position(again), through, _limits(size, ALL))
     seconds = await dependencies.summaries.usual_seconds(session.id)
     return Reread(again, decided, _cost(found, size, task.agent.factor, through, seconds))
 
@@ -141,11 +143,11 @@ def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, 
     )
 
 
-def _begin(task: Compaction) -> int:
+def _first_position(task: Compaction) -> int:
     return task.conversation.session.summary_through_position + 1
 
 
-def _begins_with(task: Compaction, draft: Draft, must_reach: int) -> Compaction:
+def _restarted_after(task: Compaction, draft: Draft, must_reach: int) -> Compaction:
     """Return the task for a conversation in which nothing after the draft is summarised."""
     session = replace(
         task.conversation.session,
@@ -156,5 +158,5 @@ def _begins_with(task: Compaction, draft: Draft, must_reach: int) -> Compaction:
     return replace(task, conversation=conversation, beginning=draft, must_reach=must_reach)
 
 
-def _decision(through: int) -> CompactionDecision:
+def _write_now_decision(through: int) -> CompactionDecision:
     return CompactionDecision(CompactionAction.WRITE_NOW, CompactionTrigger.MANUAL, through, must_load_first=True)

@@ -215,7 +215,7 @@ class SummariserCalls:
         which is no failure.
         """
         self._check_pace(summariser, ask)
-        self._acquire(summariser)
+        self._acquire_breakers(summariser)
         self.under_way, self.began, self.heard = summariser, self.clock.monotonic(), []
         seconds = max(self.until - self.clock.monotonic(), 0) if self.until < self.deadline else None
         try:
@@ -224,12 +224,12 @@ class SummariserCalls:
         except TimeoutError:
             raise self._cut_off() from None
         except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-            self._ended(summariser, error)
+            self._count_end(summariser, error)
             raise
         except BaseException:
             self.breakers.released(*self._keys(summariser))
             raise
-        self._ended(summariser)
+        self._count_end(summariser)
         self.unsaved = written
         return written
 
@@ -270,7 +270,7 @@ class SummariserCalls:
         model, in_turns, ahead = model_keys(summariser.key)
         return model, in_turns if self.is_in_turn else ahead, content_key(model, self.session_id)
 
-    def _acquire(self, summariser: Summariser) -> None:
+    def _acquire_breakers(self, summariser: Summariser) -> None:
         if self.breakers.acquire(*self._keys(summariser)):
             return
         name, seconds = summariser.model.name, math.ceil(self.rest_seconds(summariser))
@@ -303,21 +303,21 @@ class SummariserCalls:
                 error = SummaryTooSlow("The summary model was still writing when its time was up.")
                 self._measure(self.under_way, self.under_way.count("".join(self.heard)), is_whole=False)
             self.timed_out_models.add(self.under_way.key)
-            self._ended(self.under_way, error)
+            self._count_end(self.under_way, error)
         return error
 
-    def _ended(self, summariser: Summariser, error: ThroughlineError | None = None) -> None:
+    def _count_end(self, summariser: Summariser, error: ThroughlineError | None = None) -> None:
         """Count how a call ended, against the model or against this session's requests."""
         self.under_way = None
         model, pace, content = self._keys(summariser)
         if isinstance(error, OF_THE_MODEL):
             self.breakers.released(model, pace, content)
-            self._failed(model, pace, error)
+            self._count_failure(model, pace, error)
         else:
             self.breakers.succeeded(model)
             self.breakers.succeeded(pace)
             self.breakers.succeeded(_cut_key(pace))
-            self._answered(content, error)
+            self._count_answer(content, error)
         readings = map(self.breakers.reading, model_keys(model))
         is_open = any(reading.state is not BreakerState.CLOSED for reading in readings)
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
@@ -325,7 +325,7 @@ class SummariserCalls:
             self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
             log.warning("summary call given up", model=summariser.model.name, error=error.code, **provider_words(error))
 
-    def _failed(self, model: str, pace: str, error: ThroughlineError) -> None:
+    def _count_failure(self, model: str, pace: str, error: ThroughlineError) -> None:
         if isinstance(error, SummaryTooSlow):
             self.breakers.failed(_cut_key(pace))
         elif not isinstance(error, SummaryTimedOut):
@@ -333,7 +333,7 @@ class SummariserCalls:
         elif min(self.until, self.deadline) - self.began >= self.least_seconds_of_model:
             self.breakers.failed(pace)
 
-    def _answered(self, content: str, error: ThroughlineError | None) -> None:
+    def _count_answer(self, content: str, error: ThroughlineError | None) -> None:
         """Count a call that the model answered. A refusal as too long does not count: smaller chunks are tried next."""
         if error is None or isinstance(error, NotWorthIt):
             self.breakers.succeeded(content)

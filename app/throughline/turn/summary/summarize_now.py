@@ -70,15 +70,15 @@ def _room(kept_tokens: int, summariser: Summariser) -> int:
 
 async def _ask_twice(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
     try:
-        return await _ask(chunk, sources, replaced_tokens, summariser)
+        return await _ask_for_text(chunk, sources, replaced_tokens, summariser)
     except SummaryRejected:
         pass
     except ModelUnavailable as error:
         await asyncio.sleep(pause_seconds(error))
-    return await _ask(chunk, sources, replaced_tokens, summariser)
+    return await _ask_for_text(chunk, sources, replaced_tokens, summariser)
 
 
-async def _ask(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
+async def _ask_for_text(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
     """Return the checked answer.
 
     `replaced_tokens` is the size of everything read so far, all of which the text replaces.
@@ -119,13 +119,13 @@ async def summarize_now(
 
 async def estimate_summary(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> SummaryCost:
     """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
-    task, plan = await _task(dependencies, session, request)
+    task, plan = await _load_task(dependencies, session, request)
     now = task.conversation.session
     first = min(request.first or now.summary_through_position + 1, now.summary_through_position + 1)
     return (await plan_reread(dependencies, task, plan, first)).cost
 
 
-async def _task(
+async def _load_task(
     dependencies: SummaryDependencies, session: Session, request: SummaryRequest
 ) -> tuple[Compaction, ContextPlan]:
     agent, conversation = await at_rest(dependencies, session)
@@ -140,7 +140,7 @@ async def _task(
 
 
 async def _summarize(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> CompactionResult:
-    task, plan = await _task(dependencies, session, request)
+    task, plan = await _load_task(dependencies, session, request)
     now = task.conversation.session
     if request.first is not None and request.first <= now.summary_through_position:
         again = await plan_reread(dependencies, task, plan, request.first)

@@ -151,26 +151,28 @@ async def open_draft(
     one, has changed since `session` was read.
     """
     if extends_prepared:
-        return await _of_prepared(summaries, session)
+        return await _draft_of_prepared(summaries, session)
     adopted = await summaries.load_parts(session.id, SummaryState.ADOPTED)
     if adopted is not None and adopted.version.version != session.summary_version:
         raise SummaryConflict("The session's summary has been changed.")
     if session.summary_through_position == 0 or session.summary_through_id is None:
         return Draft()
     if adopted is not None and _is_whole(adopted):
-        return _draft(adopted)
-    draft = await _of_text_alone(summaries, session, _of_text(session, session.summary_through_id, count), lease)
+        return _draft_of_version(adopted)
+    draft = await _draft_of_text(
+        summaries, session, _segment_of_text(session, session.summary_through_id, count), lease
+    )
     return draft if adopted is None else replace(draft, kept_facts=adopted.version.kept_facts)
 
 
-async def _of_prepared(summaries: SummaryStore, session: Session) -> Draft:
+async def _draft_of_prepared(summaries: SummaryStore, session: Session) -> Draft:
     prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
     if prepared is not None and _covers(prepared.segments, prepared.version.through_position):
-        return replace(_draft(prepared), replaced_tokens=prepared.version.token_count)
+        return replace(_draft_of_version(prepared), replaced_tokens=prepared.version.token_count)
     raise SummaryConflict("The prepared summary has been adopted or replaced.")
 
 
-async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewSegment, lease: Lease | None) -> Draft:
+async def _draft_of_text(summaries: SummaryStore, session: Session, new: NewSegment, lease: Lease | None) -> Draft:
     """Store a summary text without known segments as one segment, so that others can follow it."""
     segment = await summaries.save_segment(session.id, new, lease)
     return Draft(
@@ -181,7 +183,7 @@ async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewSegm
     )
 
 
-def _draft(parts: SummaryWithSegments) -> Draft:
+def _draft_of_version(parts: SummaryWithSegments) -> Draft:
     version = parts.version
     return Draft(
         segments=parts.segments,
@@ -212,7 +214,7 @@ def _covers(segments: Sequence[Segment], through_position: int) -> bool:
     return reach == through_position
 
 
-def _of_text(session: Session, through_id: MessageId, count: Count) -> NewSegment:
+def _segment_of_text(session: Session, through_id: MessageId, count: Count) -> NewSegment:
     """Return the session's summary text as one segment, so that others can follow it."""
     text = session.conversation_summary
     return NewSegment(

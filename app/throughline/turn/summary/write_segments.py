@@ -1,7 +1,8 @@
 """Writes summary segments: messages are read chunk by chunk, and neighbouring segments are merged.
 
-Each segment is stored before the next is requested. It is found again by a hash of what was read, also from other
-sessions of the owner, so that nothing is paid for twice. The cursor does not move here.
+A segment is found in this session, copied from another session of the owner, or written by a model. It is stored
+before the next is requested, and found again by a hash of what was read, so that nothing is paid for twice. Choices of
+facts are stored like segments. The cursor does not move here.
 """
 
 import math
@@ -50,11 +51,6 @@ from throughline.ports.storage import SummaryStore
 from throughline.turn.summary.summariser import Ask, NotWorthIt, Summariser, SummaryRejected, Written, first_chunk
 from throughline.turn.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.turn.summary.summary_draft import Assignment, Draft
-from throughline.turn.summary.unsummarised_messages import Batch
-
-# Source of summary segments: found in this session, copied from another session of the owner, or written by a model.
-#
-# Choices of facts use it, too, because they are stored like segments.
 
 
 def instructions_of(summariser: Summariser) -> str:
@@ -104,62 +100,6 @@ def new_segment(written: Written, wanted: WantedSegment, level: int = 0) -> NewS
 
 MANY_CHARACTERS = 8_000
 """Length of a text from which facts are searched in a worker thread: 48,000 characters take a quarter of a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSource:
-    """Source of the segments of one session; newly written ones are stored at once."""
-
-    summaries: SummaryStore
-    assignment: Assignment
-    calls: SummariserCalls
-
-    async def find(self, read_hash: str) -> Segment | None:
-        """Return the session's own segment that was made from exactly this input, None without one."""
-        return await self.summaries.find_segment(self.assignment.session.id, read_hash)
-
-    async def copied_or_written(
-        self, summariser: Summariser, ask: Ask, wanted: WantedSegment, read: Sequence[Message] = (), level: int = 0
-    ) -> Segment:
-        """Return the segment for `ask`: another session's answer to the same request, or else a newly written one.
-
-        The facts of the messages `read` are kept with a new segment. Raises what SummariserCalls.ask raises, and
-        LeaseLost, SummaryConflict, DatabaseUnavailable.
-        """
-        session = self.assignment.session
-        hashing = partial(request_key, session.owner_id, summariser, ask, read, level)
-        asked = await run_off_loop_if_large(characters_of(read), hashing)
-        known = replace(wanted, request_hash=asked, redaction_count=session.redaction_count)
-        copied = await self.summaries.copy_segment(session.id, known, self.assignment.lease)
-        if copied is not None:
-            return copied
-        written = await self.calls.ask(summariser, ask)
-        said = without_recall_results(read) if ask.keep_tokens else ()
-        naming = partial(facts_from_answer, written, said)
-        named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
-        return await self.save(replace(new_segment(written, known, level), kept_facts=named))
-
-    async def choice(self, draft: Draft, summariser: Summariser, ask: Ask) -> str:
-        """Return the answer to a request to choose facts of the draft. Raises the same as `copied_or_written`."""
-        if draft.through_id is None:
-            raise AssertionError("an empty draft has no facts to choose from")
-        known = request_key(self.assignment.session.owner_id, summariser, ask, level=CHOICE_LEVEL)
-        found = await self.find(known)
-        if found is None:
-            wanted = WantedSegment(1, draft.through_position, draft.through_id, known)
-            found = await self.copied_or_written(summariser, ask, wanted, level=CHOICE_LEVEL)
-        return found.text
-
-    async def save(self, new: NewSegment) -> Segment:
-        """Store a segment, or return the stored one that was made from the same input.
-
-        Raises SummaryConflict if a message was redacted since it was read, LeaseLost, NotFound, DatabaseUnavailable.
-        """
-        session = self.assignment.session
-        known = replace(new, redaction_count=session.redaction_count)
-        segment = await self.summaries.save_segment(session.id, known, self.assignment.lease)
-        self.calls.saved()
-        return segment
 
 
 Facts = tuple[KeptFact, ...]
@@ -218,6 +158,14 @@ class CallSize(NamedTuple):
     written: int
     messages: int | None
     unmerged: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive messages; `more_follows` says that further messages are to be read after them."""
+
+    messages: tuple[Message, ...]
+    more_follows: bool = False
 
 
 @dataclass(slots=True)
@@ -292,8 +240,8 @@ class SegmentWriter:
 
     async def choose_facts(self) -> None:
         """Let a model choose the most important kept facts if there is no room for all."""
-        facts, asking = self.draft.kept_facts, partial(self._source.choice, self.draft)
-        chosen = await choose_facts(facts, self._layout.fact_tokens(facts), self.summarisers, self.calls, asking)
+        facts, room_tokens = self.draft.kept_facts, self._layout.fact_tokens(self.draft.kept_facts)
+        chosen = await choose_facts(facts, room_tokens, self.summarisers, self.calls, self._choice)
         self.draft = replace(self.draft, kept_facts=chosen)
 
     async def take(self, text: str, reached: Session, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
@@ -310,7 +258,7 @@ class SegmentWriter:
         first, last = self.draft.through_position + 1, reached.summary_through_position
         known = read_hash(checked.text, (), f"{BY_HOOK} {first} {last}")
         wanted = WantedSegment(first, last, reached.summary_through_id, known)
-        segment = await self._source.save(new_segment(written, wanted))
+        segment = await self._save(new_segment(written, wanted))
         self.draft = self.draft.extended((*self.draft.segments, segment), facts, replaced_tokens)
         return True
 
@@ -405,7 +353,7 @@ class SegmentWriter:
             raise SummaryConflict("The messages to read do not follow the summarised messages.")
         existing, read = self.draft.text if self._is_rolling else "", rest[: len(chunk)]
         known = read_hash(existing, chunk, instructions_of(summariser), names_facts=summariser.keep_tokens > 0)
-        segment = await self._source.find(known)
+        segment = await self._find(known)
         if segment is None:
             segment = await self._summarise(chunk, read, summariser, known)
         facts = await self.facts(without_recall_results(read), segment.kept_facts)
@@ -426,7 +374,7 @@ class SegmentWriter:
         prompt = await run_off_loop_if_large(characters_of(chunk), asking)
         ask = Ask(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
         wanted = WantedSegment(*reach, chunk[-1].id, known)
-        return await self._source.copied_or_written(summariser, ask, wanted, read)
+        return await self._copied_or_written(summariser, ask, wanted, read)
 
     async def facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
         """Return the facts kept verbatim from `messages`: those that the model named, and those that rules find.
@@ -440,7 +388,7 @@ class SegmentWriter:
 
     async def _merge(self, task: MergeTask, parts: tuple[Segment, ...], summariser: Summariser) -> Segment:
         known = merge_hash(parts, instructions_of(summariser))
-        found = await self._source.find(known)
+        found = await self._find(known)
         if found is not None:
             return found
         prompt = merge_request(parts, summariser.policy, TextRequest(task.max_tokens, summariser.instructions))
@@ -448,11 +396,55 @@ class SegmentWriter:
         reach = (parts[0].from_position, parts[-1].through_position)
         ask = Ask(prompt, task.max_tokens, replaced, reach)
         wanted = WantedSegment(*reach, parts[-1].through_id, known)
-        return await self._source.copied_or_written(summariser, ask, wanted, level=task.level)
+        return await self._copied_or_written(summariser, ask, wanted, level=task.level)
 
-    @property
-    def _source(self) -> SegmentSource:
-        return SegmentSource(self.summaries, self.assignment, self.calls)
+    async def _find(self, read_hash: str) -> Segment | None:
+        """Return the session's own segment that was made from exactly this input, None without one."""
+        return await self.summaries.find_segment(self.assignment.session.id, read_hash)
+
+    async def _copied_or_written(
+        self, summariser: Summariser, ask: Ask, wanted: WantedSegment, read: Sequence[Message] = (), level: int = 0
+    ) -> Segment:
+        """Return the segment for `ask`: another session's answer to the same request, or else a newly written one.
+
+        The facts of the messages `read` are kept with a new segment. Raises what SummariserCalls.ask raises, and
+        LeaseLost, SummaryConflict, DatabaseUnavailable.
+        """
+        session = self.assignment.session
+        hashing = partial(request_key, session.owner_id, summariser, ask, read, level)
+        asked = await run_off_loop_if_large(characters_of(read), hashing)
+        known = replace(wanted, request_hash=asked, redaction_count=session.redaction_count)
+        copied = await self.summaries.copy_segment(session.id, known, self.assignment.lease)
+        if copied is not None:
+            return copied
+        written = await self.calls.ask(summariser, ask)
+        said = without_recall_results(read) if ask.keep_tokens else ()
+        naming = partial(facts_from_answer, written, said)
+        named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
+        return await self._save(replace(new_segment(written, known, level), kept_facts=named))
+
+    async def _choice(self, summariser: Summariser, ask: Ask) -> str:
+        """Return the answer to a request to choose facts of the draft. Raises the same as `_copied_or_written`."""
+        draft = self.draft
+        if draft.through_id is None:
+            raise AssertionError("an empty draft has no facts to choose from")
+        known = request_key(self.assignment.session.owner_id, summariser, ask, level=CHOICE_LEVEL)
+        found = await self._find(known)
+        if found is None:
+            wanted = WantedSegment(1, draft.through_position, draft.through_id, known)
+            found = await self._copied_or_written(summariser, ask, wanted, level=CHOICE_LEVEL)
+        return found.text
+
+    async def _save(self, new: NewSegment) -> Segment:
+        """Store a segment, or return the stored one that was made from the same input.
+
+        Raises SummaryConflict if a message was redacted since it was read, LeaseLost, NotFound, DatabaseUnavailable.
+        """
+        session = self.assignment.session
+        known = replace(new, redaction_count=session.redaction_count)
+        segment = await self.summaries.save_segment(session.id, known, self.assignment.lease)
+        self.calls.saved()
+        return segment
 
     async def _free_tokens(self) -> int:
         """Return the tokens that the narrative may take besides the facts, computed once per draft."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -9,25 +10,105 @@ import structlog
 
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import CompactionAction
-from throughline.context.plan_context import ContextPlan
+from throughline.context.plan_context import ContextPlan, backlog
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError, provider_words
-from throughline.domain.message import Message, NewMessage, clean_text
+from throughline.domain.message import ImageBlock, Message, NewMessage, clean_text
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation, KeptFact
 from throughline.domain.usage_report import Payer
 from throughline.execution.call_plugin import PluginCall
+from throughline.execution.compute_threads import characters_of
 from throughline.execution.error_boundary import ErrorBoundary, Raised
 from throughline.ports.hooks import Decision, PreCompact
+from throughline.ports.storage import MessageStore
+from throughline.turn.prompting.planning import ModelCall, plan_call, with_summary
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.find_summarisers import find_summarisers, summary_tokens
 from throughline.turn.summary.summariser import NotWorthIt
 from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.turn.summary.summary_draft import Assignment, Draft, open_draft
-from throughline.turn.summary.unsummarised_messages import Unsummarised
-from throughline.turn.summary.write_segments import SegmentWriter, without_recall_results
+from throughline.turn.summary.write_segments import Batch, SegmentWriter, without_recall_results
+
+PAGE_MESSAGES = 20
+"""Size of the first page, small because a message may be megabytes; it doubles while pages are short."""
+
+MOST_PAGE_MESSAGES = 640
+SHORT_PAGE_CHARACTERS = 200_000
+
+BATCH_CHARACTERS = 8_000_000
+"""Most characters kept in memory for one batch, even if the summary model could read more."""
+
+
+@dataclass(slots=True)
+class Unsummarised:
+    """Reader of the messages that `plan` wants summarised. `pending` is the user's message while it is not stored.
+
+    `is_reread`: the messages were summarised before, and the plan does not change.
+    """
+
+    messages: MessageStore
+    agent: ReadyAgent
+    conversation: Conversation
+    pending: NewMessage | None
+    plan: ContextPlan
+    is_reread: bool = False
+
+    async def next_batch(self, session: Session, room_tokens: int) -> Batch:
+        """Return the messages after the cursor of `session`, which already includes all earlier batches.
+
+        The batch fills `room_tokens`, by our count, if there are enough messages. It is empty at the end. Raises
+        DatabaseUnavailable.
+        """
+        has_read = session.summary_through_position > self._position
+        if self.plan.decision.must_load_first and has_read and not self.is_reread:
+            there = with_summary(self.conversation, session)
+            call = ModelCall(self.agent, self.pending)
+            self.plan = await plan_call(call, there, forced=self.plan.decision.trigger)
+        if self.plan.decision.must_load_first:
+            return await self._read_backlog(session, room_tokens)
+        return Batch(
+            tuple(row for row in self.plan.decision.to_summarise if row.position > session.summary_through_position)
+        )
+
+    @property
+    def _position(self) -> int:
+        return self.conversation.session.summary_through_position
+
+    async def _read_backlog(self, session: Session, room_tokens: int) -> Batch:
+        """Read messages after the cursor until they exceed `room_tokens` or BATCH_CHARACTERS.
+
+        The batch ends with a whole group; the rest is read again for the next one.
+        """
+        rows: list[Message] = []
+        tokens = characters = 0
+        after, limit = session.summary_through_id, PAGE_MESSAGES
+        while True:
+            page = await self.messages.get_messages_after(session.id, after, limit=limit)
+            rows += page
+            tokens += sum(row.token_count for row in page)
+            of_page = _characters_held(page)
+            characters += of_page
+            is_all = len(page) < limit or page[-1].position >= (self.plan.decision.through_position or math.inf)
+            if is_all or tokens > room_tokens or characters >= BATCH_CHARACTERS:
+                behind = backlog(rows, self.plan.decision.through_position)
+                if behind or is_all:
+                    return Batch(behind, more_follows=not is_all)
+            after = page[-1].id
+            limit = _next_limit(limit, of_page)
+
+
+def _characters_held(messages: Sequence[Message]) -> int:
+    """Return the characters in memory, images included, of which summary models see only a placeholder."""
+    blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
+    return characters_of(messages) + sum(len(block.url) for block in blocks if isinstance(block, ImageBlock))
+
+
+def _next_limit(limit: int, characters: int) -> int:
+    return min(2 * limit, MOST_PAGE_MESSAGES) if characters <= SHORT_PAGE_CHARACTERS else PAGE_MESSAGES
+
 
 HOOK_SECONDS = 5.0
 SHARE_OF_LIMIT = 0.5
@@ -48,7 +129,7 @@ async def ask_hook(
     if not name or _is_hanging(dependencies, name) or not dependencies.breakers.acquire(key):
         return GO_ON
     try:
-        decision = await _decide(dependencies, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))
+        decision = await _ask_in_time(dependencies, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))
     except asyncio.CancelledError:
         dependencies.breakers.released(key)
         raise
@@ -77,8 +158,8 @@ def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:
     return True
 
 
-async def _decide(dependencies: SummaryDependencies, name: str, event: PreCompact, seconds: float) -> Decision:
-    call = PluginCall(partial(dependencies.hooks.get(name), event), _check)
+async def _ask_in_time(dependencies: SummaryDependencies, name: str, event: PreCompact, seconds: float) -> Decision:
+    call = PluginCall(partial(dependencies.hooks.get(name), event), _check_decision)
     try:
         outcome = await call.outcome(seconds)
     finally:
@@ -90,13 +171,13 @@ async def _decide(dependencies: SummaryDependencies, name: str, event: PreCompac
     return outcome.value
 
 
-def _check(answer: object) -> Decision:
+def _check_decision(answer: object) -> Decision:
     """Return the decision with cleaned texts; None means to go on. The types of all fields are checked."""
     if answer is None:
         return GO_ON
     if not isinstance(answer, Decision):
         raise _HookFailedError(f"answered {type(answer).__name__}")
-    cancel, instructions, summary = _fields(answer)
+    cancel, instructions, summary = _answered_fields(answer)
     if not isinstance(cancel, bool):
         raise _HookFailedError("answered a Decision whose cancel is no bool")
     if not isinstance(instructions, str) or not isinstance(summary, str):
@@ -104,7 +185,7 @@ def _check(answer: object) -> Decision:
     return Decision(cancel, clean_text(instructions), clean_text(summary))
 
 
-def _fields(answer: Decision) -> tuple[object, object, object]:
+def _answered_fields(answer: Decision) -> tuple[object, object, object]:
     return answer.cancel, answer.instructions, answer.summary
 
 
@@ -185,8 +266,8 @@ class SummaryWriting:
             with ErrorBoundary(
                 log.error, task="summary", lets_through=(ThroughlineError,), session_id=self._session_id
             ):
-                return await self._run()
-            return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
+                return await self._write_within_time()
+            return self._result(CompactionOutcome.FAILED, NOT_WRITTEN)
         finally:
             await self._store_calls()
 
@@ -204,36 +285,36 @@ class SummaryWriting:
         with ErrorBoundary(log.warning, "model calls not stored", session_id=self._session_id):
             await self.dependencies.usage.store_calls(payer, self.calls.answered)
 
-    async def _run(self) -> CompactionResult:
+    async def _write_within_time(self) -> CompactionResult:
         try:
             async with asyncio.timeout(self.task.limit_seconds):
-                return await self._write()
+                return await self._write_all()
         except TimeoutError:
             self.calls.timed_out()
-            return self._ended(
+            return self._result(
                 CompactionOutcome.FAILED, f"The time for it, {self.task.limit_seconds:.3g} seconds, was up."
             )
         except NotWorthIt as error:
-            return self._ended(CompactionOutcome.SKIPPED, error.detail)
+            return self._result(CompactionOutcome.SKIPPED, error.detail)
         except SummaryConflict:
             return changed_meanwhile(self.task, self.plan)
         except (*SUMMARISER_ERRORS, SettingInvalid) as error:
             log.warning("summary failed", session_id=self._session_id, error=error.code, **provider_words(error))
-            return self._ended(CompactionOutcome.FAILED, error.detail)
+            return self._result(CompactionOutcome.FAILED, error.detail)
 
-    async def _write(self) -> CompactionResult:
+    async def _write_all(self) -> CompactionResult:
         decision = await ask_pre_compact(self.dependencies, self.task, self.event)
         if decision.cancel:
-            return self._ended(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
+            return self._result(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
         self.writer = writer = await self.open_writer(decision)
-        if not (decision.summary and await self._take(writer, decision.summary)):
-            await self._read(writer)
+        if not (decision.summary and await self._take_hook_text(writer, decision.summary)):
+            await self._read_batches(writer)
         await writer.merge()
         if not self.task.is_in_turn:
             await writer.choose_facts()
-        return self._ended(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
+        return self._result(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
 
-    async def _read(self, writer: SegmentWriter) -> None:
+    async def _read_batches(self, writer: SegmentWriter) -> None:
         unsummarised = self._unsummarised()
         until = self.dependencies.clock.monotonic() + self.round_seconds
         while self.dependencies.clock.monotonic() < until:
@@ -265,7 +346,7 @@ class SummaryWriting:
             draft=draft,
         )
 
-    async def _take(self, writer: SegmentWriter, text: str) -> bool:
+    async def _take_hook_text(self, writer: SegmentWriter, text: str) -> bool:
         """Use the hook's text for all messages to be read; facts are kept nevertheless.
 
         Return False if there is no message to read, or the text fails the checks.
@@ -282,7 +363,7 @@ class SummaryWriting:
         log.warning("summary text of pre_compact hook rejected", session_id=self._session_id)
         return False
 
-    def _ended(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:
+    def _result(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:
         return unchanged(self.task, self.plan, outcome, detail)
 
     def _unsummarised(self) -> Unsummarised:
