@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fastapi import Request
 
-from throughline.db.sessions.continued_session import ContinuedSession, UserText
+from throughline.db.sessions.find_session import ContinuedSession, UserText
 from throughline.domain.basic_types import JsonObject, SessionId
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
 from throughline.domain.message import NewMessage, Role, Source, clean_content, is_blank, text_of

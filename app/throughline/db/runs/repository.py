@@ -14,9 +14,9 @@ from throughline.db.runs import submit as run_submit
 from throughline.db.runs.events import next_event, store_events
 from throughline.db.runs.finish import Ending
 from throughline.db.runs.list_runs import Removal, RunQuery, list_runs, read_run, remove_messages
-from throughline.db.runs.open_conversation import open_conversation
 from throughline.db.runs.resume import Resumed
 from throughline.db.runs.submit import NewRun
+from throughline.db.runs.submit_conversation import submit_conversation
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from, run_not_found
 from throughline.db.statements.sql import new_id, sql
@@ -235,7 +235,7 @@ class RunRepository:
         return submitted
 
     async def _open(self, new: NewRun, opening: Opening) -> Submitted:
-        submitted = await self._transactions.run(lambda tx: open_conversation(tx, new, opening))
+        submitted = await self._transactions.run(lambda tx: submit_conversation(tx, new, opening))
         if submitted.claimed is None and not submitted.replayed:
             self._notifier.announce_work()
         return submitted

@@ -9,9 +9,9 @@ from uuid import UUID
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_history
-from throughline.db.sessions.continued_session import ContinuedSession, continue_by_external_id, continue_session
 from throughline.db.sessions.create import CreateOutcome, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
+from throughline.db.sessions.find_session import ContinuedSession, continue_by_external_id, continue_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.statements.locks import lock_session

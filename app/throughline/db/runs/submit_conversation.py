@@ -40,7 +40,7 @@ _RELEASE = sql("""
 """)
 
 
-async def open_conversation(tx: Statements, new: NewRun, opening: Opening) -> Submitted:
+async def submit_conversation(tx: Statements, new: NewRun, opening: Opening) -> Submitted:
     """Store the opening and the submission, and claim the run as `submit` does.
 
     The session of copied messages is a new one.
