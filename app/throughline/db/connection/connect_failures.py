@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 from contextlib import suppress
-from enum import Enum, auto
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
@@ -27,7 +26,15 @@ PROBE_SECONDS = 2.0
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 """The message with which a client asks PostgreSQL for TLS. PostgreSQL answers `S` or `N`, or `E` with an error."""
 
-_NETWORK: tuple[tuple[type[BaseException], str], ...] = (
+NO_ROUTE = "no network route leads to the host. Check the address, and the network or VPN of this machine."
+NOT_IN_TIME = "the host did not answer in time. Check host and port, and whether a firewall is in between."
+INCOMPLETE_LOGIN = (
+    "the server asks for a password, and DATABASE_URL has none. Write it as postgresql://role:password@host/name."
+)
+TLS_OFF = "the server does not admit this role without TLS. Take `sslmode=disable` out of DATABASE_URL."
+
+_BY_CLASS: tuple[tuple[type[BaseException], str], ...] = (
+    (asyncpg.CannotConnectNowError, "the server is starting or stopping. Try again in a moment."),
     (socket.gaierror, "the host name cannot be resolved. Check its spelling, and the DNS of this machine."),
     (
         ConnectionRefusedError,
@@ -40,31 +47,15 @@ _NETWORK: tuple[tuple[type[BaseException], str], ...] = (
         "no server there fits the address's target_session_attrs. Name the primary server, or leave the parameter out.",
     ),
 )
-_NO_ROUTE = {errno.EHOSTUNREACH, errno.ENETUNREACH}
-NO_ROUTE = "no network route leads to the host. Check the address, and the network or VPN of this machine."
-STARTING = "the server is starting or stopping. Try again in a moment."
-NOT_IN_TIME = "the host did not answer in time. Check host and port, and whether a firewall is in between."
-
-_WRONG_LOGIN = "28P01"
-INCOMPLETE_LOGIN = (
-    "the server asks for a password, and DATABASE_URL has none. Write it as postgresql://role:password@host/name."
-)
-_REFUSALS = {
+_WRONG_LOGIN, _REFUSED_ROLE = "28P01", "28000"
+_BY_STATE = {
     _WRONG_LOGIN: "role or password of DATABASE_URL is wrong. Correct them; in the password, write `@` as %40.",
     "3D000": "the database of DATABASE_URL does not exist there. Correct its name, or create it with `createdb`.",
     "42501": "the role may not connect to the database. Let its owner run `grant connect on database … to …`.",
 }
-"""Causes of a refused connection, with their remedies, by SQLSTATE."""
-
-_REFUSED_ROLE = "28000"
-_UNENCRYPTED = "no encryption"
-TLS_OFF = "the server does not admit this role without TLS. Take `sslmode=disable` out of DATABASE_URL."
-_ROLE_REFUSALS = (
+_BY_WORDS = (
     ("not permitted to log in", "the role may not log in. Let an administrator run `alter role … login`."),
-    (
-        "pg_hba.conf",
-        "the server does not admit this role, database or client address. Add them to its pg_hba.conf.",
-    ),
+    ("pg_hba.conf", "the server does not admit this role, database or client address. Add them to its pg_hba.conf."),
     ("does not exist", "the role of DATABASE_URL does not exist on this server. Correct its name, or create the role."),
     (
         "authentication failed",
@@ -73,28 +64,11 @@ _ROLE_REFUSALS = (
 )
 """Causes for the SQLSTATE 28000, by a part of PostgreSQL's error text. That text is compared and never shown."""
 
-
-class Answer(Enum):
-    """The answer of a server to a request for TLS.
-
-    FOREIGN: bytes that PostgreSQL does not send. CLOSED: the connection was closed without an answer. SILENT: no answer
-    came in time.
-    """
-
-    TLS = auto()
-    ERROR = auto()
-    NO_TLS = auto()
-    FOREIGN = auto()
-    CLOSED = auto()
-    SILENT = auto()
-
-
-_BY_ANSWER = {
-    Answer.NO_TLS: NO_TLS,
-    Answer.FOREIGN: "the server that answers is not PostgreSQL. Correct host and port (PostgreSQL's is usually 5432).",
-    Answer.CLOSED: "the server closed the connection without an answer. Check host and port, and the server's log.",
-    Answer.SILENT: "the server accepts connections but does not answer: it hangs or is not PostgreSQL. Check the port.",
-}
+SILENT = "the server accepts connections but does not answer: it hangs or is not PostgreSQL. Check the port."
+CLOSED = "the server closed the connection without an answer. Check host and port, and the server's log."
+FOREIGN = "the server that answers is not PostgreSQL. Correct host and port (PostgreSQL's is usually 5432)."
+_BY_ANSWER = {b"S": "", b"N": NO_TLS, b"": CLOSED}
+"""Causes by the whole answer to a request for TLS. An SSH server's longer greeting begins with `S`, too."""
 
 
 async def explain_connect(error: BaseException, address: Address) -> ThroughlineError:
@@ -137,22 +111,20 @@ def _refusal(error: BaseException, address: Address) -> str:
     if code == _WRONG_LOGIN and address.url.password is None:
         return INCOMPLETE_LOGIN
     if code != _REFUSED_ROLE:
-        return _REFUSALS.get(code, "")
-    if _UNENCRYPTED in str(error) and address.extra.get("ssl") == "disable":  # other modes have tried TLS
+        return _BY_STATE.get(code, "")
+    if "no encryption" in str(error) and address.extra.get("ssl") == "disable":  # other modes have tried TLS
         return TLS_OFF
-    return next((cause for words, cause in _ROLE_REFUSALS if words in str(error)), "")
+    return next((cause for words, cause in _BY_WORDS if words in str(error)), "")
 
 
 def _network_cause(error: BaseException) -> str:
     """Return the cause that follows from the exception alone, '' if none does."""
-    if isinstance(error, asyncpg.CannotConnectNowError):
-        return STARTING
-    if isinstance(error, OSError) and error.errno in _NO_ROUTE:
+    if isinstance(error, OSError) and error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH}:
         return NO_ROUTE
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLCertVerificationError):
         reason = getattr(error, "reason", None) or "no reason given"
         return f"the TLS handshake failed ({reason}). Check sslmode and certificates of DATABASE_URL."
-    return next((cause for kind, cause in _NETWORK if isinstance(error, kind)), "")
+    return next((cause for kind, cause in _BY_CLASS if isinstance(error, kind)), "")
 
 
 async def _answered(error: BaseException, address: Address) -> str:
@@ -166,39 +138,26 @@ async def _answered(error: BaseException, address: Address) -> str:
         return ""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            answer = await _ask_for_tls(address)
+            cause = await _ask_for_tls(address)
     except OSError:  # also TimeoutError
         return NOT_IN_TIME if isinstance(error, TimeoutError) else ""
-    if answer is Answer.NO_TLS and isinstance(error, TimeoutError):
-        return NOT_IN_TIME
-    return _BY_ANSWER.get(answer, "")
+    return NOT_IN_TIME if cause == NO_TLS and isinstance(error, TimeoutError) else cause
 
 
-async def _ask_for_tls(address: Address) -> Answer:
-    """Return what the server answers to a request for TLS. Raises OSError if it cannot be reached."""
+async def _ask_for_tls(address: Address) -> str:
+    """Return the cause that the answer to a request for TLS shows. Raises OSError if the server cannot be reached."""
     arguments = address.arguments()
     reader, writer = await asyncio.open_connection(str(arguments.get("host", "localhost")), str(arguments["port"]))
     try:
         writer.write(SSL_REQUEST)
-        return await _read_answer(reader)
+        async with asyncio.timeout(PROBE_SECONDS / 2):
+            answer = await reader.read(8)
+        return "" if answer.startswith(b"E") else _BY_ANSWER.get(answer, FOREIGN)
+    except TimeoutError:
+        return SILENT
+    except ConnectionError:
+        return CLOSED
     finally:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-
-
-async def _read_answer(reader: asyncio.StreamReader) -> Answer:
-    """Return the answer to a request for TLS, from up to 8 bytes.
-
-    PostgreSQL sends the one byte `S` or `N`, or an error. An SSH server's longer greeting begins with `S`, too.
-    """
-    try:
-        async with asyncio.timeout(PROBE_SECONDS / 2):
-            first = await reader.read(8)
-    except TimeoutError:
-        return Answer.SILENT
-    except ConnectionError:
-        return Answer.CLOSED
-    if first.startswith(b"E"):
-        return Answer.ERROR
-    return {b"S": Answer.TLS, b"N": Answer.NO_TLS, b"": Answer.CLOSED}.get(first, Answer.FOREIGN)
