@@ -15,51 +15,35 @@ from throughline.agents.yaml_schema import AgentFile, section_at
 from throughline.domain.errors import AgentInvalid
 from throughline.domain.message import clean_text
 
-# Names that other libraries and services use for the fields of `context`, each with the field's name here.
-#
-# Such a name is refused, because its unit or default may differ. `docs/reference/option-names.md` lists them all.
-
-OTHER_NAMES = {
-    "auto_compact": "auto_summarize",
-    "chunk_size": "summarize_chunk_size",
-    "clear_at_least": "prune.min_freed",
-    "clear_tool_uses": "prune.start",
-    "compaction_threshold": "usage_threshold",
-    "context_limit": "window",
-    "context_summary_model": "summary.model",
-    "context_usage_threshold": "usage_threshold",
-    "context_window": "window",
-    "custom_instructions": "summary.instructions",
-    "importance_threshold": "min_score_threshold",
-    "importance_weights": "importance",
-    "keep": "keep_recent",
-    "keep_last_n": "keep_recent",
-    "keep_tool_uses": "prune.keep_last",
-    "max_input_tokens": "window",
-    "max_messages": "max_messages_before_summary",
-    "max_output_bytes": "prune.max_output_bytes",
-    "max_output_tokens": "response_reserve",
-    "max_response_tokens": "response_reserve",
-    "max_tokens": "window or summary.max_tokens",
-    "messages_to_keep": "keep_recent",
-    "min_score": "min_score_threshold",
-    "preserve_recent": "keep_recent",
-    "reserve_tokens": "response_reserve",
-    "summarization_model": "summary.model",
-    "summary_instructions": "summary.instructions",
-    "summary_max_tokens": "summary.max_tokens",
-    "summary_model": "summary.model",
-    "summary_prompt": "summary.instructions",
-    "summary_strategy": "strategy",
-    "summary_style": "summary.style",
-    "target_usage": "target",
-    "threshold": "usage_threshold",
-    "token_limit": "window",
-    "tokenizer": "token_counter",
-    "trigger": "usage_threshold, max_messages_before_summary or max_tokens_before_summary",
-    "trim_tokens_to_summarize": "summarize_chunk_size",
+_OTHER_NAMES = {
+    "auto_summarize": "auto_compact",
+    "importance": "importance_weights",
+    "keep_recent": "keep keep_last_n messages_to_keep preserve_recent",
+    "max_messages_before_summary": "max_messages",
+    "min_score_threshold": "importance_threshold min_score",
+    "prune.keep_last": "keep_tool_uses",
+    "prune.max_output_bytes": "max_output_bytes",
+    "prune.min_freed": "clear_at_least",
+    "prune.start": "clear_tool_uses",
+    "response_reserve": "max_output_tokens max_response_tokens reserve_tokens",
+    "strategy": "summary_strategy",
+    "summarize_chunk_size": "chunk_size trim_tokens_to_summarize",
+    "summary.instructions": "custom_instructions summary_instructions summary_prompt",
+    "summary.max_tokens": "summary_max_tokens",
+    "summary.model": "context_summary_model summarization_model summary_model",
+    "summary.style": "summary_style",
+    "target": "target_usage",
+    "token_counter": "tokenizer",
+    "usage_threshold": "compaction_threshold context_usage_threshold threshold",
+    "usage_threshold, max_messages_before_summary or max_tokens_before_summary": "trigger",
+    "window": "context_limit context_window max_input_tokens token_limit",
+    "window or summary.max_tokens": "max_tokens",
 }
+OTHER_NAMES = {other: name for name, others in _OTHER_NAMES.items() for other in others.split()}
+"""Names that other libraries and services use for the fields of `context`, each with the field's name here.
 
+Such a name is refused, because its unit or default may differ. `docs/reference/option-names.md` lists them all.
+"""
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_COMPLAINTS = 20

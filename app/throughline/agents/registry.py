@@ -19,7 +19,9 @@ SHIPPED = Path(__file__).parent / "shipped"
 ENDINGS = frozenset({".yaml", ".yml"})
 DEFAULT_TARGET = ContextPolicy().target
 DEFAULT_COUNTER = ContextPolicy().token_counter
-Policy = TypeVar("Policy", ContextPolicy, PrunePolicy, SummaryPolicy, ImportanceWeights)
+Filled = TypeVar(
+    "Filled", AgentDefinition, OtherModel, DailyBudget, ContextPolicy, PrunePolicy, SummaryPolicy, ImportanceWeights
+)
 
 
 def _no_address(_model: str) -> str | None:
@@ -124,43 +126,23 @@ def _check_new(path: Path, name: str, origins: dict[str, Path]) -> None:
 
 
 def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefinition:
-    return AgentDefinition(
-        name=file.name,
-        model=file.model or "",
-        base_url=file.base_url,
-        api_key_env=file.api_key_env,
-        system_prompt=file.system_prompt,
-        tools=tuple(file.tools),
-        fallback_after_seconds=file.fallback_after_seconds,
-        max_tool_rounds=file.max_tool_rounds,
-        max_client_rounds=file.max_client_rounds,
-        context=_policy(path, file, defaults),
-        description=file.description,
-        recall=file.recall,
-        reasoning=file.reasoning,
-        parameters=file.parameters.read(),
-        fallback_models=tuple(_other_model(section) for section in file.fallback_models),
-        overrides=frozenset(file.overrides),
-        strict_overrides=file.strict_overrides,
-        override_models=tuple(
-            _other_model(section, _counter(file, section.model, defaults)) for section in file.override_models
-        ),
-        needs_approval=frozenset(file.needs_approval),
-        client_tools=file.client_tools,
-        wait_seconds=file.wait_seconds,
-        daily_budget=DailyBudget(file.daily_budget.usd, file.daily_budget.tokens),
-    )
+    own_models = [_other_model(section, _counter(file, section.model, defaults)) for section in file.override_models]
+    decided = {
+        "model": file.model or "",
+        "tools": tuple(file.tools),
+        "context": _policy(path, file, defaults),
+        "parameters": file.parameters.read(),
+        "fallback_models": tuple(map(_other_model, file.fallback_models)),
+        "overrides": frozenset(file.overrides),
+        "override_models": tuple(own_models),
+        "needs_approval": frozenset(file.needs_approval),
+        "daily_budget": _filled(DailyBudget, file.daily_budget),
+    }
+    return _filled(AgentDefinition, file, **decided)
 
 
 def _other_model(section: OtherModelSection, token_counter: str = "") -> OtherModel:
-    return OtherModel(
-        section.model,
-        section.base_url,
-        section.api_key_env,
-        section.window,
-        section.parameters.read(),
-        token_counter,
-    )
+    return _filled(OtherModel, section, parameters=section.parameters.read(), token_counter=token_counter)
 
 
 def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPolicy:
@@ -216,11 +198,11 @@ def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
     )
 
 
-def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy:
-    """Return a policy with the values in `decided`; all its other fields are those of the same names in `section`."""
-    written = {declared.name for declared in fields(policy)} - decided.keys()
+def _filled(kind: type[Filled], section: Section, **decided: object) -> Filled:
+    """Return a value with the fields in `decided`, and those of the same names in `section`."""
+    written = {declared.name for declared in fields(kind)} & type(section).model_fields.keys() - decided.keys()
     values: dict[str, Any] = {name: getattr(section, name) for name in written}  # Any: each field has its own type
-    return policy(**values | decided)
+    return kind(**values | decided)
 
 
 def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:

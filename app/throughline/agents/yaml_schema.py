@@ -19,15 +19,8 @@ MOST_BODY_BYTES = 20_000
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 HEADER_VALUE = re.compile(r"[ -~]{1,1000}")
 OUR_HEADERS = frozenset({
-    "accept",
-    "api-key",
-    "authorization",
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "transfer-encoding",
-    "x-api-key",
+    *("accept", "api-key", "authorization", "connection", "content-length", "content-type", "host"),
+    *("transfer-encoding", "x-api-key"),
 })
 """Headers that an agent file may not set, because the service or the provider's package sets them.
 
@@ -35,20 +28,8 @@ A key belongs into the environment variable that `api_key_env` names.
 """
 
 OUR_MEMBERS = frozenset({
-    "function_call",
-    "functions",
-    "input",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_tokens",
-    "messages",
-    "model",
-    "n",
-    "stream",
-    "stream_options",
-    "system",
-    "tool_choice",
-    "tools",
+    *("function_call", "functions", "input", "max_completion_tokens", "max_output_tokens", "max_tokens", "messages"),
+    *("model", "n", "stream", "stream_options", "system", "tool_choice", "tools"),
 })
 """Members of the request's JSON body that an agent file may not set, because the service sets them."""
 
@@ -127,18 +108,13 @@ TOOL_NAME = r"^[A-Za-z0-9_-]{1,64}\z"
 TOOL_PATTERN = r"^([A-Za-z0-9_-]{1,64}|[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})\z"
 
 
-def _check_distinct(names: list[str]) -> list[str]:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ValueError(f"names {', '.join(repeated)} more than once: name each tool once")
-    return names
+def _distinct(what: str) -> AfterValidator:
+    def check(names: list[str]) -> list[str]:
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"names {', '.join(repeated)} more than once: name each {what} once")
+        return names
 
-
-def _check_distinct_fields(names: list[OverrideField]) -> list[OverrideField]:
-    repeated = [name for name in OverrideField if names.count(name) > 1]
-    if repeated:
-        raise ValueError(f"names {', '.join(repeated)} more than once: name each field once")
-    return names
+    return AfterValidator(check)
 
 
 class OtherModelSection(Section):
@@ -185,10 +161,10 @@ class AgentFile(Section):
         None, description="Name of the variable with the key for `base_url`, or for the provider of `model`."
     )
     system_prompt: Text = Field("", description="What the model reads before every conversation.")
-    tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = Field(
+    tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], _distinct("tool")] = Field(
         default_factory=list, description="Names of built-in tools, or your functions as `module:attribute`."
     )
-    needs_approval: Annotated[list[Annotated[str, Field(pattern=TOOL_NAME)]], AfterValidator(_check_distinct)] = Field(
+    needs_approval: Annotated[list[Annotated[str, Field(pattern=TOOL_NAME)]], _distinct("tool")] = Field(
         default_factory=list,
         description="Names of the agent's tools whose calls wait until a person approves them.",
     )
@@ -235,9 +211,9 @@ class AgentFile(Section):
         "fallback_after_seconds",
         description="How long a model may take to begin its answer before the next fallback model is called.",
     )
-    overrides: Annotated[
-        list[Annotated[OverrideField, Field(strict=False)]], AfterValidator(_check_distinct_fields)
-    ] = Field(default_factory=list, description="What a request may change for its turn.")
+    overrides: Annotated[list[Annotated[OverrideField, Field(strict=False)]], _distinct("field")] = Field(
+        default_factory=list, description="What a request may change for its turn."
+    )
     strict_overrides: bool = policy_field(
         AgentDefinition,
         "strict_overrides",
