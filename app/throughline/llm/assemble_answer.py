@@ -115,6 +115,7 @@ class StreamText:
 MOST_CALLS = 1_000
 """Most tool calls of one answer; only the first TurnConfig.max_calls_per_step of them are run."""
 
+MOST_NAME_CHARACTERS = 200
 """Longest name, sent with each piece, of a call whose pieces are passed on. Tools have shorter names."""
 
 
@@ -255,32 +256,15 @@ class CallsAssembly:
 Delta: TypeAlias = ReasoningDelta | TextDelta | ToolCallDelta
 
 COMPLETE = frozenset({
-    "stop",
-    "end_turn",
-    "stop_sequence",
-    "tool_calls",
-    "tool_use",
-    "tool_call",
-    "function_call",
-    "completed",
-    "complete",
-    "eos",
-    "eos_token",
+    *("stop", "end_turn", "stop_sequence", "tool_calls", "tool_use", "tool_call", "function_call", "completed"),
+    *("complete", "eos", "eos_token"),
 })
 REFUSED = frozenset({
-    "refusal",
-    "content_filter",
-    "safety",
-    "recitation",
-    "blocklist",
-    "prohibited_content",
-    "spii",
-    "image_safety",
+    *("refusal", "content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety"),
     "guardrail_intervened",
 })
 REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
 MODEL_KEYS = ("model_name", "model")
-MOST_NAME_CHARACTERS = 200
 MOST_TOKENS = 100_000_000
 """Largest plausible token count in a report; larger ones are ignored so that they do not distort sums and calibration.
 """

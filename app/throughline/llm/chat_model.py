@@ -5,7 +5,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from itertools import chain
@@ -18,7 +18,6 @@ from langchain_core.outputs import ChatGeneration
 from langchain_core.runnables import Runnable, RunnableBinding
 
 from throughline.context.view.groups import Group, group_messages
-from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import (
     ModelInvalidRequest,
     ModelTimeout,
@@ -43,6 +42,7 @@ from throughline.llm.bounded_http import too_much
 from throughline.llm.classify_error import Call, classify
 from throughline.llm.context_windows import KnownWindow
 from throughline.llm.provider_error import Sent, raised_as, secrets_of
+from throughline.llm.providers import Provider
 from throughline.llm.translate_messages import (
     NO_PARTS,
     PartKind,
@@ -53,10 +53,8 @@ from throughline.llm.translate_messages import (
 )
 from throughline.ports.models import FormatSupport
 
-# Adaptation of a prompt to OpenAI's chat completions: no images in tool results, a limited number of calls.
-#
-# Messages that were imported, or stored from another provider, may have such images or more calls. OpenAI would refuse
-# them in every turn of the session.
+# Messages that were imported, or stored from another provider, may have images in tool results, or more calls. OpenAI's
+# chat completions would refuse them in every turn of the session.
 
 MOST_CALLS = 128
 """Most tool calls of one assistant message; OpenAI refuses more."""
@@ -115,18 +113,15 @@ def _texts(content: Content) -> tuple[TextBlock, ...]:
     return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, TextBlock))
 
 
-# Chunks of one answer, read directly from a LangChain model, without storing or tracing them.
-#
-# LangChain's own `astream` keeps every chunk, merges them at the end on the event loop, and passes prompt and answer to
-# the tracer that the environment names. Here no merged answer is needed, and no user's text may reach a tracer.
-
-
 def stream_chunks(
     runnable: Runnable[LanguageModelInput, AIMessage],
     messages: list[BaseMessage],
     options: Mapping[str, Any],  # provider keyword arguments
 ) -> AsyncGenerator[AIMessage]:
     """Return the answer's chunks, or one whole message if the model does not stream.
+
+    LangChain's own `astream` keeps every chunk, merges them at the end on the event loop, and passes prompt and answer
+    to the tracer that the environment names. No user's text may reach a tracer.
 
     `runnable` is a chat model, with or without bound tools and other options.
     """
@@ -186,41 +181,24 @@ def _unknown_cost(_usage: Usage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """Facts about a model that its LangChain class does not provide.
+    """Facts about a model that its LangChain class does not provide, beside those of its provider.
 
     - `idle_timeout_seconds`: the time without a chunk after which a call fails.
-    - `output_parameter`: the provider's name for the maximum number of tokens of an answer.
-    - `adds_usage`: a stream reports its usage in parts that must be added up.
     - `has_known_tokenizer`: tiktoken is the model's own tokenizer, or nearly so.
-    - `forbidden_tools`: the `tool_choice` that forbids tools although they are named. Anthropic requires them to be
-      named if the conversation contains calls; at OpenAI a prompt without them would miss the provider's cache. None:
-      tools are left out.
-    - `takes_cache_markers`: the provider caches prompts only where markers say so.
-    - `may_share_messages`: the class is known not to change the messages it is given.
-    - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
-    - `base_url`: the configured address of the calls, with credentials if any; None for the provider's own.
-    - `takes_response_format`: the member `response_format` of OpenAI's wire format is sent.
     - `returned_parts`: the parts of reasoning that are sent back with the steps of a run.
-    - `address`: that of the calls as operators are shown it; '' for the provider's own.
-    - `parameters`: those that an agent may set, each with its name in the LangChain class.
+    - `base_url`: the configured address of the calls, with credentials if any; None for the provider's own. `address`
+      is that of the calls as operators are shown it; '' for the provider's own.
     - `max_chunks`: the most chunks of an answer, empty ones included.
     - `cost`: returns the price of a call's usage in US dollars, None if it is unknown.
     """
 
     name: str
+    provider: Provider
     idle_timeout_seconds: float
-    output_parameter: str = "max_tokens"
-    adds_usage: bool = True
     has_known_tokenizer: bool = False
-    forbidden_tools: JsonObject | str | None = None
-    takes_cache_markers: bool = False
-    may_share_messages: bool = False
-    has_openai_limits: bool = False
-    takes_response_format: bool = False
     returned_parts: frozenset[PartKind] = NO_PARTS
     base_url: str | None = None
     address: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict)
     max_chunks: int = MOST_CHUNKS
     cost: Callable[[Usage], Decimal | None] = _unknown_cost
 
@@ -233,6 +211,7 @@ class LangChainChatModel:
         self._model = model
         self._known_window = known_window
         self._traits = traits
+        self._provider = traits.provider
 
     @property
     def name(self) -> str:
@@ -267,17 +246,17 @@ class LangChainChatModel:
 
     @property
     def format_support(self) -> FormatSupport:
-        return FormatSupport.SCHEMA if self._traits.takes_response_format else FormatSupport.INSTRUCTION
+        return FormatSupport.SCHEMA if self._provider.takes_response_format else FormatSupport.INSTRUCTION
 
     def check_parameters(self, parameters: ModelParameters) -> None:
         for name, _ in parameters.given():
-            if name not in self._traits.parameters:
-                taken = ", ".join(sorted(self._traits.parameters)) or "none from here"
+            if name not in self._provider.parameters:
+                taken = ", ".join(sorted(self._provider.parameters)) or "none from here"
                 raise SettingInvalid(f"model {self.name!r} takes no {name}: remove it. It takes: {taken}")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         assembly = AnswerAssembly(
-            adds_usage=self._traits.adds_usage,
+            adds_usage=self._provider.adds_usage,
             max_call_characters=request.max_answer_bytes,  # a character has at least one byte; the caller counts bytes
             taken_ids={call.id for message in request.prompt.messages for call in message.tool_calls},
             returned=self._returned_parts(request.parameters),
@@ -321,12 +300,12 @@ class LangChainChatModel:
 
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
         parameters = request.parameters
-        if request.response_format is not None and self._traits.takes_response_format:
+        if request.response_format is not None and self._provider.takes_response_format:
             parameters = replace(parameters, body={**parameters.body, **wire_format(request.response_format)})
-        options = {self._traits.output_parameter: request.max_output_tokens, **self._options(parameters)}
+        options = {self._provider.output_parameter: request.max_output_tokens, **self._options(parameters)}
         try:
-            messages = to_langchain(self._sendable(request.prompt), may_share=self._traits.may_share_messages)
-            if self._traits.takes_cache_markers:
+            messages = to_langchain(self._sendable(request.prompt), may_share=self._provider.may_share_messages)
+            if self._provider.takes_cache_markers:
                 messages = with_cache_markers(messages)
             return stream_chunks(self._with_tools(request), messages, options)
         except (TypeError, ValueError, KeyError) as error:
@@ -336,12 +315,12 @@ class LangChainChatModel:
 
     def _options(self, parameters: ModelParameters) -> dict[str, Any]:  # provider keyword arguments
         """Return the parameters under their names in the LangChain class, without the one that goes with the tools."""
-        names = self._traits.parameters
+        names = self._provider.parameters
         options = {names[name]: value for name, value in parameters.given() if name != TOOLS_PARAMETER}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
     def _sendable(self, prompt: Prompt) -> Prompt:
-        if not self._traits.has_openai_limits:
+        if not self._provider.has_openai_limits:
             return prompt
         return replace(prompt, messages=within_openai_limits(prompt.messages))
 
@@ -353,7 +332,7 @@ class LangChainChatModel:
             if request.tool_choice is not None:
                 options["tool_choice"] = "any" if request.tool_choice == ANY_TOOL else request.tool_choice
             return self._model.bind_tools(tools, **options)
-        forbidden = self._traits.forbidden_tools
+        forbidden = self._provider.forbidden_tools
         if tools and forbidden:
             choice = forbidden if isinstance(forbidden, str) else dict(forbidden)
             return self._model.bind_tools(tools).bind(tool_choice=choice)

@@ -173,12 +173,8 @@ Unexplained means without a body, or with a proxy's page.
 """
 
 QUOTA_CODES = frozenset({
-    "insufficient_quota",
-    "billing_hard_limit_reached",
-    "billing_not_active",
-    "billing_error",
-    "insufficient_balance",
-    "insufficient_user_quota",
+    *("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"),
+    *("insufficient_balance", "insufficient_user_quota"),
 })
 QUOTA_WORDS = re.compile(r"credit balance is too low|insufficient balance|insufficient credits", re.IGNORECASE)
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
@@ -191,12 +187,7 @@ OVERLOADED_CODES = frozenset({"overloaded_error", "server_overloaded", "engine_o
 
 TIMEOUT_KINDS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError", "ModelTimeoutError"})
 CONNECTION_KINDS = frozenset({
-    "APIConnectionError",
-    "TransportError",
-    "StreamError",
-    "ModelConnectionError",
-    "OSError",
-    "IncompleteReadError",
+    *("APIConnectionError", "TransportError", "StreamError", "ModelConnectionError", "OSError", "IncompleteReadError"),
 })
 TIMEOUT_STATUSES = frozenset({408, 504})
 PASSING_STATUSES = frozenset({409, 425})

@@ -90,26 +90,19 @@ _FIRST_ERROR = 400
 _LAST_STATUS = 599
 
 # A stream that fails after `200 OK` identifies its error only by type or code.
-STATUS_OF_TYPE: Mapping[str, int] = {
-    "invalid_request_error": 400,
-    "badrequesterror": 400,
-    "exceed_context_size_error": 400,
-    "context_length_exceeded": 400,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "billing_error": 402,
-    "insufficient_quota": 429,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "api_error": 500,
-    "server_error": 500,
-    "internal_server_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_TYPES = {
+    400: "invalid_request_error badrequesterror exceed_context_size_error context_length_exceeded",
+    401: "authentication_error invalid_api_key",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "insufficient_quota rate_limit_error rate_limit_exceeded",
+    500: "api_error server_error internal_server_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
+STATUS_OF_TYPE = {name: status for status, names in _TYPES.items() for name in names.split()}
 
 _ECHO = re.compile(r"""(?<!\w)'[^']{16,}'(?!\w)|(?<!\w)"[^"]{16,}"(?!\w)|\binput_value=.*|\bReceived:.*""", re.DOTALL)
 """Parts of an error message that may repeat the user's text and must not be taken for the provider's words."""

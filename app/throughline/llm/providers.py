@@ -38,13 +38,24 @@ GOOGLE_PARAMETERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider. `install` is the argument of `pip install`, `key_variable` the environment variable of its key.
+    """One provider.
 
-    `own_host` is the provider's own server; `address_variables` name environment variables with an address in its
-    place. The key in `key_variable` is only for these addresses (`choose_key`). `key_field` names the LangChain
-    model's field with the key, if its class accepts an empty one. `parameters` are those that an agent may set, each
-    with its name in LangChain's class. `further_variables` name other environment variables that its package reads.
-    `ModelTraits` explains the other fields.
+    - `install`: the argument of `pip install`. `key_variable`: the environment variable of its key.
+    - `own_host`: the provider's own server. `address_variables` name environment variables with an address in its
+      place. The key in `key_variable` is only for these addresses (`choose_key`). `further_variables` name other
+      environment variables that its package reads.
+    - `key_field`: the LangChain model's field with the key, if its class accepts an empty one.
+    - `output_parameter`: the provider's name for the maximum number of tokens of an answer.
+    - `adds_usage`: a stream reports its usage in parts that must be added up.
+    - `forbidden_tools`: the `tool_choice` that forbids tools although they are named. Anthropic requires them to be
+      named if the conversation contains calls; at OpenAI a prompt without them would miss the provider's cache. None:
+      tools are left out.
+    - `takes_cache_markers`: the provider caches prompts only where markers say so.
+    - `may_share_messages`: the class is known not to change the messages it is given.
+    - `has_openai_limits`: the model uses OpenAI's wire format, which accepts less than our prompts may contain.
+    - `takes_response_format`: the member `response_format` of OpenAI's wire format is sent.
+    - `returned_parts`: the parts of reasoning that are sent back with the steps of a run.
+    - `parameters`: those that an agent may set, each with its name in LangChain's class.
     """
 
     name: str

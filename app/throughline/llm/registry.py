@@ -147,19 +147,12 @@ class ModelRegistry:
         address = server.base_url if server else base_url or ""
         traits = ModelTraits(
             name=parsed.full,
+            provider=parsed.provider,
             idle_timeout_seconds=self._config.idle_timeout_seconds,
-            output_parameter=parsed.provider.output_parameter,
-            adds_usage=parsed.provider.adds_usage,
             has_known_tokenizer=parsed.provider.name == "openai" and parsed.model.startswith(OPENAI_FAMILIES),
-            forbidden_tools=parsed.provider.forbidden_tools,
-            takes_cache_markers=parsed.provider.takes_cache_markers,
-            may_share_messages=parsed.provider.may_share_messages,
-            has_openai_limits=parsed.provider.has_openai_limits,
-            takes_response_format=parsed.provider.takes_response_format,
             returned_parts=_returned_parts(parsed, address),
             base_url=base_url,
             address=display_address(address),
-            parameters=parsed.provider.parameters,
             max_chunks=self._config.max_chunks,
             cost=partial(self._config.prices.cost, parsed, address),
         )
