@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -201,14 +202,7 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
     The process takes turns if the command sends messages. It takes those of other users only if no other process would.
     """
     settings = read_quiet_settings(options)
-    config = ApiConfig(
-        version=VERSION,
-        max_body_bytes=settings.max_body_bytes,
-        max_import_bytes=settings.max_import_bytes,
-        max_held_body_bytes=settings.max_held_body_bytes,
-        max_websockets=settings.max_websockets,
-        trusted_socket=True,
-    )
+    config = replace(_body_limits(settings), trusted_socket=True)
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
         path = Path(folder) / "api.sock"
         async with open_runtime(settings, ProcessKind.COMMAND) as runtime:
@@ -247,13 +241,19 @@ async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
         await keys.ensure(settings.bootstrap_api_key, "admin", frozenset(Scope))
     has_keys = await keys.any_exists()
     check_access(host, settings.cors_origins, has_keys=has_keys)
+    return replace(
+        _body_limits(settings),
+        cors_origins=settings.cors_origins,
+        is_local_mode=not has_keys,
+        no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
+    )
+
+
+def _body_limits(settings: Settings) -> ApiConfig:
     return ApiConfig(
         version=VERSION,
-        cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
         max_import_bytes=settings.max_import_bytes,
         max_held_body_bytes=settings.max_held_body_bytes,
         max_websockets=settings.max_websockets,
-        is_local_mode=not has_keys,
-        no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
     )

@@ -14,12 +14,12 @@ from throughline.ports.front_end import FrontEndSection
 from throughline.settings.http import HttpSettings
 from throughline.settings.models import (
     HOUR,
+    Address,
     AgentSettings,
     EmbeddingSettings,
     ModelSettings,
     SettingsSection,
-    check_address,
-    check_variable_name,
+    VariableName,
 )
 
 
@@ -176,11 +176,11 @@ class TracingSettings(SettingsSection):
         description="`otlp`: send traces of turns by OpenTelemetry's protocol over HTTP. Needs the extra "
         "throughline[otel].",
     )
-    tracing_endpoint: str = Field(
+    tracing_endpoint: Address = Field(
         "http://127.0.0.1:4318",
         description="The server that takes the traces; /v1/traces is added to an address without a path.",
     )
-    tracing_headers_env: str = Field(
+    tracing_headers_env: VariableName = Field(
         "",
         description="Name of the variable with HTTP headers for TRACING_ENDPOINT, such as "
         "`authorization=Basic …,x-team=blue`.",
@@ -190,16 +190,6 @@ class TracingSettings(SettingsSection):
         default=False,
         description="Put messages, prompts, answers, and arguments and results of tools into traces.",
     )
-
-    @field_validator("tracing_endpoint")
-    @classmethod
-    def _check_tracing_address(cls, value: str) -> str:
-        return check_address(value)
-
-    @field_validator("tracing_headers_env")
-    @classmethod
-    def _check_tracing_variable(cls, value: str) -> str:
-        return check_variable_name(value)
 
 
 class LogSettings(SettingsSection):

@@ -1,9 +1,10 @@
 """Settings of models and agents."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from throughline.agents.context_schema import check_base_url, check_variable, policy_field
 from throughline.context.policy import ContextPolicy
@@ -22,17 +23,15 @@ class SettingsSection(BaseModel):
     model_config = ConfigDict(defer_build=True, frozen=True)
 
 
-def check_address(value: str) -> str:
-    """Return the address of a server, '' for an unset one. Raises ValueError if it is no address."""
-    return check_base_url(value) if value else value
+def _unless_empty(check: Callable[[str], str]) -> AfterValidator:
+    return AfterValidator(lambda value: check(value) if value else value)
 
 
-def check_variable_name(value: str) -> str:
-    """Return `value`, the name of an environment variable or ''.
+Address: TypeAlias = Annotated[str, _unless_empty(check_base_url)]
+"""The address of a server, '' for an unset one."""
 
-    Raises ValueError for a name that is not in capitals, digits and underscores.
-    """
-    return check_variable(value) if value else value
+VariableName: TypeAlias = Annotated[str, _unless_empty(check_variable)]
+"""The name of an environment variable, '' for an unset one."""
 
 
 class ModelSettings(SettingsSection):
@@ -43,21 +42,21 @@ class ModelSettings(SettingsSection):
         description="Model of agents that name no model: a name for init_chat_model, such as openai:gpt-4o. `offline` "
         "needs no key.",
     )
-    default_llm_base_url: str = Field(
+    default_llm_base_url: Address = Field(
         "", description="An OpenAI-compatible server for DEFAULT_LLM, such as http://127.0.0.1:8080/v1."
     )
-    default_llm_api_key_env: str = Field(
+    default_llm_api_key_env: VariableName = Field(
         "",
         description="Name of the variable with the key for DEFAULT_LLM_BASE_URL; empty: a server that is not the "
         "provider's own gets no key, or `no-key-needed` in its place if the provider's package demands one.",
     )
     context_summary_model: str = Field("", description="Model that writes summaries; empty: DEFAULT_LLM.")
-    context_summary_model_base_url: str = Field(
+    context_summary_model_base_url: Address = Field(
         "",
         description="Server of CONTEXT_SUMMARY_MODEL; empty: DEFAULT_LLM_BASE_URL if both have the same provider, else "
         "the provider's own.",
     )
-    context_summary_model_api_key_env: str = Field(
+    context_summary_model_api_key_env: VariableName = Field(
         "", description="Name of the variable with the key for CONTEXT_SUMMARY_MODEL_BASE_URL."
     )
     context_usage_threshold: float = policy_field(
@@ -73,16 +72,6 @@ class ModelSettings(SettingsSection):
     )
     turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="One deadline for all model calls of a turn.")
     model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="How long a model may send nothing.")
-
-    @field_validator("default_llm_base_url", "context_summary_model_base_url")
-    @classmethod
-    def _check_addresses(cls, value: str) -> str:
-        return check_address(value)
-
-    @field_validator("default_llm_api_key_env", "context_summary_model_api_key_env")
-    @classmethod
-    def _check_variables(cls, value: str) -> str:
-        return check_variable_name(value)
 
     @model_validator(mode="after")
     def _check_summary_address_has_a_model(self) -> Self:
@@ -100,10 +89,12 @@ class EmbeddingSettings(SettingsSection):
         "openai:text-embedding-3-small. PostgreSQL then needs pgvector, which the embedded server has. Empty: both are "
         "found by their words only.",
     )
-    embedding_base_url: str = Field(
+    embedding_base_url: Address = Field(
         "", description="An OpenAI-compatible server for EMBEDDING_MODEL, such as http://127.0.0.1:8080/v1."
     )
-    embedding_api_key_env: str = Field("", description="Name of the variable with the key for EMBEDDING_BASE_URL.")
+    embedding_api_key_env: VariableName = Field(
+        "", description="Name of the variable with the key for EMBEDDING_BASE_URL."
+    )
     embedding_dimensions: int | None = Field(
         None,
         ge=1,
@@ -117,16 +108,6 @@ class EmbeddingSettings(SettingsSection):
     embedding_calls_per_minute: int = Field(
         60, ge=1, le=100_000, description="Requests to EMBEDDING_MODEL a minute, of up to 64 messages each."
     )
-
-    @field_validator("embedding_base_url")
-    @classmethod
-    def _check_embedding_address(cls, value: str) -> str:
-        return check_address(value)
-
-    @field_validator("embedding_api_key_env")
-    @classmethod
-    def _check_embedding_variable(cls, value: str) -> str:
-        return check_variable_name(value)
 
     @model_validator(mode="after")
     def _check_embedding_address_has_a_model(self) -> Self:
