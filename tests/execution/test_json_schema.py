@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from throughline.db.database import Database
 from throughline.domain.basic_types import JsonObject, UserId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.run import RunStatus
+from throughline.execution import check_answer
 from throughline.execution.compute_threads import (
     LARGE_CHARACTERS,
     compute_threads,
@@ -214,6 +217,25 @@ def test_the_process_of_a_thread_ends_with_it() -> None:
         (checker,) = set(psutil.Process().children()) - set(before)
 
     assert not checker.is_running()
+
+
+def test_a_process_that_was_killed_between_checks_is_replaced() -> None:
+    assert find_misfit({"type": "string"}, '"a"') == ""
+    for checker in psutil.Process().children():
+        if check_answer.__file__ in checker.cmdline():
+            checker.kill()
+            psutil.wait_procs([checker])
+
+    assert find_misfit({"type": "string"}, '"a"') == ""
+
+
+def test_lower_limits_of_the_environment_are_kept() -> None:
+    limited = f"ulimit -v 400000; ulimit -t 60; exec '{sys.executable}' -P '{check_answer.__file__}'"
+    asked = json.dumps({"schema": {"type": "string"}, "text": "5"})
+
+    checked = subprocess.run(["sh", "-c", limited], input=asked, capture_output=True, text=True, check=True)
+
+    assert json.loads(checked.stdout) == '5 is not of type "string"'
 
 
 def test_many_values_with_a_plain_schema_are_checked() -> None:

@@ -55,19 +55,19 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _allow_seconds() -> None:
-    """Let this process use CPU_SECONDS more, or up to a second less: the kernel counts whole ones."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    allowed = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (allowed, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+def _limit(kind: int, amount: int) -> None:
+    """Set a limit of this process, but none above what its environment allows."""
+    most = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
 
 
 def main() -> None:
     """Answer each line of the input, arguments of `find_misfit` as JSON, with a line, its result as JSON."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     for line in sys.stdin:
-        _allow_seconds()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)  # the kernel counts whole seconds
         sys.stdout.write(json.dumps(find_misfit(**json.loads(line))) + "\n")
         sys.stdout.flush()
 

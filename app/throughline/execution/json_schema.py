@@ -12,12 +12,15 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 
+import structlog
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
 from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.message import REPLACEMENT, clean_text
 from throughline.execution import check_answer
 from throughline.execution.check_answer import CPU_SECONDS, MEMORY_BYTES, PATTERNS, describe
+
+log = structlog.get_logger(__name__)
 
 MAX_SCHEMA_BYTES = 20_000
 MAX_LEVELS = 60
@@ -64,11 +67,12 @@ def find_misfit(schema: JsonObject, text: str) -> str:
     Takes milliseconds, but seconds for hostile schemas: call it in a thread.
     """
     checker: _Checker | None = getattr(_checkers, "of_thread", None)
-    if checker is None:
+    if checker is None or checker.has_ended:
         checker = _checkers.of_thread = _Checker()
     answer = checker.ask(json.dumps({"schema": schema, "text": text}))
     if answer:
         return _one_line(json.loads(answer))
+    log.warning("check of an answer ended its process", status=checker.status())
     del _checkers.of_thread
     return (
         f"checking it takes more than {CPU_SECONDS} s or {MEMORY_BYTES // 1_000_000} MB: simplify the schema, or ask "
@@ -90,6 +94,11 @@ class _Checker:
         )
         weakref.finalize(self, _end, self._process)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether something else than a check has ended it, such as an operator or a system without memory."""
+        return self._process.poll() is not None
+
     def ask(self, question: str) -> str:
         """Return the line that answers the question, '' if the process has ended."""
         assert self._process.stdout is not None
@@ -97,10 +106,14 @@ class _Checker:
             print(question, file=self._process.stdin, flush=True)
         return self._process.stdout.readline()
 
+    def status(self) -> int:
+        """Return the exit status of a process that has ended, or minus the signal that ended it."""
+        return self._process.wait()
+
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    with process:  # closes its pipes and waits for it
+    with suppress(BrokenPipeError), process:  # closes its pipes and waits for it
         pass
 
 
