@@ -3,15 +3,17 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import ai
+from langchain_core.messages import AIMessageChunk, ai
 from langchain_core.utils import json as json_utils
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from throughline.domain.errors import SettingInvalid
+from throughline.llm.assemble_answer import is_token_count
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
 from throughline.llm.context_windows import KnownWindow, ModelServer, ask_window, find_server, find_window
@@ -190,11 +192,41 @@ def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseC
 
 
 def _make_anthropic(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
-    from throughline.llm.anthropic_wire import TolerantChatAnthropic  # noqa: PLC0415  # the same
-
-    return TolerantChatAnthropic(
+    return _tolerant_anthropic()(
         model=name.model, max_retries=0, timeout=config.idle_timeout_seconds, **access.options()
     )
+
+
+@cache
+def _tolerant_anthropic() -> Callable[..., BaseChatModel]:
+    """Return a ChatAnthropic that takes every block, and ignores usage that is no number, as some gateways send it."""
+    from langchain_anthropic import ChatAnthropic  # noqa: PLC0415  # the provider package is optional
+
+    class TolerantChatAnthropic(ChatAnthropic):
+        def _make_message_chunk_from_anthropic_event(
+            self,
+            event: Any,  # noqa: ANN401  # LangChain's signature: one of many events
+            **kwargs: Any,  # noqa: ANN401  # LangChain's signature
+        ) -> tuple[AIMessageChunk | None, Any]:
+            usage = getattr(event, "usage", None)
+            if isinstance(usage, BaseModel):
+                event.usage = _mended(usage)
+            # Without tools LangChain expects text alone, and warns of the other blocks of a model which thinks.
+            kwargs["coerce_content_to_string"] = False
+            return super()._make_message_chunk_from_anthropic_event(event, **kwargs)
+
+    return TolerantChatAnthropic
+
+
+def _mended(usage: BaseModel) -> BaseModel:
+    """Return the usage with None in place of every value that is neither a token count nor a group of token counts."""
+    return usage.model_copy(update={name: None for name, value in usage if not _is_readable(value)})
+
+
+def _is_readable(value: object) -> bool:
+    if isinstance(value, BaseModel):
+        return all(is_token_count(part) for _, part in value)
+    return is_token_count(value)
 
 
 def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
