@@ -19,11 +19,12 @@ from throughline.agents.context_schema import (
     SummarySection,
 )
 from throughline.agents.yaml_schema import AgentFile, BudgetSection, ParametersSection
-from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy
+from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, SummaryPolicy
 
 POLICIES: Mapping[type[Section], type] = {
     ContextSection: ContextPolicy,
     PruneSection: PrunePolicy,
+    SummarySection: SummaryPolicy,
     ImportanceSection: ImportanceWeights,
 }
 """The dataclasses whose docstrings describe those fields that have no text of their own for the file."""

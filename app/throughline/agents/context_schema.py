@@ -170,34 +170,16 @@ class SummarySection(Section):
     )
     base_url: Address | None = Field(None, description="The server of `model`; empty: the agent's server.")
     api_key_env: Variable | None = Field(None, description="Name of the variable with the key for `base_url`.")
-    kind: SummaryKind = policy_field(
-        SummaryPolicy,
-        "kind",
-        description="`hybrid`: the model's text together with facts word for word; `llm`: the text alone.",
-    )
-    shape: SummaryShape = policy_field(
-        SummaryPolicy,
-        "shape",
-        description="`tiered`: a text for each segment, merged level by level; `rolling`: one text that is rewritten "
-        "each time.",
-    )
-    style: Text = policy_field(
-        SummaryPolicy, "style", max_length=MAX_INSTRUCTIONS, description='A word on tone, such as "terse".'
-    )
+    kind: SummaryKind = policy_field(SummaryPolicy, "kind")
+    shape: SummaryShape = policy_field(SummaryPolicy, "shape")
+    style: Text = policy_field(SummaryPolicy, "style", max_length=MAX_INSTRUCTIONS)
     max_tokens: int | None = policy_field(
         SummaryPolicy,
         "max_tokens",
         description="Most tokens of a summary; empty: 6 % of the window, between 1,500 and 8,000.",
     )
-    instructions: Text = policy_field(
-        SummaryPolicy, "instructions", max_length=MAX_INSTRUCTIONS, description="What the summary must keep."
-    )
-    timeout_seconds: float = policy_field(
-        SummaryPolicy,
-        "timeout_seconds",
-        description="What a turn waits for all its summaries together. One on demand, or written ahead, has at least "
-        "60 seconds.",
-    )
+    instructions: Text = policy_field(SummaryPolicy, "instructions", max_length=MAX_INSTRUCTIONS)
+    timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
 
     @field_validator("base_url")
     @classmethod
@@ -253,13 +235,7 @@ class ContextSection(Section):
     )
     max_messages_before_summary: int = policy_field(ContextPolicy, "max_messages_before_summary")
     max_tokens_before_summary: int = policy_field(ContextPolicy, "max_tokens_before_summary")
-    adopt: Adopt = policy_field(
-        ContextPolicy,
-        "adopt",
-        description="When a summary replaces the messages that it covers: only at `usage_threshold`, or also at "
-        "`max_messages_before_summary` and `max_tokens_before_summary`. For the latter, "
-        "`max_messages_before_summary` is at least 4 more than `min_recent_messages`.",
-    )
+    adopt: Adopt = policy_field(ContextPolicy, "adopt")
     keep_recent: int | None = policy_field(
         ContextPolicy,
         "keep_recent",
@@ -278,21 +254,8 @@ class ContextSection(Section):
     prune: PruneSection = PruneSection()
     summary: SummarySection = SummarySection()
     recall: Recall = policy_field(ContextPolicy, "recall")
-    token_counter: str = policy_field(
-        ContextPolicy,
-        "token_counter",
-        pattern=COUNTER_PATTERN,
-        max_length=200,
-        description="How tokens are counted: `tiktoken` with the model's vocabulary, `tiktoken:<encoding>`, `chars`, "
-        "`transformers:<name or path>` or `module:function`.",
-    )
-    pre_compact: str = policy_field(
-        ContextPolicy,
-        "pre_compact",
-        pattern=HOOK_PATTERN,
-        max_length=200,
-        description="Your function as `module:function`, which is asked before each compaction.",
-    )
+    token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
+    pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
     importance: ImportanceSection = ImportanceSection()
     min_score_threshold: float = policy_field(ContextPolicy, "min_score_threshold")
     summarize_chunk_size: int | None = policy_field(

@@ -58,24 +58,14 @@ class DailyBudget:
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """Model, prompt, tools and context policy of a named agent.
+    """Model, prompt, tools and context policy of a named agent. `yaml_schema.py` says what the fields of a file mean.
 
-    - `model`: '' stands for the setting `default_llm`.
-    - `base_url`: an OpenAI-compatible server, None for the provider's own. `api_key_env` names the environment variable
-      with the key for it, or for the provider's own server.
+    - `model`: '' stands for the setting `default_llm`. `base_url`: None stands for the provider's own server.
     - `context`: the policy, with the precedence (agent, setting, default) already applied.
-    - `max_tool_rounds`: steps of a turn that may call tools; afterwards the model is called once without tools. The
-      default is enough for a search with a few follow-ups, and limits the cost of a model that repeats itself.
-    - `fallback_after_seconds`: how long a model that has a fallback model may take to begin its answer.
-    - `overrides`: what a request may change for its turn. `override_models` are the models that it may name.
-      `strict_overrides`: anything else is refused, also from a client that cannot know what the agent allows.
+    - `max_tool_rounds`: the default is enough for a search with a few follow-ups, and limits the cost of a model that
+      repeats itself. That of `max_client_rounds` is enough for long turns of coding clients.
     - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`, `allowed_tools`: those of
       a turn's request. An agent file has none of them.
-    - `needs_approval`: those of its tools that run only once a person has approved the call.
-    - `client_tools`: whether a request may bring tools that its client runs itself.
-    - `max_client_rounds`: steps of a turn that may call only such tools. The default is enough for long turns of coding
-      clients, and ends a turn whose model never stops calling.
-    - `wait_seconds`: how long a turn waits for an approval, an answer, or the result of a client's tool.
     - `recall`: limited to the session unless an agent is given more, because messages elsewhere may have been said to
       other people.
     """

@@ -140,19 +140,19 @@ class SummaryPolicy:
     """The name of the environment variable with the API key for the server at `base_url`; None without one."""
 
     kind: SummaryKind = SummaryKind.HYBRID
-    """What a summary contains.
+    """`hybrid`: the model's text together with facts word for word; `llm`: the text alone.
 
     Hybrid by default, because a number or an instruction that is rewritten in each summary is lost sooner or later.
     """
 
     shape: SummaryShape = SummaryShape.TIERED
-    """How a summary grows.
+    """`tiered`: a text for each segment, merged level by level; `rolling`: one text that is rewritten each time.
 
     Tiered by default, because a fact is then rewritten only log4(n) times in n segments instead of n times.
     """
 
     style: str = ""
-    """The tone of the summary, for example "terse"."""
+    """A word on tone, such as "terse"."""
 
     max_tokens: Annotated[int | None, Range(ge=200, le=100_000)] = None
     """Most tokens of a summary; None for 6 % of the window, at least 1,500 and at most 8,000 (`budget.summary_limit`).
@@ -162,14 +162,13 @@ class SummaryPolicy:
     """
 
     instructions: str = ""
-    """What a summary has to keep, in the operator's words."""
+    """What the summary must keep."""
 
     timeout_seconds: Annotated[float, Range(gt=0, le=600)] = 10.0
-    """Seconds that one turn waits for all its summaries together.
+    """What a turn waits for all its summaries together. One on demand, or written ahead, has at least 60 seconds.
 
     A summary model that has a fallback gets half of the remaining time. Chosen: about as long as a user waits for an
-    answer to begin; after that the turn continues without the summary. A summary on demand or in the background has at
-    least 60 seconds.
+    answer to begin; after that the turn continues without the summary.
     """
 
     chunk_messages: Annotated[int | None, MESSAGES] = None
@@ -251,7 +250,9 @@ class ContextPolicy:
     """
 
     adopt: Adopt = Adopt.AT_THRESHOLD
-    """When a summary replaces the messages that it covers.
+    """When a summary replaces the messages that it covers: only at `usage_threshold`, or also at
+    `max_messages_before_summary` and `max_tokens_before_summary`. For the latter, `max_messages_before_summary` is at
+    least 4 more than `min_recent_messages`.
 
     At the threshold by default: before it, a summary would replace messages that still fit. That would lose their
     wording and invalidate the provider's prompt cache for nothing.
@@ -283,14 +284,15 @@ class ContextPolicy:
     """
 
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret
-    """Name of the token counter.
+    """How tokens are counted: `tiktoken` with the model's vocabulary, `tiktoken:<encoding>`, `chars`,
+    `transformers:<name or path>` or `module:function`.
 
     tiktoken, because its vocabularies are shipped with the service and fit the most models. In an agent's file the
     default is the counter of the agent's model.
     """
 
     pre_compact: str = ""
-    """The hook called before each compaction, as `module:function`; '' for none."""
+    """Your function as `module:function`, which is asked before each compaction."""
 
     keep_recent: Annotated[int, MESSAGES] = 20
     """Number of newest messages that the strategy `truncation` keeps. Chosen: ten exchanges."""
