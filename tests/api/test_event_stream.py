@@ -20,7 +20,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_turns import REPORT
 from fakes.waiting import HANG_SECONDS
 from throughline.api.runs import render_event
-from throughline.cli.answer_stream import SseParser
+from throughline.cli.chat.answer_stream import SseParser
 from throughline.db.database import Database
 from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
 from throughline.domain.events import (

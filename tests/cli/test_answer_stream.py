@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fakes.command_stage import CommandStage, Cut, TerminalScreen
 from fakes.scripted_turns import said
 from fakes.wire_shapes import context_out, message_out, run_out
-from throughline.cli.answer_stream import (
+from throughline.cli.chat.answer_stream import (
     MAX_EVENT_BYTES,
     AnswerEvent,
     AnswerStream,
@@ -22,11 +22,10 @@ from throughline.cli.answer_stream import (
     ServerSentEvent,
     SseParser,
 )
-from throughline.cli.answering import Answering
-from throughline.cli.chat_state import ChatState
-from throughline.cli.client import ServiceClient, SessionFilter
+from throughline.cli.chat.print_answer import Answering
+from throughline.cli.chat.state import ChatState
+from throughline.cli.client import RequestRefused, ServiceClient, ServiceUnreachable, SessionFilter, UnexpectedReply
 from throughline.cli.connection import MAX_REPLY_BYTES, bound_reply
-from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
 from throughline.cli.screen import Screen
 from throughline.wire.events import MessageDelta, RunCompleted
 

@@ -12,8 +12,8 @@ from fakes.command_stage import CommandStage
 from fakes.event_log import MESSAGE_ID
 from fakes.scripted_turns import REPORT, Script, said
 from fakes.wire_shapes import session_out
-from throughline.cli.chat_commands import run_command
-from throughline.cli.chat_state import ChatState
+from throughline.cli.chat.slash_commands import run_command
+from throughline.cli.chat.state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
 from throughline.context.explain_context import FiringGauge, NextAction

@@ -12,7 +12,7 @@ from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
 from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import session_context_out as context
-from throughline.cli.context_gauges import Gauge, draw_bar, draw_context, percent
+from throughline.cli.context_views import Gauge, draw_bar, draw_context, percent
 from throughline.cli.printable import moment
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Action, SegmentToSummarise

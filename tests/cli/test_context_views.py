@@ -12,9 +12,8 @@ from fakes.command_stage import CommandStage
 from fakes.scripted_turns import said
 from fakes.wire_shapes import NOW, SESSION_ID, cited_message_out, message_out, session_out, version_out
 from fakes.wire_shapes import preview_out as preview
-from throughline.cli.chat_citations import remark_on_answer
-from throughline.cli.chat_context import draw_changes, draw_version, draw_versions, request_of, versions_named
-from throughline.cli.chat_state import ChatState
+from throughline.cli.chat.context_commands import draw_changes, draw_version, draw_versions, request_of, versions_named
+from throughline.cli.chat.state import ChatState, remark_on_answer
 from throughline.cli.client import ServiceClient
 from throughline.cli.context_views import MOST_ROWS, draw_preview
 from throughline.cli.history_views import draw_cited, draw_message, marked, problems, reading_hint

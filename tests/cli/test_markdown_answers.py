@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from fakes.command_stage import TerminalScreen
 from fakes.wire_shapes import RUN_ID, message_out
-from throughline.cli.answering import AnswerView
-from throughline.cli.live_answer import LARGEST_BLOCK, REDRAW_SECONDS
-from throughline.cli.screen import Screen
+from throughline.cli.chat.print_answer import AnswerView
+from throughline.cli.screen import LARGEST_BLOCK, REDRAW_SECONDS, Screen
 from throughline.wire.events import MessageCompleted, MessageDelta, Reset
 
 ANSWER = """\

@@ -24,8 +24,8 @@ from rich.text import Text
 from fakes.command_stage import IDLE_SERVICE, CommandStage, FakeWorld, TypedLines
 from fakes.programs import environment_for_programs
 from throughline.agents.registry import AgentDefaults, load_agents
-from throughline.cli.chat_state import ChatState
-from throughline.cli.commands_chat import chat
+from throughline.cli.chat.command import chat
+from throughline.cli.chat.state import ChatState
 from throughline.cli.commands_status import draw_status, duration
 from throughline.cli.dependencies import LocalOptions
 from throughline.cli.printable import moment, one_line, printable

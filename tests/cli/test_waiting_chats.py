@@ -13,8 +13,8 @@ from fakes.scripted_model import Call, Say
 from fakes.scripted_turns import played
 from fakes.stage import AGENT, Stage, make_tool_box, open_stage
 from fakes.waiting import until_found
-from throughline.cli.chat_state import ChatState
-from throughline.cli.commands_chat import chat
+from throughline.cli.chat.command import chat
+from throughline.cli.chat.state import ChatState
 from throughline.cli.screen import Screen
 from throughline.db.database import Database
 from throughline.domain.message import Source, ToolCall

@@ -18,10 +18,10 @@ from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.message import ToolCall
 from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.slack.answers.decisions import ClickHandler
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.config import SlackServices
-from throughline.slack.decisions import ClickHandler
 from throughline.slack.store.conversations import Asker, Conversation
 from throughline.slack.store.database import slack_database
 from throughline.slack.store.people import SlackId

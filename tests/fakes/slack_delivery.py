@@ -34,13 +34,13 @@ from throughline.domain.events import Event, MessageCompleted, MessageDelta, New
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
 from throughline.http.app import add_interface
-from throughline.slack.answer_sender import AnswerSender
+from throughline.slack.answers.answer_sender import AnswerSender
+from throughline.slack.answers.dispatcher import Dispatcher, DispatcherConfig
+from throughline.slack.answers.sent_messages import DeliveryServices
 from throughline.slack.bolt import CommandReply, Listeners, make_bolt, make_client, silent_logger
 from throughline.slack.config import Identity, SlackConfig
-from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
 from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.read_event import EventStorage, StopSign
-from throughline.slack.sent_messages import DeliveryServices
 from throughline.slack.store.conversations import Asker, Conversation
 from throughline.slack.store.database import SlackDatabase, slack_database
 from throughline.slack.store.inbox import AcceptOutcome

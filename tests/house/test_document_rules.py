@@ -12,7 +12,7 @@ from house.tree import ROOT, name_of, own_files
 from scripts.reference.made_files import made_files
 from scripts.reference.settings import ALL_SECTIONS, PAGES
 from throughline.assembly.env_file import PROGRAM_SETTINGS
-from throughline.cli.chat_commands import COMMANDS
+from throughline.cli.chat.slash_commands import COMMANDS
 from throughline.llm.classify_error import known_answers
 
 DOCS = ROOT / "docs"

@@ -40,7 +40,7 @@ from throughline.llm.classify_error import known_answers
 from throughline.llm.counters import CharsCounter, TiktokenCounter
 from throughline.llm.offline import summarise
 from throughline.llm.offline_answers import reply_to
-from throughline.slack.markdown.convert import settled, to_slack
+from throughline.slack.answers.markdown import settled, to_slack
 from throughline.slack.read_event import readable
 
 FACTORY_ARGUMENT = "tag"

@@ -15,7 +15,7 @@ from fakes.stage import OneTool
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.message import ToolCall
-from throughline.openai.begin_chat import MOST_COMPARED, Alignment, SessionTexts, align
+from throughline.openai.chat.begin_chat import MOST_COMPARED, Alignment, SessionTexts, align
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')

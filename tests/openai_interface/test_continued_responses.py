@@ -11,8 +11,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, calls_of, create, prompts
 from throughline.domain.keys import Scope
-from throughline.openai.compaction_item import make_compaction_item
-from throughline.openai.input_items import SUMMARY_HEAD
+from throughline.openai.input_items import SUMMARY_HEAD, make_compaction_item
 
 
 async def test_continuations_at_the_same_time_do_not_see_each_other(stage: OpenAIStage) -> None:

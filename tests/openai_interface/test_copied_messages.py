@@ -22,7 +22,7 @@ from throughline.domain.message import REDACTED_TEXT, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import CopiedMessages, Opening, RunInput, Submission
 from throughline.domain.session import NewSession
-from throughline.openai.referenced_items import MAX_REFERENCES
+from throughline.openai.read_items import MAX_REFERENCES
 
 SECRET = "tangelo42"  # the word that has to go
 TEXT = f"I have the code\nof every oven: {SECRET}."

@@ -24,8 +24,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import Scope
 from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Source, ToolCall
 from throughline.http.openai_messages import MAX_CALLS
-from throughline.openai.compaction_item import CompactionItem
-from throughline.openai.input_items import CallItem, CallResultItem, Item, read_items
+from throughline.openai.input_items import CallItem, CallResultItem, CompactionItem, Item, read_items
 
 RAIN = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
 

@@ -26,7 +26,7 @@ from throughline.domain.keys import Scope
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import ModelRequest, Usage
 from throughline.http.protocol import MAX_HEADERS, MAX_LINE_BYTES, ConnectionLimits
-from throughline.openai.websocket import INBOX_BYTES, MESSAGE_BYTES
+from throughline.openai.responses.websocket import INBOX_BYTES, MESSAGE_BYTES
 
 
 def socket_address(url: str) -> str:

@@ -18,8 +18,7 @@ from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.store.conversations import Asker
-from throughline.slack.store.people import SlackId, guest_name
-from throughline.slack.store.people_links import EmailLink
+from throughline.slack.store.people import EmailLink, SlackId, guest_name
 
 ANNA = Person("U0ANNA001", "Anna", "anna@example.com")
 GUEST = f"slack:{TEAM}:U0ANNA001"

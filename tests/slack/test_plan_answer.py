@@ -18,8 +18,8 @@ from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost
 from throughline.domain.events import Event, MessageDelta, ReasoningDelta, RunEvent, ToolCallDelta
 from throughline.domain.run import RunError, RunStatus
-from throughline.slack.answer_message import PART_CHARS, ROLL_SECONDS, Written, next_piece, next_step, visible
-from throughline.slack.answer_sender import GrowingAnswer, sentence
+from throughline.slack.answers.answer_message import PART_CHARS, ROLL_SECONDS, Written, next_piece, next_step, visible
+from throughline.slack.answers.answer_sender import GrowingAnswer, sentence
 from throughline.slack.web_api import SlackRefused
 
 TEXTS = st.lists(st.sampled_from(["word ", "a line\n", "\n\n", "```\n", "`code` ", "x" * 40]), max_size=40).map("".join)

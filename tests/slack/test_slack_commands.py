@@ -15,8 +15,7 @@ from throughline.domain.run import RunStatus
 from throughline.domain.session import NewSession
 from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 from throughline.slack.read_event import StopSign
-from throughline.slack.store.people import SlackId
-from throughline.slack.store.people_links import EmailLink
+from throughline.slack.store.people import EmailLink, SlackId
 from throughline.slack.store.slack_events import SlackLocation, SlackMessage
 
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"

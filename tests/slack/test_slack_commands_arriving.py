@@ -25,10 +25,10 @@ from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.message import Source
 from throughline.domain.session import NewSession
 from throughline.http.app import add_interface
+from throughline.slack.answers.decisions import NOT_STORED, ClickHandler
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.commands import FORGOTTEN, NOTHING_HERE, PARTED
 from throughline.slack.config import SlackConfig, SlackHealth
-from throughline.slack.decisions import NOT_STORED, ClickHandler
 from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.read_event import EventStorage
 from throughline.slack.setup_check import manifest

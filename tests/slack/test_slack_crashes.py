@@ -15,7 +15,7 @@ from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost
 from throughline.domain.events import AnswerReset
 from throughline.domain.run import Run
-from throughline.slack.answer_sender import STATUS_SECONDS, DisplayPace
+from throughline.slack.answers.answer_sender import STATUS_SECONDS, DisplayPace
 from throughline.slack.front_end import slack_config
 from throughline.slack.settings import SlackSettings
 from throughline.slack.store.database import slack_database

@@ -11,8 +11,8 @@ from fakes.waiting import HANG_SECONDS
 from throughline.domain.events import AnswerReset, ToolCalled
 from throughline.domain.message import ToolCall
 from throughline.domain.run import RunStatus
-from throughline.slack.answer_sender import AnswerSender
-from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
+from throughline.slack.answers.answer_sender import AnswerSender
+from throughline.slack.answers.dispatcher import Dispatcher, DispatcherConfig
 from throughline.slack.store.outbox import Delivery, DeliveryClaim
 from throughline.slack.web_api import SlackRefused
 

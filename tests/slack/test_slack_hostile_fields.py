@@ -24,7 +24,7 @@ from throughline.domain.basic_types import JsonObject as Json
 from throughline.slack import socket_mode
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
-from throughline.slack.open_slack import bounded_session
+from throughline.slack.front_end import bounded_session
 from throughline.slack.socket_mode import MAX_IN_HAND, SocketConnection
 from throughline.slack.web_api import SlackLimited, SlackUnsure, SlackWebApi, Thread
 

@@ -28,7 +28,7 @@ from fakes.slack_double.payloads import (
 from fakes.waiting import until
 from throughline.db.database import Database
 from throughline.domain.run import Caps
-from throughline.slack.answer_sender import STATUS_SECONDS
+from throughline.slack.answers.answer_sender import STATUS_SECONDS
 from throughline.slack.store.people import SlackId
 
 CHANNEL = "C0GENERAL"

@@ -11,9 +11,8 @@ from markdown_it import MarkdownIt
 from fakes.slack_delivery import SlackStage
 from fakes.slack_double import TEAM, say, sign
 from fakes.slack_double.payloads import message
-from throughline.slack.markdown.convert import settled, to_slack
-from throughline.slack.markdown.cut_text import closing, cut_before, is_in_fence, part_of
-from throughline.slack.markdown.inline import ZERO_WIDTH_SPACE
+from throughline.slack.answers.cut_text import closing, cut_before, is_in_fence, part_of
+from throughline.slack.answers.markdown import ZERO_WIDTH_SPACE, settled, to_slack
 
 _PIECES = st.sampled_from(
     ["word ", "\n", "\n\n", "| a | b |\n", "|---|---|\n", "| 1 | 2 |", "```\n", "```python\n", "code `x` ", "- item ",

@@ -32,7 +32,7 @@ from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.summary import CompactionResult
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig, SlackHealth, SlackServices
-from throughline.slack.open_slack import open_slack
+from throughline.slack.front_end import open_slack
 from throughline.slack.read_event import EventStorage
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
 from throughline.slack.store.database import slack_database

@@ -14,7 +14,7 @@ from fakes.slack_double import BOT_USER, TEAM, Failure, Posted, say
 from fakes.slack_double.payloads import click
 from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.tool import Decision, Resolution
-from throughline.slack.decisions import read_click
+from throughline.slack.answers.decisions import read_click
 from throughline.slack.read_event import StopSign
 from throughline.slack.store.outbox import DeliveryClaim
 from throughline.slack.store.slack_events import SlackLocation

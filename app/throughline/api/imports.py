@@ -124,12 +124,11 @@ def from_openai(body: ImportSession, source: Source) -> Conversation:
     return Conversation(body.agent, body.title, body.metadata, dated, body.external_id)
 
 
-# Import of the service's own export: JSON Lines, the session first and then its messages.
-#
-# All lines are checked before any is stored. The exported session's ids, positions, runs and pins are not taken over.
-# The messages are linked to their originals, if these are the user's own, so that their redaction can name the import.
-# If lines were removed from the export, later messages get lower positions. Positions in quotations by recall tools are
-# then renumbered, because a redaction finds quotations by position.
+# Import of the service's own export: JSON Lines, the session first and then its messages. All lines are checked before
+# any is stored. The exported session's ids, positions, runs and pins are not taken over. The messages are linked to
+# their originals, if these are the user's own, so that their redaction can name the import. If lines were removed from
+# the export, later messages get lower positions. Positions in quotations by recall tools are then renumbered, because a
+# redaction finds quotations by position.
 
 MAX_NAME = 1_000
 WRITTEN = ConfigDict(extra="ignore", strict=True, frozen=True)

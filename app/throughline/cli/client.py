@@ -11,8 +11,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply, with_provider_message
 from throughline.domain.basic_types import JsonObject
+from throughline.domain.errors import PermanentError, TemporaryError
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.events import Accepted, RunForOperators, RunOut, RunPage
 from throughline.wire.json_shape import Shape
@@ -39,6 +39,53 @@ from throughline.wire.sessions import (
     SummaryList,
     SummaryVersionOut,
 )
+
+
+class ServiceUnreachable(TemporaryError):
+    """Error for a connection to the service that failed, broke or timed out."""
+
+    code = "service_unreachable"
+
+
+class RequestRefused(PermanentError):
+    """Error for a request that the service answered with an error; `status` is the HTTP status (4xx or 5xx)."""
+
+    code = "request_refused"
+
+    def __init__(self, detail: str, *, status: int) -> None:
+        """Store the service's error text and the HTTP status."""
+        super().__init__(detail)
+        self.status = status
+
+
+class TurnWaits(PermanentError):
+    """Error for a turn that waits for something from outside and cannot be asked about here."""
+
+    code = "turn_waits"
+
+
+class UnexpectedReply(PermanentError):
+    """Error for a reply that this service, in this version, would not send."""
+
+    code = "unexpected_reply"
+
+
+class ModelCheckFailed(PermanentError):
+    """Error for an agent whose model cannot be used, or refuses the tools that the agent has."""
+
+    code = "model_check_failed"
+
+
+def with_provider_message(text: str, said: str) -> str:
+    """Return an error's text with what the model's provider said, if the service told it."""
+    return f"{text.rstrip('.')}. The provider said: {said}" if said else text
+
+
+class AnswerFailed(PermanentError):
+    """Error for a turn that ended without an answer."""
+
+    code = "answer_failed"
+
 
 Reply = TypeVar("Reply")
 Item = TypeVar("Item", covariant=True)  # noqa: PLC0105  # a page is read only
@@ -89,9 +136,8 @@ def _unexpected(reply_type: type[object], error: ValidationError) -> UnexpectedR
     )
 
 
-# Requests to a service over HTTP: pages, event streams, and the errors of refusals and broken connections.
-#
-# They stand apart, because ServiceClient only names routes and shapes.
+# Requests to a service over HTTP: pages, event streams, and the errors of refusals and broken connections. They stand
+# apart, because ServiceClient only names routes and shapes.
 
 PAGE_SIZE = 100
 STREAM_SILENCE_SECONDS = 30.0  # the service sends a heartbeat every 5 s

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from throughline.cli.connection import Target, asynchronous, data_dir_option, open_client, target_options
-from throughline.cli.context_gauges import Gauge, draw_bar
+from throughline.cli.context_views import Gauge, draw_bar
 from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen

@@ -15,13 +15,11 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import httpx
 
-from throughline.cli.client import ServiceClient
+from throughline.cli.client import ServiceClient, UnexpectedReply
 from throughline.cli.dependencies import CliDependencies, LocalOptions
-from throughline.cli.failures import UnexpectedReply
 
-# Limit on the size of one reply: `--url` may name any server, and an endless reply would fill the memory.
-#
-# Event streams have a limit of their own, on each event (`answer_stream.py`).
+# Limit on the size of one reply: `--url` may name any server, and an endless reply would fill the memory. Event streams
+# have a limit of their own, on each event (`chat/answer_stream.py`).
 
 MAX_REPLY_BYTES = 100_000_000
 """Largest reply in bytes. A page of history has at most 8 MB of text, and JSON may need six bytes for one."""

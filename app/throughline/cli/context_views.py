@@ -1,14 +1,240 @@
-"""Drawing of the plan for a model call: pure functions that return text of limited width."""
+"""Drawing of a context and of the plan for a model call: pure functions that return text of limited width."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
+from rich.cells import cell_len
 from rich.text import Text
 
-from throughline.cli.context_gauges import INDENT, percent
-from throughline.cli.printable import joined, one_line, wrapped
-from throughline.wire.context import PreviewedMessage, PreviewOut
+from throughline.cli.printable import joined, moment, one_line, wrapped
+from throughline.wire.context import (
+    ContextOut,
+    PreviewedMessage,
+    PreviewOut,
+    SessionContextOut,
+    SummariserOut,
+    SummaryOut,
+)
+
+FULL, EMPTY, MARK = "█", "░", "│"
+SMALLEST_BAR, LARGEST_BAR = 8, 40
+WIDE = 70  # columns from which on the bars have their long names
+INDENT = "  "
+FIRES = " ⚡"
+NEARLY_FULL = 0.75  # share of `fires_at` from which on a bar is yellow
+OVER_WINDOW = "over 100%: before the next message, the prompt is reduced until it fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One bar: `used` of `limit`, which is None or 0 without a limit. `mark` is another value on the same scale.
+
+    `is_firing`: this gauge triggers the next action, and gets a sign behind its numbers.
+    """
+
+    label: str
+    used: int
+    limit: int | None
+    mark: int | None = None
+    is_firing: bool = False
+
+    @property
+    def fires_at(self) -> int:
+        """Value from which the bar is red: the mark if there is one, else the limit, 0 if there is neither."""
+        return self.mark or self.limit or 0
+
+
+def draw_context(context: SessionContextOut, *, width: int) -> Text:
+    """Return the whole report: title, bars for N, K and the window, the next action, summaries and quotations."""
+    window = f"window {context.context_window:,} tokens"
+    head = f"Context of {one_line(context.agent, limit=64)} on {one_line(context.model, limit=100)} · {window}"
+    style = "yellow" if context.next_action != "none" else ""
+    below = [
+        *draw_gauges(_gauges(context, is_wide=width >= WIDE), width=width),
+        *_texts(_window_details(context), "dim", width=width),
+        *_texts([_next_step(context)], style, width=width),
+        *_texts(_summary_lines(context), "", width=width),
+        *_texts(_quoted_positions(context), "", width=width),
+    ]
+    heads = (Text(line, style="bold") for line in wrapped(head, width=width))
+    return joined([*heads, *(Text(INDENT) + line for line in below)], width=width)
+
+
+def draw_gauges(gauges: Iterable[Gauge], *, width: int) -> list[Text]:
+    """Return one line per gauge, their columns aligned, each at most `width` - 2 columns."""
+    shown = list(gauges)
+    labels = max(len(gauge.label) for gauge in shown)
+    beside = width - len(INDENT) - labels - len(" [] >999% ") - cell_len(FIRES)
+    numbers = [_numbers(gauge) for gauge in shown]
+    if max(map(len, numbers)) > beside - SMALLEST_BAR:
+        numbers = [_number(gauge.used) for gauge in shown]
+    tail = max(map(len, numbers))
+    inner = max(SMALLEST_BAR, min(LARGEST_BAR, beside - tail))
+    return [
+        _line(gauge, f"{gauge.label:<{labels}}", f"{text:>{tail}}", inner)
+        for gauge, text in zip(shown, numbers, strict=True)
+    ]
+
+
+def draw_bar(gauge: Gauge, *, inner: int) -> Text:
+    """Return the bar alone, with `inner` cells: at least one filled above 0, all filled only from the limit on."""
+    filled = _filled_cells(gauge, inner)
+    cells = Text(FULL * filled, style=_colour(gauge)) + Text(EMPTY * (inner - filled), style="dim")
+    if gauge.mark and gauge.limit and gauge.mark < gauge.limit:
+        at = min(inner - 1, gauge.mark * inner // gauge.limit)
+        cells = cells[:at] + Text(MARK, style="bold") + cells[at + 1 :]
+    return Text("[") + cells + Text("]")
+
+
+def percent(used: int, limit: int | None) -> str:
+    """Return `used` of `limit` in percent, a dash without a limit, and `>999%` beyond that.
+
+    As in a bar, only nothing is `0%`, and `100%` is reached only at the limit.
+    """
+    if not limit:
+        return "–"
+    share = used * 100 / limit
+    if 0 < share < 1:
+        return "<1%"
+    if share < 100:  # noqa: PLR2004  # percent
+        share = min(share, 99)
+    return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # the column holds four characters
+
+
+def _line(gauge: Gauge, label: str, numbers: str, inner: int) -> Text:
+    bar = draw_bar(gauge, inner=inner)
+    firing = FIRES if gauge.is_firing else " " * cell_len(FIRES)
+    return Text(f"{label} ") + bar + Text(f" {percent(gauge.used, gauge.limit):>5} {numbers}{firing}")
+
+
+def _texts(lines: Iterable[str], style: str, *, width: int) -> list[Text]:
+    return [Text(part, style=style) for line in lines for part in wrapped(line, width=width - len(INDENT))]
+
+
+def _filled_cells(gauge: Gauge, inner: int) -> int:
+    if not gauge.limit or gauge.used <= 0:
+        return 0
+    if gauge.used >= gauge.limit:
+        return inner
+    return min(inner - 1, max(1, round(gauge.used * inner / gauge.limit)))
+
+
+def _colour(gauge: Gauge) -> str:
+    if not gauge.fires_at or gauge.used < gauge.fires_at * NEARLY_FULL:
+        return "green"
+    return "yellow" if gauge.used < gauge.fires_at else "red"
+
+
+def _numbers(gauge: Gauge) -> str:
+    return f"{_number(gauge.used)} / {_number(gauge.limit)}" if gauge.limit else f"{_number(gauge.used)} / off"
+
+
+def _number(value: int) -> str:
+    return f"{value:,}" if abs(value) < 10_000_000 else f"{value / 1_000_000:,.1f}M"  # noqa: PLR2004  # keeps 80 columns
+
+
+def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
+    since = " since summary" if is_wide else ""
+    firing = context.next_trigger
+    messages = Gauge(f"N messages{since}", context.messages_since_summary, context.messages_threshold)
+    tokens = Gauge(f"K tokens{since}", context.tokens_since_summary, context.tokens_threshold)
+    window = Gauge(
+        "  window",
+        context.total_tokens,
+        context.context_window,
+        mark=context.threshold_tokens,
+    )
+    return (
+        replace(messages, is_firing=firing == "messages"),
+        replace(tokens, is_firing=firing == "tokens"),
+        replace(window, is_firing=firing == "window"),
+    )
+
+
+def _window_details(context: ContextOut) -> list[str]:
+    threshold, reserve = context.threshold_tokens, context.response_reserve
+    share = percent(threshold, context.context_window)
+    parts = (
+        f"system {context.system_tokens:,} · tools {context.tools_tokens:,} · "
+        f"summary with delimiters {context.summary_tokens:,} · messages {context.message_tokens:,}"
+    )
+    answer = context.estimated_response_tokens
+    return [
+        f"{MARK} threshold {threshold:,} ({share}) · reserve {reserve:,} · answer about {answer:,}",
+        parts,
+        *_what_is_left_out(context),
+        *([OVER_WINDOW] if context.is_over_window else []),
+    ]
+
+
+def _what_is_left_out(context: ContextOut) -> list[str]:
+    """Return a line on how far stages have reduced the prompt and which stage was last, if any has."""
+    if context.last_stage is None or context.unreduced_tokens <= context.total_tokens:
+        return []
+    stage = one_line(context.last_stage, limit=30).replace("_", " ")
+    return [f"shown {context.total_tokens:,} of {context.unreduced_tokens:,} tokens since the summary (last: {stage})"]
+
+
+def _next_step(context: ContextOut) -> str:
+    match context.next_action if context.will_trigger else "none":
+        case "compact":
+            return "⚡ The next message triggers a compaction: older messages are shortened or summarized first."
+        case "prepare" | "none" if context.prepared is not None and context.messages_threshold is not None:
+            return (
+                f"A summary is ready (through #{context.prepared.through_position}); it is used when space is needed."
+            )
+        case "prepare":
+            return "A summary is due: it is prepared in the background, at the latest after the next message."
+        case "none":
+            return "The next message triggers nothing."
+        case other:
+            return f"⚡ The next message triggers: {one_line(other, limit=30)}."
+
+
+def _summary_lines(context: ContextOut) -> list[str]:
+    lines = [_summary_in_use(context)]
+    if context.prepared is not None:
+        lines.append(f"Prepared: {_summary_text(context.prepared)}")
+    reached = context.prepared or context.summary
+    if context.counted_from_position != (0 if reached is None else reached.through_position):
+        lines.append(f"N and K count the messages after #{context.counted_from_position}.")
+    if context.summary_failure is not None:
+        failure = context.summary_failure
+        lines.append(f"The last summary failed on {moment(failure.failed_at)}: {one_line(failure.reason, limit=300)}")
+    return [*lines, *_resting(context.summariser)]
+
+
+def _summary_in_use(context: ContextOut) -> str:
+    if context.summary is not None:
+        return f"Summary: {_summary_text(context.summary)}"
+    return "No summary is in use; /summaries lists the versions." if context.summary_count else "No summary yet."
+
+
+def _resting(summariser: SummariserOut | None) -> list[str]:
+    """Return a line that says that the summary model failed and when it is tried again, if it failed."""
+    if summariser is None or summariser.state == "closed":
+        return []
+    failed = f"The summary model {one_line(summariser.model, limit=100)} failed several times in a row"
+    if summariser.state == "open":
+        return [f"{failed}; it is not called for another {summariser.retry_after_seconds} seconds."]
+    return [f"{failed}; the next summary calls it again."]
+
+
+def _summary_text(summary: SummaryOut) -> str:
+    messages = f"{summary.messages_summarized} messages (up to #{summary.through_position})"
+    model = f" by {one_line(summary.model, limit=100)}" if summary.model else ""
+    return f"{messages} in {summary.token_count:,} tokens, {moment(summary.created_at)}{model}"
+
+
+def _quoted_positions(context: SessionContextOut) -> list[str]:
+    """Return a line with the messages that the newest turn quoted, best first, and how well each matched, if any."""
+    if context.quoted is None:
+        return []
+    found = zip(context.quoted.positions, context.quoted.scores, strict=False)
+    places = ", ".join(f"#{position} ({score:.0%})" for position, score in found)
+    return [f"Quoted in the last turn: {places} in {context.quoted.tokens:,} tokens"]
+
 
 MOST_ROWS = 24
 """Most lines of a preview below its head, so that it fits on one screen. The oldest are left out."""

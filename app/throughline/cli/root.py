@@ -5,14 +5,12 @@ from typing import IO
 
 import click
 
-from throughline.cli.commands_chat import agents_command, chat_command
+from throughline.cli.chat.command import agents_command, chat_command
+from throughline.cli.client import TurnWaits
 from throughline.cli.commands_keys import keys, memories, users
-from throughline.cli.commands_models import models
-from throughline.cli.commands_runs import runs
-from throughline.cli.commands_service import db, serve, worker
-from throughline.cli.commands_sessions import sessions
+from throughline.cli.commands_service import db, models, serve, worker
+from throughline.cli.commands_sessions import runs, sessions
 from throughline.cli.commands_status import status, usage
-from throughline.cli.failures import TurnWaits
 from throughline.cli.screen import Screen, tolerate_any_character
 from throughline.domain.errors import ThroughlineError
 

@@ -18,9 +18,7 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.wire.sessions import SessionOut
 
-# Ids of sessions as users type them, whole or their first characters.
-#
-# The chat uses them and the commands for sessions.
+# Ids of sessions as users type them, whole or their first characters. The chat uses them and the commands for sessions.
 
 SHORTEST_PREFIX = 4
 PREFIX = re.compile(rf"(?:[0-9a-f]-?){{{SHORTEST_PREFIX},32}}", re.IGNORECASE)

@@ -54,9 +54,7 @@ class SharedSessions:
         return self._is_any
 
 
-# What an access token may do: the only place that decides it.
-#
-# A route that is not named here is refused to all tokens.
+# What an access token may do: the only place that decides it. A route that is not named here is refused to all tokens.
 
 OF_ONE_SESSION = ("/v1/sessions/{session_id}", "/v1/runs/{run_id}")
 """Paths of routes that serve one session, or one run of it; also the routes below them."""

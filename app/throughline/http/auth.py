@@ -21,10 +21,9 @@ from throughline.domain.message import is_blank
 from throughline.http.route_errors import OriginRefused
 from throughline.http.services import ApiConfig, Services, is_loopback
 
-# The key or the access token of a request: from its headers, or from the address of an event stream.
-#
-# Browsers' `EventSource` cannot send headers. Addresses are written to the logs of proxies, so that only tokens, which
-# expire soon, may stand in them.
+# The key or the access token of a request: from its headers, or from the address of an event stream. Browsers'
+# `EventSource` cannot send headers. Addresses are written to the logs of proxies, so that only tokens, which expire
+# soon, may stand in them.
 
 IN_ADDRESS = "access_token"
 WEBSOCKET = "WEBSOCKET"

@@ -21,9 +21,8 @@ from throughline.domain.message import clean_text
 from throughline.http.problem_documents import problem
 from throughline.http.services import ANY_ORIGIN
 
-# Refusal of preflight requests from pages whose origin is not listed, with the setting that lists it.
-#
-# A browser sends a preflight (`OPTIONS`) before a page of another origin may call the service.
+# Refusal of preflight requests from pages whose origin is not listed, with the setting that lists it. A browser sends a
+# preflight (`OPTIONS`) before a page of another origin may call the service.
 
 MOST_SHOWN = 200
 

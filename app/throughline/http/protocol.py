@@ -22,9 +22,8 @@ from throughline.domain.errors import ThroughlineError
 from throughline.http.problem_documents import error_problem
 from throughline.http.route_errors import HeadTooLarge, HeadTooSlow, MalformedRequest
 
-# WebSocket connections: which requests become one, and two cases that uvicorn's protocol does not close.
-#
-# Each is limited further: `ConnectionLimits.max_message_bytes`, and one message in memory until it is taken.
+# WebSocket connections: which requests become one, and two cases that uvicorn's protocol does not close. Each is
+# limited further: `ConnectionLimits.max_message_bytes`, and one message in memory until it is taken.
 
 WEBSOCKET_PATH = b"/v1/responses"
 MAX_HEADERS = 100

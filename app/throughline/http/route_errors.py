@@ -34,9 +34,8 @@ from throughline.domain.errors import (
 )
 from throughline.http.problem_kinds import PROBLEM_KINDS, RUN_CANCELLED
 
-# Errors that the HTTP interface raises itself, in addition to those of `domain/errors.py`.
-#
-# `problem_documents.py` maps each of them to its HTTP status.
+# Errors that the HTTP interface raises itself, in addition to those of `domain/errors.py`. `problem_documents.py` maps
+# each of them to its HTTP status.
 
 
 @dataclass(frozen=True, slots=True)

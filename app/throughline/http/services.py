@@ -20,10 +20,8 @@ from throughline.ports.storage import History
 from throughline.turn.recall.memory_service import MemoryService
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest
 
-# Configuration of the HTTP server, and the check of who may be served without an API key.
-#
-# `assembly/` creates the configuration once at start, from the settings, the address to serve and whether an API key
-# exists.
+# Configuration of the HTTP server, and the check of who may be served without an API key. `assembly/` creates the
+# configuration once at start, from the settings, the address to serve and whether an API key exists.
 
 ANY_ORIGIN = "*"
 

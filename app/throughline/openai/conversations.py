@@ -21,13 +21,18 @@ from throughline.http.documents import described
 from throughline.http.fields import STRICT
 from throughline.http.sse import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute
-from throughline.openai.ids import conversation_id, read_conversation_id, read_item_id
 from throughline.openai.input_items import Items, read_items
-from throughline.openai.output_items import CallKinds, JsonDict, items_of
-from throughline.openai.read_items import ItemSource, ListItems, find_item, list_json, read_page
+from throughline.openai.output_items import (
+    CallKinds,
+    JsonDict,
+    conversation_id,
+    items_of,
+    read_conversation_id,
+    read_item_id,
+)
+from throughline.openai.read_items import ItemSource, ListItems, find_item, list_json, read_page, with_referenced
 from throughline.openai.read_request import read_request
-from throughline.openai.referenced_items import with_referenced
-from throughline.openai.response_request import Metadata
+from throughline.openai.responses.request import Metadata
 
 DEFAULT_AGENT = "assistant"
 """Agent of new conversations, until the first response names one; without it, the first agent by name."""

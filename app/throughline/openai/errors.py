@@ -23,12 +23,11 @@ from throughline.http.problem_documents import field_errors, headers_of, http_er
 from throughline.http.problem_kinds import PROBLEM_KINDS, RUN_CANCELLED
 from throughline.http.route_errors import InvalidRequest
 from throughline.http.sse import JsonResponse
-from throughline.openai.ids import conversation_id
+from throughline.openai.output_items import conversation_id
 
-# Errors in the words of OpenAI's clients: the request's own fields, and conversations by their ids.
-#
-# Most errors come from parts of the service that know only its own overrides and sessions. Runs keep their own ids,
-# which `GET /v1/runs/{id}` takes: an error does not know which part of a run, and so which response, it is about.
+# Errors in the words of OpenAI's clients: the request's own fields, and conversations by their ids. Most errors come
+# from parts of the service that know only its own overrides and sessions. Runs keep their own ids, which `GET
+# /v1/runs/{id}` takes: an error does not know which part of a run, and so which response, it is about.
 
 OVERRIDES, RESUMED_CALLS = "overrides.", "calls."
 """Beginnings of fields of the service's own requests: for messages, and for what a waiting turn is given."""
@@ -93,7 +92,7 @@ def _as_conversation(found: "re.Match[str]") -> str:
 
 
 OPENAI = "openai"
-"""The tag of OpenAI's routes. They have a document of their own, `openai/document.py`."""
+"""The tag of OpenAI's routes. They have a document of their own, `openai/front_end.py`."""
 
 INVALID = "invalid_request_error"
 TYPES: Mapping[int, str] = {

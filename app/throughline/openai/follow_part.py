@@ -15,10 +15,8 @@ from throughline.http.follow import follow_run, stopping
 from throughline.http.route_errors import StreamAborted
 from throughline.turn.follow_run import Idle
 
-# The parts of a run: what lies before, between and after its waits. OpenAI's interface shows each as a response.
-#
-# A part ends with a step whose calls wait for something from outside. What they are given is the input of the next
-# part.
+# The parts of a run: what lies before, between and after its waits. OpenAI's interface shows each as a response. A part
+# ends with a step whose calls wait for something from outside. What they are given is the input of the next part.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,30 @@
-"""Pages of a session's items. For a page only its messages are read, and the calls and results that belong to them."""
+"""Pages of a session's items, and items named by id.
 
-from collections.abc import AsyncIterator, Sequence
+For a page only its messages are read, and the calls and results that belong to them.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from throughline.db.sessions.messages import LAST_POSITION, MessageQuery, ReadPage
-from throughline.domain.basic_types import SessionId
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.message import Message, clean_text
 from throughline.http.admitted_request import Call
 from throughline.http.fields import QueryParameters
-from throughline.openai.ids import read_item_id
-from throughline.openai.not_applied import MOST_LISTED, Word, name_not_applied
-from throughline.openai.output_items import CallKinds, JsonDict, items_by_message, pair_calls
+from throughline.openai.input_items import CallItem, Item, ItemReference, item_from
+from throughline.openai.output_items import (
+    CallKinds,
+    JsonDict,
+    call_item_id,
+    items_by_message,
+    pair_calls,
+    read_item_id,
+)
+from throughline.openai.read_request import MOST_LISTED, Word, name_not_applied
 from throughline.openai.response_object import awaited_kinds
 
 
@@ -176,3 +186,60 @@ async def _kinds(source: ItemSource, messages: Sequence[Message]) -> CallKinds:
     if any(message.tool_calls for message in messages):
         names = await source.call.services.database.messages.imported_tool_names(source.session_id)
     return CallKinds(names, awaited_kinds(messages))
+
+
+MAX_REFERENCES = 1_000
+"""Different items that a request may name; each of them is read."""
+
+
+async def with_referenced(call: Call, items: str | Sequence[Item]) -> str | Sequence[Item]:
+    """Return the items with those that are named in place of their references; one that is named twice stands once.
+
+    Raises InvalidInput for more than MAX_REFERENCES, and for an item that is missing or another user's.
+    """
+    if isinstance(items, str):
+        return items
+    named = {item.id: _message_of(item.id) for item in items if isinstance(item, ItemReference)}
+    if not named:
+        return items
+    if len(named) > MAX_REFERENCES:
+        raise InvalidInput(
+            f"The input names {len(named):,} items by their ids. At most {MAX_REFERENCES:,} can be: send the items "
+            "themselves.",
+            field="input",
+        )
+    sessions = await call.services.database.messages.sessions_of(call.owner_id, list(named.values()))
+    whole: list[Item] = []
+    for item in items:
+        if not isinstance(item, ItemReference):
+            whole.append(item)
+        elif (message_id := named.pop(item.id, None)) is not None:
+            whole.append(await _referenced(call, sessions, message_id, item.id))
+    return whole
+
+
+def _message_of(item_id: str) -> MessageId:
+    try:
+        return read_item_id(item_id)
+    except NotFound:
+        raise _missing(item_id) from None
+
+
+async def _referenced(call: Call, sessions: Mapping[MessageId, SessionId], message_id: MessageId, item_id: str) -> Item:
+    session_id = sessions.get(message_id)
+    found = None if session_id is None else await find_item(ItemSource(call, session_id), item_id)
+    if session_id is None or found is None:
+        raise _missing(item_id)
+    if found["type"] == "mcp_call" and found["output"] is None:
+        # While its turn waits, a call of the client's tool is shown as the service's own, without its call id.
+        message = await call.services.database.messages.get_message(call.owner_id, session_id, message_id)
+        (asked,) = (made for place, made in enumerate(message.tool_calls) if call_item_id(message_id, place) == item_id)
+        return CallItem(type="function_call", call_id=asked.id, name=asked.name, arguments=asked.arguments)
+    return item_from(found)
+
+
+def _missing(item_id: str) -> InvalidInput:
+    return InvalidInput(
+        f"There is no item {item_id[:80]!r} to refer to. Send the item itself: many clients do with `store: false`.",
+        field="input",
+    )

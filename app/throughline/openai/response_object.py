@@ -15,9 +15,15 @@ from throughline.domain.run import Run, RunError, RunStatus
 from throughline.domain.tool import OUTSIDE, Resolution, WaitKind, matches_result
 from throughline.http.admitted_request import Call
 from throughline.openai.follow_part import FollowedPart, RunPart, messages_of, split_run
-from throughline.openai.ids import ResponseRef, conversation_id, response_not_found
-from throughline.openai.not_applied import NOT_APPLIED
-from throughline.openai.output_items import CallKinds, JsonDict, items_of
+from throughline.openai.output_items import (
+    CallKinds,
+    JsonDict,
+    ResponseRef,
+    conversation_id,
+    items_of,
+    response_not_found,
+)
+from throughline.openai.read_request import NOT_APPLIED
 
 UNKNOWN = RunError("internal_error", "The run failed. The message is kept; send it again.")
 STATUSES = {

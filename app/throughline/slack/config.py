@@ -13,9 +13,8 @@ from throughline.slack.store.database import SlackDatabase
 from throughline.slack.store.people import SlackId
 from throughline.turn.summary.reread import SummaryRequest
 
-# Record of what currently keeps this process from receiving or answering Slack's messages.
-#
-# The Slack interface writes the record, and the readiness check shows it.
+# Record of what currently keeps this process from receiving or answering Slack's messages. The Slack interface writes
+# the record, and the readiness check shows it.
 
 NOT_YET = "not connected yet"
 

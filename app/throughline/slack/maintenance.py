@@ -11,8 +11,7 @@ from throughline.domain.message import clean_text
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.slack.config import Identity
 from throughline.slack.store.database import SlackDatabase
-from throughline.slack.store.people import SlackId
-from throughline.slack.store.people_links import EmailLink
+from throughline.slack.store.people import EmailLink, SlackId
 from throughline.slack.web_api import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure, SlackWebApi
 
 LOOK_SECONDS = 2.0

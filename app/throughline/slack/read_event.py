@@ -28,9 +28,8 @@ from throughline.slack.store.slack_events import (
     WithdrawalOutcome,
 )
 
-# Conversion of Slack messages to plain text: mentions, links and entities are resolved.
-#
-# The markup is that of https://docs.slack.dev/messaging/formatting-message-text/#advanced .
+# Conversion of Slack messages to plain text: mentions, links and entities are resolved. The markup is that of
+# https://docs.slack.dev/messaging/formatting-message-text/#advanced .
 
 MARKUP = re.compile(r"<([^<>\n]*)>")
 WITHOUT_TEXT = "(a message without text)"
@@ -272,9 +271,8 @@ def _who(envelope: _Envelope, said: _Message, identity: Identity) -> SlackId:
     return identity.person(said.user or "", home, enterprise_id=came_by, may_be_outsider=bool(is_shared))
 
 
-# Storage of Slack's events in the database.
-#
-# An event is stored before it is acknowledged to Slack. Therefore nothing but the database is called here.
+# Storage of Slack's events in the database. An event is stored before it is acknowledged to Slack. Therefore nothing
+# but the database is called here.
 
 log = structlog.get_logger(__name__)
 

@@ -152,9 +152,8 @@ def _state(token: str, prefix: str) -> str:
     return f"does not begin with {prefix}" if token else "is not set"
 
 
-# The Slack app's manifest, for https://api.slack.com/apps → Create New App → From a manifest.
-#
-# Its fields: https://docs.slack.dev/reference/app-manifest/ .
+# The Slack app's manifest, for https://api.slack.com/apps → Create New App → From a manifest. Its fields:
+# https://docs.slack.dev/reference/app-manifest/ .
 
 EVENTS = (
     "app_mention",
@@ -203,9 +202,8 @@ def manifest(name: str, url: str) -> str:
     return json.dumps(written, indent=2)
 
 
-# Identification of the bot: at start, Slack is asked for the bot's user id and workspace.
-#
-# Wrong settings end the start. If Slack does not answer, it is asked again in the background.
+# Identification of the bot: at start, Slack is asked for the bot's user id and workspace. Wrong settings end the start.
+# If Slack does not answer, it is asked again in the background.
 
 START_SECONDS = 5.0
 """Seconds that the start waits for each answer of Slack, so that the rest of the service is not delayed."""
@@ -281,9 +279,8 @@ class Identification:
             log.warning("slack start delayed", reason=reason)
 
 
-# Monitoring of whether the app is still installed.
-#
-# Slack's events and refusals report that it is not. Slack is then asked until the token is accepted again.
+# Monitoring of whether the app is still installed. Slack's events and refusals report that it is not. Slack is then
+# asked until the token is accepted again.
 
 ASK_SECONDS = 60.0
 UNINSTALLED, REVOKED = "app_uninstalled", "tokens_revoked"

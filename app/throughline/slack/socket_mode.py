@@ -23,9 +23,8 @@ from throughline.slack.check_payload import MalformedPayload, check_body
 from throughline.slack.config import SlackConfig, SlackHealth
 from throughline.slack.web_api import retry_after, will_pass, word_of
 
-# One Socket Mode connection, which is opened once and never reconnects. SocketMode opens the next one.
-#
-# The SDK's own client retries one address until it works, but an address from Slack is valid for one connection only.
+# One Socket Mode connection, which is opened once and never reconnects. SocketMode opens the next one. The SDK's own
+# client retries one address until it works, but an address from Slack is valid for one connection only.
 
 OPENING_SECONDS = 20.0
 CLOSING_SECONDS = 1.0

@@ -89,9 +89,8 @@ class SlackLimited(TemporaryError):
     code = "slack_limited"
 
 
-# Queues behind Slack's rate limits.
-#
-# The calls behind one limit try one at a time, in order of arrival, until a call succeeds.
+# Queues behind Slack's rate limits. The calls behind one limit try one at a time, in order of arrival, until a call
+# succeeds.
 
 Key: TypeAlias = tuple[str, str]
 """Name of one rate limit of Slack: a method, and for chat.postMessage also the channel, else ''."""

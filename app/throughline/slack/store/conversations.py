@@ -11,9 +11,8 @@ from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.slack.store.people import SlackId
 from throughline.slack.store.slack_events import SlackLocation
 
-# Continuing a session in Slack: it is reserved for the next new thread of a direct conversation.
-#
-# Until then it is stored under the empty thread id '', which Slack never uses.
+# Continuing a session in Slack: it is reserved for the next new thread of a direct conversation. Until then it is
+# stored under the empty thread id '', which Slack never uses.
 
 _BIND = sql("""
     insert into slack_conversations as c (team_id, channel_id, thread_ts, session_id)

@@ -8,13 +8,11 @@ from throughline.db.front_end_storage import ExpiringRows, FrontEndStorage
 from throughline.db.retention import delete_batch
 from throughline.db.statements.sql import sql
 from throughline.slack.store import tables
-from throughline.slack.store.asked_calls import AskedCalls
 from throughline.slack.store.conversations import SlackConversations
 from throughline.slack.store.inbox import InboxConfig, SlackInbox
-from throughline.slack.store.outbox import SlackOutbox
-from throughline.slack.store.participants import IS_ANY_SHARED, OWNER_FOR, Participants
-from throughline.slack.store.people import SlackPeople
-from throughline.slack.store.people_links import PeopleLinks
+from throughline.slack.store.outbox import AskedCalls, SlackOutbox
+from throughline.slack.store.people import PeopleLinks, SlackPeople
+from throughline.slack.store.slack_events import IS_ANY_SHARED, OWNER_FOR, Participants
 
 KEPT_HOURS = 168
 EARLY_EDIT_HOURS = 24

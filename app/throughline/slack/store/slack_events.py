@@ -1,17 +1,17 @@
-"""Incoming Slack events: messages, their edits and deletions, and departures from channels."""
+"""Incoming Slack events: messages, their edits and deletions, departures from channels, and participants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from throughline.db.connection.transactions import Statements
+from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs import cancel as run_cancel
 from throughline.db.sessions.append import retitle
 from throughline.db.statements.rows import content_from, to_json
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
 from throughline.domain.run import Run, RunStatus
-from throughline.slack.store.people import Person, SlackId, ensure_person
+from throughline.slack.store.people import Person, SlackId, ensure_person, guest_name, lock_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,8 @@ class SlackMessage:
     edited_ts: str = ""
 
 
-# Storage of Slack messages, edits and deletions in any order of arrival; `slack_events` has one row per message.
-#
-# An edit that arrives before its message is stored in that row. A deletion that arrives first occupies the row, so that
+# Storage of Slack messages, edits and deletions in any order of arrival; `slack_events` has one row per message. An
+# edit that arrives before its message is stored in that row. A deletion that arrives first occupies the row, so that
 # the message is not accepted.
 
 _TAKE_EVENT = sql("""
@@ -248,3 +247,54 @@ def spoken(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:
 def location_parameters(place: SlackLocation) -> dict[str, object]:
     """Return a message's location as parameters of statements on `slack_events`."""
     return {"team_id": place.team_id, "channel_id": place.channel_id, "message_ts": place.message_ts}
+
+
+# Participants of sessions: people besides the owner who wrote to a session in Slack. They are stored by Slack identity.
+# Whichever user that identity is linked to has access, and a former user has not.
+
+IS_ANY_SHARED = sql("select exists (select 1 from slack_participants) as is_shared")
+OWNER_FOR = sql("""
+    select s.owner_id from sessions s
+    where (s.id = cast(:session_id as uuid)
+        or s.id = (select r.session_id from runs r where r.id = cast(:run_id as uuid))
+    ) and exists (
+        select 1 from slack_participants p join slack_users u using (team_id, slack_user_id)
+        where p.session_id = s.id and u.user_id = :user_id)
+""")
+_NOTE_DEPARTURE = sql("""
+    insert into slack_departures as d (team_id, channel_id, reader_team_id, reader_id, left_ts)
+    values (:team_id, :channel_id, :reader_team_id, :reader_id, cast(cast(:left_ts as text) as numeric))
+    on conflict (team_id, channel_id, reader_team_id, reader_id) do update
+    set left_ts = greatest(d.left_ts, excluded.left_ts), created_at = now()
+""")
+_END_PARTS = sql("""
+    delete from slack_participants p using sessions s, users o
+    where p.team_id = :reader_team_id and p.slack_user_id = :reader_id
+        and s.id = p.session_id and o.id = s.owner_id and o.name = :channel_name
+    returning p.session_id
+""")
+
+
+class Participants:
+    """Removal of participants. They are added when a message of theirs is accepted."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def leave(self, left: Left) -> int:
+        """Remove a person who left a Slack channel from the sessions of that channel; return how many those were.
+
+        A person with several Slack ids keeps access by the others. A message of theirs that is being accepted is waited
+        for. A message sent before they left but delivered later does not make them a participant.
+        """
+        return await self._transactions.run(lambda tx: _leave(tx, left))
+
+
+async def _leave(tx: Statements, left: Left) -> int:
+    who = {"reader_team_id": left.who.team_id, "reader_id": left.who.user_id}
+    await lock_person(tx, left.who)
+    await tx.fetch(
+        _NOTE_DEPARTURE, team_id=left.team_id, channel_id=left.channel_id, left_ts=left.left_ts or "0", **who
+    )
+    channel = guest_name(SlackId(left.team_id, left.channel_id))
+    return len(await tx.fetch(_END_PARTS, channel_name=channel, **who))

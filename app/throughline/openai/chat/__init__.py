@@ -1,0 +1,1 @@
+"""Chat completions: the request, the session that it continues, and its answer."""

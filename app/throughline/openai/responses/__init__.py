@@ -1,0 +1,1 @@
+"""Responses: requests, objects, streams, WebSockets and compaction."""
