@@ -17,7 +17,7 @@ from fakes.waiting import ManualClock
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError
-from throughline.http.admitted_request import ASK_AGAIN_SECONDS, SharedSessions
+from throughline.http.call import ASK_AGAIN_SECONDS, SharedSessions
 from throughline.slack.store.database import slack_database
 from throughline.slack.store.inbox import AcceptOutcome
 from throughline.slack.store.people import SlackId

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
-from throughline.api.requests import CreateSession
 from throughline.db.database import Database
 from throughline.domain.keys import Scope
 from throughline.domain.run import RunError, RunStatus
@@ -73,13 +72,6 @@ async def test_another_key_finds_the_session_and_a_reused_one_is_refused(client:
 
     assert (other.status_code, other.json()) == (200, first.json())
     assert (reused.status_code, reused.json()["type"]) == (409, "/problems/idempotency_key_reused")
-
-
-def test_fingerprints_of_requests_without_an_external_id_stay_as_they_were() -> None:
-    plain, named = CreateSession(agent="a"), CreateSession(agent="a", external_id="x")
-
-    assert plain.model_dump(mode="json") == {"agent": "a", "title": "", "metadata": {}}
-    assert named.model_dump(mode="json")["external_id"] == "x"
 
 
 async def test_users_do_not_meet_each_others_external_ids(database: Database) -> None:

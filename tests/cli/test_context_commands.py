@@ -12,7 +12,7 @@ from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
 from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import session_context_out as context
-from throughline.cli.context_views import Gauge, draw_bar, draw_context, percent
+from throughline.cli.context_views import draw_bar, draw_context, percent
 from throughline.cli.printable import moment
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Action, SegmentToSummarise
@@ -23,6 +23,7 @@ from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.wire.context import HistoryQuoted, SessionContextOut, SummariserOut, SummaryFailureOut
+from throughline.wire.gauges import Gauge
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)

@@ -22,11 +22,12 @@ from throughline.domain.message import NewMessage, Role, Source, ToolCall, text_
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Run, RunStatus
 from throughline.llm.counters import CharsCounter
-from throughline.slack.commands import CELLS, Gauge, draw, named, show_context
+from throughline.slack.commands import CELLS, draw, named, show_context
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.store.people import SlackId
 from throughline.tools.recall import make_recall_tools
 from throughline.turn.take_turn import take_turn
+from throughline.wire.gauges import Gauge
 
 AGENT = replace(
     with_context(recall=Recall.AUTO, auto_summarize=False),

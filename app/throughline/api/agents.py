@@ -14,7 +14,7 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import OverrideField
-from throughline.http.admitted_request import Reader, dependencies_of
+from throughline.http.call import Reader, dependencies_of
 from throughline.http.services import Readiness
 from throughline.http.sse import JsonResponse
 from throughline.wire.json_shape import JsonDict

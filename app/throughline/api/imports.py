@@ -28,8 +28,8 @@ from throughline.domain.message import (
 )
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.session import MAX_EXTERNAL_ID, Session
-from throughline.http.admitted_request import Call, PathId, Reader, Writer, session_id_of, source_of
 from throughline.http.body import Body, is_json_lines, parse_json, read_body, read_bytes, validate
+from throughline.http.call import Call, PathId, Reader, Writer, session_id_of, source_of
 from throughline.http.documents import X_CLIENT, described, response_headers
 from throughline.http.fields import (
     IMAGE_URL,

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from throughline.api.requests import Text
 from throughline.db.memories import MemoryChange
 from throughline.domain.recall import MAX_MEMORY_CHARACTERS
-from throughline.http.admitted_request import PathId, Reader, Writer, memory_id_of
 from throughline.http.body import read_body
+from throughline.http.call import PathId, Reader, Writer, memory_id_of
 from throughline.http.documents import described, response_headers
 from throughline.http.fields import STRICT, Metadata, QueryParameters
 from throughline.http.sse import JsonResponse

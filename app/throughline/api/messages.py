@@ -18,8 +18,8 @@ from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import BehindWaitingTurn, OwnerQueueFull, QueueFull, SessionBusy
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import OnBusy, RunInput, Submission
-from throughline.http.admitted_request import Call, PathId, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.http.body import read_body
+from throughline.http.call import Call, PathId, Reader, Writer, message_id_of, session_id_of, source_of
 from throughline.http.documents import ACCEPT, PREFER, X_CLIENT, described
 from throughline.http.fields import ListMessages
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, HTMLResponse
 
 from throughline.domain.errors import NotFound
 from throughline.domain.message import clean_text
-from throughline.http.admitted_request import dependencies_of
+from throughline.http.call import dependencies_of
 from throughline.http.headers import prefers_html
 from throughline.http.problem_kinds import PROBLEM_KINDS
 from throughline.http.services import ApiConfig

@@ -1,7 +1,7 @@
 """Request bodies that clients may send. Unknown fields are refused."""
 
 import json
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -9,9 +9,7 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -40,26 +38,10 @@ def _check_not_blank(text: str) -> str:
     return text
 
 
-class KeyedBody(BaseModel):
-    """A body of requests that may have an idempotency key.
-
-    A missing field of `ADDED`, fields that earlier versions did not have, is left out when the body is written: keys of
-    requests without it keep their fingerprints.
-    """
-
-    model_config = STRICT
-    ADDED: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_missing(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        written: dict[str, object] = write(self)
-        return {name: value for name, value in written.items() if value is not None or name not in self.ADDED}
-
-
-class CreateSession(KeyedBody):
+class CreateSession(BaseModel):
     """A new session with an agent."""
 
-    ADDED = frozenset({"external_id"})
+    model_config = STRICT
 
     agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
     title: Title = ""
@@ -123,10 +105,10 @@ Said: TypeAlias = Annotated[
 ]
 
 
-class SendMessage(KeyedBody):
+class SendMessage(BaseModel):
     """A message of the user, and how to answer it."""
 
-    ADDED = frozenset({"overrides", "tools"})
+    model_config = STRICT
 
     content: Said = Field(examples=["Hello!"])
     metadata: Metadata = Field(default_factory=dict)

@@ -15,9 +15,9 @@ from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, Inval
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.usage_report import until_next_day
-from throughline.http.admitted_request import Call, PathId, Reader, Writer, run_id_of
 from throughline.http.auth import IN_ADDRESS
 from throughline.http.body import read_body
+from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
 from throughline.http.documents import (
     ACCEPT,
     JSON,

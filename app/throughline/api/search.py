@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from throughline.domain.basic_types import SessionId
 from throughline.domain.message import Role, clean_text, is_blank
 from throughline.domain.recall import HistoryFilter, HistoryQuery
-from throughline.http.admitted_request import Call, PathId, Reader, session_id_of
+from throughline.http.call import Call, PathId, Reader, session_id_of
 from throughline.http.fields import MAX_POSITION, Moment, QueryParameters
 from throughline.http.sse import JsonResponse
 from throughline.wire.messages import SearchOut, search_json

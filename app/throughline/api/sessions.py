@@ -15,8 +15,8 @@ from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import ExternalIdTaken, NotFound, SessionBusy
 from throughline.domain.message import clean_text
 from throughline.domain.session import NewSession
-from throughline.http.admitted_request import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.http.body import read_body
+from throughline.http.call import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.http.documents import X_CLIENT, described, response_headers
 from throughline.http.fields import ListRuns, ListSessions
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency

@@ -20,8 +20,8 @@ from throughline.domain.errors import (
 )
 from throughline.domain.message import clean_text
 from throughline.domain.summary import SummaryVersion
-from throughline.http.admitted_request import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.http.body import read_optional_body
+from throughline.http.call import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.http.documents import described
 from throughline.http.fields import ListSummaries
 from throughline.http.route_errors import AGENT, codes

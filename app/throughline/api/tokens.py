@@ -14,7 +14,8 @@ from throughline.domain.errors import InvalidInput, NotAllowed, NotFound
 from throughline.domain.keys import TOKEN_SCOPES, NewToken, Scope
 from throughline.domain.message import clean_text
 from throughline.domain.usage_report import NO_KEYS, UsageKey, UsageQuery, keys_of
-from throughline.http.admitted_request import (
+from throughline.http.body import read_body
+from throughline.http.call import (
     Call,
     KeyHolder,
     Reader,
@@ -23,7 +24,6 @@ from throughline.http.admitted_request import (
     dependencies_of,
     session_id_of,
 )
-from throughline.http.body import read_body
 from throughline.http.documents import described
 from throughline.http.fields import STRICT, Moment, QueryParameters
 from throughline.http.route_errors import codes

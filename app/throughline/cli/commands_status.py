@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from throughline.cli.connection import Target, asynchronous, data_dir_option, open_client, target_options
-from throughline.cli.context_views import Gauge, draw_bar
+from throughline.cli.context_views import draw_bar
 from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
@@ -18,6 +18,7 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
+from throughline.wire.gauges import Gauge
 from throughline.wire.service import UsageGroupOut
 
 BAR_CELLS = 20

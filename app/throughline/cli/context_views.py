@@ -1,7 +1,7 @@
 """Drawing of a context and of the plan for a model call: pure functions that return text of limited width."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from rich.cells import cell_len
@@ -16,6 +16,7 @@ from throughline.wire.context import (
     SummariserOut,
     SummaryOut,
 )
+from throughline.wire.gauges import Gauge, context_gauges
 
 FULL, EMPTY, MARK = "█", "░", "│"
 SMALLEST_BAR, LARGEST_BAR = 8, 40
@@ -24,25 +25,6 @@ INDENT = "  "
 FIRES = " ⚡"
 NEARLY_FULL = 0.75  # share of `fires_at` from which on a bar is yellow
 OVER_WINDOW = "over 100%: before the next message, the prompt is reduced until it fits"
-
-
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """One bar: `used` of `limit`, which is None or 0 without a limit. `mark` is another value on the same scale.
-
-    `is_firing`: this gauge triggers the next action, and gets a sign behind its numbers.
-    """
-
-    label: str
-    used: int
-    limit: int | None
-    mark: int | None = None
-    is_firing: bool = False
-
-    @property
-    def fires_at(self) -> int:
-        """Value from which the bar is red: the mark if there is one, else the limit, 0 if there is neither."""
-        return self.mark or self.limit or 0
 
 
 def draw_context(context: SessionContextOut, *, width: int) -> Text:
@@ -79,7 +61,7 @@ def draw_gauges(gauges: Iterable[Gauge], *, width: int) -> list[Text]:
 
 def draw_bar(gauge: Gauge, *, inner: int) -> Text:
     """Return the bar alone, with `inner` cells: at least one filled above 0, all filled only from the limit on."""
-    filled = _filled_cells(gauge, inner)
+    filled = gauge.filled_of(inner)
     cells = Text(FULL * filled, style=_colour(gauge)) + Text(EMPTY * (inner - filled), style="dim")
     if gauge.mark and gauge.limit and gauge.mark < gauge.limit:
         at = min(inner - 1, gauge.mark * inner // gauge.limit)
@@ -112,14 +94,6 @@ def _texts(lines: Iterable[str], style: str, *, width: int) -> list[Text]:
     return [Text(part, style=style) for line in lines for part in wrapped(line, width=width - len(INDENT))]
 
 
-def _filled_cells(gauge: Gauge, inner: int) -> int:
-    if not gauge.limit or gauge.used <= 0:
-        return 0
-    if gauge.used >= gauge.limit:
-        return inner
-    return min(inner - 1, max(1, round(gauge.used * inner / gauge.limit)))
-
-
 def _colour(gauge: Gauge) -> str:
     if not gauge.fires_at or gauge.used < gauge.fires_at * NEARLY_FULL:
         return "green"
@@ -136,20 +110,7 @@ def _number(value: int) -> str:
 
 def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
     since = " since summary" if is_wide else ""
-    firing = context.next_trigger
-    messages = Gauge(f"N messages{since}", context.messages_since_summary, context.messages_threshold)
-    tokens = Gauge(f"K tokens{since}", context.tokens_since_summary, context.tokens_threshold)
-    window = Gauge(
-        "  window",
-        context.total_tokens,
-        context.context_window,
-        mark=context.threshold_tokens,
-    )
-    return (
-        replace(messages, is_firing=firing == "messages"),
-        replace(tokens, is_firing=firing == "tokens"),
-        replace(window, is_firing=firing == "window"),
-    )
+    return context_gauges(context, (f"N messages{since}", f"K tokens{since}", "  window"))
 
 
 def _window_details(context: ContextOut) -> list[str]:

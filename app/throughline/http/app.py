@@ -19,9 +19,9 @@ from throughline.agents.registry import AgentRegistry
 from throughline.db.database import Database
 from throughline.domain.basic_types import Clock
 from throughline.domain.service_status import ProcessKind
-from throughline.http.admitted_request import ApiDependencies, SharedSessions
 from throughline.http.auth import Authenticator
 from throughline.http.body import BodyCap, Cap
+from throughline.http.call import ApiDependencies, SharedSessions
 from throughline.http.documents import operation_id
 from throughline.http.headers import RefusedPreflights
 from throughline.http.problem_documents import UnexpectedErrors, add_error_handlers

@@ -1,7 +1,7 @@
 """Authentication and scope checks of HTTP requests.
 
 An API key has scopes. With the scope `act_as` it may act for the user named in `On-Behalf-Of`. An access token acts for
-one user; `admitted_request.py` limits it further. Requests without a key are served only in local mode and on a trusted
+one user; `call.py` limits it further. Requests without a key are served only in local mode and on a trusted
 unix socket.
 """
 

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
 from throughline.domain.keys import Scope
-from throughline.http.admitted_request import as_key_holder, as_reader, as_writer
+from throughline.http.call import as_key_holder, as_reader, as_writer
 from throughline.http.headers import KEY_HEADER
 from throughline.http.sse import MEDIA_TYPE as EVENT_STREAM
 from throughline.wire.events import UNION

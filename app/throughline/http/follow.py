@@ -11,7 +11,7 @@ from fastapi import Request, Response
 
 from throughline.domain.errors import TemporaryError
 from throughline.domain.run import Run
-from throughline.http.admitted_request import Call
+from throughline.http.call import Call
 from throughline.http.problem_documents import error_problem
 from throughline.http.route_errors import ServiceStopping, StreamAborted
 from throughline.http.sse import RunStream, stream_run

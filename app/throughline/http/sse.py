@@ -20,7 +20,7 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import RunEvent
 from throughline.domain.run import Run
-from throughline.http.admitted_request import Call
+from throughline.http.call import Call
 from throughline.http.route_errors import StreamAborted
 from throughline.turn.follow_run import Followed, Idle
 

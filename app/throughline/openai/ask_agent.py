@@ -14,7 +14,7 @@ from throughline.domain.message import NewMessage, Role, Source, clean_text, is_
 from throughline.domain.run import CopiedMessages, OnBusy, Opening, Run, RunInput, Submission, Submitted
 from throughline.domain.session import NewSession, Session
 from throughline.domain.tool import Resolution
-from throughline.http.admitted_request import Call, Reader
+from throughline.http.call import Call, Reader
 from throughline.http.headers import Idempotency
 from throughline.http.sse import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute

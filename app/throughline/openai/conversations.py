@@ -16,7 +16,7 @@ from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.session import NewSession, Session
-from throughline.http.admitted_request import Call, Reader, Writer, source_of
+from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.fields import STRICT
 from throughline.http.sse import JsonResponse

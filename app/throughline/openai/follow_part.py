@@ -10,7 +10,7 @@ from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, 
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import OUTSIDE, WaitKind
-from throughline.http.admitted_request import Call
+from throughline.http.call import Call
 from throughline.http.follow import follow_run, stopping
 from throughline.http.route_errors import StreamAborted
 from throughline.turn.follow_run import Idle

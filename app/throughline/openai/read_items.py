@@ -13,7 +13,7 @@ from throughline.db.sessions.messages import LAST_POSITION, MessageQuery, ReadPa
 from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.message import Message, clean_text
-from throughline.http.admitted_request import Call
+from throughline.http.call import Call
 from throughline.http.fields import QueryParameters
 from throughline.openai.input_items import CallItem, Item, ItemReference, item_from
 from throughline.openai.output_items import (

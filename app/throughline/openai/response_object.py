@@ -13,7 +13,7 @@ from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.domain.tool import OUTSIDE, Resolution, WaitKind, matches_result
-from throughline.http.admitted_request import Call
+from throughline.http.call import Call
 from throughline.openai.follow_part import FollowedPart, RunPart, messages_of, split_run
 from throughline.openai.output_items import (
     CallKinds,

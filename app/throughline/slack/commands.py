@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from throughline.context.explain_context import ContextReport, FiringGauge, NextAction
+from throughline.context.explain_context import ContextReport, NextAction
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import clean_text
@@ -20,6 +19,7 @@ from throughline.slack.read_event import StopSign
 from throughline.slack.store.conversations import Asker, Conversation, Detached, Found, LastUsed, is_direct_channel
 from throughline.slack.store.people import CodeLink, SlackId
 from throughline.turn.summary.reread import SummaryRequest
+from throughline.wire.gauges import Gauge, context_gauges
 
 # Contents of the replies to `/agent`, in Slack's Block Kit. See
 # https://docs.slack.dev/reference/block-kit/blocks/section-block/ .
@@ -37,20 +37,6 @@ HELP = (
     "• `/agent link CODE`: become the user for whom `throughline slack link --user NAME` made the code\n"
     "An :octagonal_sign: under a message stops its answer. A message that is still waiting can be edited or deleted."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """One bar of the context report: `used` of `limit`, which is None or 0 without a limit.
-
-    `mark` is another value on the same scale. `is_firing`: this gauge triggers the next action.
-    """
-
-    label: str
-    used: int
-    limit: int | None
-    mark: int | None = None
-    is_firing: bool = False
 
 
 def plain(text: str) -> CommandReply:
@@ -75,7 +61,7 @@ def show_context(report: ContextReport, title: str) -> CommandReply:
     It shows bars for messages (N), tokens (K) and the window, the next action, and the summary in use.
     """
     head = f"Context of {report.agent} on {report.model} · window {report.context_window:,} tokens"
-    bars = "\n".join(draw(gauge) for gauge in _gauges(report))
+    bars = "\n".join(draw(gauge) for gauge in context_gauges(report, ("N messages", "K tokens", "window")))
     details = (
         f"system {report.system_tokens:,} · tools {report.tools_tokens:,} · summary {report.summary_tokens:,} · "
         f"messages {report.message_tokens:,} · {MARK} threshold {report.threshold_tokens:,}"
@@ -87,7 +73,7 @@ def show_context(report: ContextReport, title: str) -> CommandReply:
 
 def draw(gauge: Gauge) -> str:
     """Return a gauge as a bar with its numbers. All bars have the same width."""
-    filled = _filled(gauge)
+    filled = gauge.filled_of(CELLS)
     cells = FULL * filled + EMPTY * (CELLS - filled)
     if gauge.mark and gauge.limit and gauge.mark < gauge.limit:
         at = min(CELLS - 1, gauge.mark * CELLS // gauge.limit)
@@ -96,39 +82,6 @@ def draw(gauge: Gauge) -> str:
     percent = f" {gauge.used * 100 / gauge.limit:.0f}%" if gauge.limit else ""
     firing = " ⚡" if gauge.is_firing else ""
     return f"{gauge.label:<10} [{cells}] {gauge.used:,} / {limit}{percent}{firing}"
-
-
-def _filled(gauge: Gauge) -> int:
-    """Return the number of filled cells: at least one above 0, and all of them only from the limit on."""
-    if not gauge.limit or gauge.used <= 0:
-        return 0
-    if gauge.used >= gauge.limit:
-        return CELLS
-    return min(CELLS - 1, max(1, round(gauge.used * CELLS / gauge.limit)))
-
-
-def _gauges(report: ContextReport) -> Sequence[Gauge]:
-    return (
-        Gauge(
-            "N messages",
-            report.messages_since_summary,
-            report.messages_threshold,
-            is_firing=report.next_trigger is FiringGauge.MESSAGES,
-        ),
-        Gauge(
-            "K tokens",
-            report.tokens_since_summary,
-            report.tokens_threshold,
-            is_firing=report.next_trigger is FiringGauge.TOKENS,
-        ),
-        Gauge(
-            "window",
-            report.total_tokens,
-            report.context_window,
-            mark=report.threshold_tokens,
-            is_firing=report.next_trigger is FiringGauge.WINDOW,
-        ),
-    )
 
 
 def _next_step(report: ContextReport) -> str:

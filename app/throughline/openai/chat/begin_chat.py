@@ -16,7 +16,7 @@ from throughline.domain.prompt import Overrides
 from throughline.domain.run import OnBusy, Run, RunInput
 from throughline.domain.session import MAX_EXTERNAL_ID, Session
 from throughline.domain.tool import Resolution, WaitKind
-from throughline.http.admitted_request import Call, source_of
+from throughline.http.call import Call, source_of
 from throughline.http.headers import Idempotency, fingerprint_of, read_idempotency
 from throughline.http.openai_messages import read_messages
 from throughline.openai.ask_agent import AgentRequest, ask_agent, find_agent, resume_turn, split_messages

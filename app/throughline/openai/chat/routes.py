@@ -4,7 +4,7 @@ See https://platform.openai.com/docs/api-reference/chat/create .
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from throughline.domain.errors import ApprovalRequired, ThroughlineError
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
 from throughline.domain.run import Run, RunStatus
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.http.admitted_request import Call, Writer
+from throughline.http.call import Call, Writer
 from throughline.http.documents import described
 from throughline.http.sse import STREAM_HEADERS, EventStream, JsonResponse, json_line
 from throughline.openai.chat.begin_chat import SESSION_HEADER, BegunChat, begin_chat
@@ -57,34 +57,17 @@ def stream_chat(call: Call, stream: ChatStream, headers: Mapping[str, str]) -> R
 async def _encoded(stream: ChatStream) -> AsyncGenerator[bytes]:
     """Yield the stream's bytes. An error is sent as a chunk, which OpenAI's clients raise."""
     try:
-        async with aclosing(_chunks(stream)) as chunks:
-            async for chunk in chunks:
-                yield HEARTBEAT if chunk is None else b"data: %s\n\n" % json_line(chunk)
+        async with aclosing(_events(stream)) as events:
+            async for event in events:
+                yield await _shown(stream, event)
     except ThroughlineError as error:
         log.warning("completion stream ended by an error", error=error.code)
-        yield b"data: %s\n\n" % json_line({"error": error_json(error.code, error.detail)})
+        yield _chunk_bytes({"error": error_json(error.code, error.detail)})
     except TurnFailed as failed:
-        yield b"data: %s\n\n" % json_line({"error": error_json(failed.error.type, failed.error.detail)})
+        yield _chunk_bytes({"error": error_json(failed.error.type, failed.error.detail)})
     finally:
         stream.closed()
     yield END
-
-
-async def _chunks(stream: ChatStream) -> AsyncGenerator[JsonDict | None]:
-    """Yield the chunks, and None while nothing happens."""
-    async with aclosing(_events(stream)) as events:
-        async for event in events:
-            for chunk in await _shown(stream, event):
-                yield chunk
-
-
-async def _shown(stream: ChatStream, event: Event | None) -> Iterable[JsonDict | None]:
-    """Return the chunks that follow from one event; one None if nothing happened."""
-    if event is None:
-        return (None,)
-    if isinstance(event, RunEnded | RunWaiting):
-        return stream.chunks.end(await stream.finish(event))
-    return stream.chunks.feed(event)
 
 
 async def _events(stream: ChatStream) -> AsyncGenerator[Event | None]:
@@ -93,6 +76,19 @@ async def _events(stream: ChatStream) -> AsyncGenerator[Event | None]:
             yield event
         async for event in followed:
             yield event
+
+
+async def _shown(stream: ChatStream, event: Event | None) -> bytes:
+    """Return the chunks that follow from one event, b"" for none; a heartbeat if nothing happened."""
+    if event is None:
+        return HEARTBEAT
+    if isinstance(event, RunEnded | RunWaiting):
+        return b"".join(map(_chunk_bytes, stream.chunks.end(await stream.finish(event))))
+    return b"".join(map(_chunk_bytes, stream.chunks.feed(event)))
+
+
+def _chunk_bytes(chunk: JsonDict) -> bytes:
+    return b"data: %s\n\n" % json_line(chunk)
 
 
 _CANCELLING: set[asyncio.Task[None]] = set()

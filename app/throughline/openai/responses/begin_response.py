@@ -16,7 +16,7 @@ from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Role,
 from throughline.domain.prompt import Overrides
 from throughline.domain.run import CopiedMessages, OnBusy, Run, RunInput, Submitted
 from throughline.domain.tool import Decision, Resolution
-from throughline.http.admitted_request import Call
+from throughline.http.call import Call
 from throughline.http.headers import NO_KEY, Idempotency
 from throughline.openai.ask_agent import AgentRequest, ask_agent, find_agent, resume_turn, split_messages
 from throughline.openai.follow_part import FollowedPart

@@ -15,7 +15,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session
-from throughline.http.admitted_request import Call, Writer, source_of
+from throughline.http.call import Call, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.sse import JsonResponse
 from throughline.openai.ask_agent import UNSTORED_SECONDS, find_agent

@@ -20,7 +20,7 @@ from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.run import Run, RunInput, RunStatus
-from throughline.http.admitted_request import Call, Reader, Writer, source_of
+from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.headers import read_idempotency
 from throughline.http.sse import JsonResponse
