@@ -65,7 +65,7 @@ def _model_json(agent: AgentDefinition) -> dict[str, JsonValue]:
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtConversation:
+class RequestMessages:
     """The messages of a request: those before the newest user message, that message, and the steps after it.
 
     `instructions` are the texts of its system and developer messages. `user_message` is None without a user message.
@@ -96,7 +96,7 @@ class _Step:
         return (self.message, *(result for result in in_order if result is not None))
 
 
-def split_messages(messages: Sequence[NewMessage], *, instructions: str, param: str) -> BroughtConversation:
+def split_messages(messages: Sequence[NewMessage], *, instructions: str, param: str) -> RequestMessages:
     """Return the conversation that `messages` are. `param` is the request's field, for errors.
 
     Raises InvalidInput if the messages after the newest user message are no steps of a turn: an answer that is to be
@@ -104,12 +104,12 @@ def split_messages(messages: Sequence[NewMessage], *, instructions: str, param: 
     """
     asked_at = max((index for index, message in enumerate(messages) if message.role is Role.USER), default=None)
     if asked_at is None:
-        return BroughtConversation(instructions, tuple(messages))
+        return RequestMessages(instructions, tuple(messages))
     steps: list[_Step] = []
     for index, message in enumerate(messages[asked_at + 1 :], start=asked_at + 1):
         _add(steps, message, f"{param}.{index}")
     taken = tuple(message for step in steps for message in step.messages())
-    return BroughtConversation(instructions, tuple(messages[:asked_at]), messages[asked_at], taken)
+    return RequestMessages(instructions, tuple(messages[:asked_at]), messages[asked_at], taken)
 
 
 def _add(steps: list[_Step], message: NewMessage, where: str) -> None:
@@ -165,7 +165,7 @@ class AgentRequest:
     """
 
     agent: str
-    brought: BroughtConversation
+    brought: RequestMessages
     run_input: RunInput
     param: str
     session_id: SessionId | None = None

@@ -295,7 +295,7 @@ def part_of(run: Run, messages: Sequence[Message], agent: AgentDefinition | None
     return found[part]
 
 
-async def begun_response(call: Call, followed: FollowedPart, part: int) -> RunResponse:
+async def response_in_progress(call: Call, followed: FollowedPart, part: int) -> RunResponse:
     """Return one part of a run that a request has begun or found. A fresh run's messages are not read.
 
     Raises NotFound if the part is missing or deleted.
@@ -304,7 +304,7 @@ async def begun_response(call: Call, followed: FollowedPart, part: int) -> RunRe
     return _first_part(call, run) if followed.is_fresh else await response_of(call, run, part)
 
 
-async def ended_response(call: Call, followed: FollowedPart, ended: RunEnded | RunWaiting, part: int) -> RunResponse:
+async def final_response(call: Call, followed: FollowedPart, ended: RunEnded | RunWaiting, part: int) -> RunResponse:
     """Return one part of a run, which was followed up to its end or wait.
 
     Messages are not read if the answer is the run's only message besides the user's. Raises NotFound if the run was

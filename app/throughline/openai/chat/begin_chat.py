@@ -150,7 +150,7 @@ class ChatRequest:
         """The current Unix time, in seconds."""
         return int(self.call.services.clock.now().timestamp())
 
-    async def ask_once(self, agent_request: AgentRequest, seen: str) -> "BegunChat":
+    async def ask_once(self, agent_request: AgentRequest, seen: str) -> "ChatTurn":
         """Submit a new turn, or find the one that an equal request has begun at the same moment.
 
         `seen` says in which state both found the session. Raises the errors of `ask_agent`.
@@ -160,19 +160,19 @@ class ChatRequest:
         key = hashlib.sha256(f"{seen} {self.fingerprint}".encode()).hexdigest()
         return await replace(self, idempotency=Idempotency(f"chat-{key}", self.fingerprint)).ask(agent_request)
 
-    async def ask(self, agent_request: AgentRequest) -> "BegunChat":
+    async def ask(self, agent_request: AgentRequest) -> "ChatTurn":
         """Submit a new turn, or find the one that the idempotency key has begun. Raises the errors of `ask_agent`."""
         submitted = await ask_agent(self.call, agent_request, self.source, self.idempotency)
         if submitted.replayed:
             return replace(join_run(submitted.run), is_stored=agent_request.is_stored)
         is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
         ends_with_client = not agent_request.is_stored and self.idempotency.key is None
-        return BegunChat(0, FollowedPart(submitted.run, is_fresh=is_fresh), agent_request.is_stored, ends_with_client)
+        return ChatTurn(0, FollowedPart(submitted.run, is_fresh=is_fresh), agent_request.is_stored, ends_with_client)
 
 
 @dataclass(frozen=True, slots=True)
-class BegunChat:
-    """A chat completion that was begun: the run's part that it is, and where the part's events are found.
+class ChatTurn:
+    """The turn of a chat completion: the run's part that it is, and where the part's events are found.
 
     `is_stored`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
     """
@@ -183,10 +183,10 @@ class BegunChat:
     ends_with_client: bool = False
 
 
-def join_run(run: Run) -> BegunChat:
+def join_run(run: Run) -> ChatTurn:
     """Return the newest part of a run that another request has begun."""
     part = newest_part(run)
-    return BegunChat(part, FollowedPart(run, skipped_waits=part))
+    return ChatTurn(part, FollowedPart(run, skipped_waits=part))
 
 
 # Comparison of the chat that a request brings with the session that it continues, by the texts of the user. Answers are
@@ -250,7 +250,7 @@ def _ends_alike(request_texts: Sequence[str], session_texts: Sequence[str | None
 PARAM = "messages"
 
 
-async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> BegunChat:
+async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatTurn:
     """Begin what the request asks in its session: the rest of a waiting turn, a new turn, or a branch.
 
     A repetition gets the turn that was begun before: one with the same idempotency key, one that is not finished, one
@@ -302,7 +302,7 @@ def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignme
     return replace(chat.agent_request, brought=replace(brought, history=()), session_id=session.id, on_busy=on_busy)
 
 
-async def _replay(chat: ChatRequest, run: Run) -> BegunChat:
+async def _replay(chat: ChatRequest, run: Run) -> ChatTurn:
     """Return the turn that the idempotency key has begun. Raises IdempotencyKeyReused if the request is another one."""
     brought = replace(chat.agent_request.brought, history=(), steps=())
     asked = replace(chat.agent_request, brought=brought, session_id=run.session_id)
@@ -362,7 +362,7 @@ def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:
     }
 
 
-async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) -> BegunChat:
+async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) -> ChatTurn:
     """Give the waiting run what the request brings. Raises InvalidInput for another agent, or a missing result."""
     wait = waiting.wait
     if chat.agent_request.agent != waiting.agent:
@@ -376,14 +376,14 @@ async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) 
     echo = new_echo(waiting, chat.echo, chat.now) if goes_on else waiting.input.echo
     changed = replace(chat.agent_request.run_input, echo=echo)
     followed = await resume_turn(chat.call, waiting, given, changed)
-    return BegunChat(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)
+    return ChatTurn(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)
 
 
 RETRY_HEADER = "x-stainless-retry-count"
 """Header in which OpenAI's clients count how often they have sent the request before."""
 
 
-async def begin_chat(request: Request, call: Call, body: CreateCompletion) -> BegunChat:
+async def begin_chat(request: Request, call: Call, body: CreateCompletion) -> ChatTurn:
     """Store what the request asks, or find the turn that it repeats, and return the completion that it begins.
 
     Raises ModelNotFound, NotFound (session), InvalidInput, ConversationBranched, SessionBusy, and the errors of

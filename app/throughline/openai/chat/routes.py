@@ -19,14 +19,14 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.call import Call, Writer
 from throughline.http.documents import described
 from throughline.http.sse import STREAM_HEADERS, EventStream, JsonResponse, json_line
-from throughline.openai.chat.begin_chat import SESSION_HEADER, BegunChat, begin_chat
+from throughline.openai.chat.begin_chat import SESSION_HEADER, ChatTurn, begin_chat
 from throughline.openai.chat.chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured
 from throughline.openai.chat.request import UNSUPPORTED, CreateCompletion
 from throughline.openai.errors import OPENAI, OpenAIRoute, TurnFailed, error_json, failure_of
 from throughline.openai.follow_part import follow_part, wait_for_end
 from throughline.openai.output_items import JsonDict
 from throughline.openai.read_request import not_applied_headers, read_request
-from throughline.openai.response_object import begun_response, echo_of, ended_response
+from throughline.openai.response_object import echo_of, final_response, response_in_progress
 from throughline.openai.responses.stream import END
 
 HEARTBEAT = b": heartbeat\n"
@@ -98,7 +98,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class BoundRun:
+class RequestRun:
     """The run of a request. If `ends_with_client`, it is cancelled when the request ends before it."""
 
     call: Call
@@ -135,7 +135,7 @@ async def create_completion(request: Request, call: Writer) -> Response:
     headers = {RUN_HEADER: str(run.id), **not_applied_headers(echo_of(run, begun.part))}
     if begun.is_stored:
         headers[SESSION_HEADER] = str(run.session_id)
-    bound = BoundRun(call, run, begun.ends_with_client)
+    bound = RequestRun(call, run, begun.ends_with_client)
     if body.stream:
         stream = await _open_stream(call, begun, bound, includes_usage=body.includes_usage)
         return stream_chat(call, stream, headers)
@@ -146,13 +146,13 @@ async def create_completion(request: Request, call: Writer) -> Response:
     return JsonResponse(completion_json(answer), headers=headers)
 
 
-async def _wait(request: Request, call: Call, begun: BegunChat) -> RunEnded | RunWaiting:
+async def _wait(request: Request, call: Call, begun: ChatTurn) -> RunEnded | RunWaiting:
     if begun.followed.run.status.needs_worker:
         return await wait_for_end(request, call, begun.followed)
     return await call.services.database.followed_runs.ending(begun.followed.run)
 
 
-async def _finish(call: Call, begun: BegunChat, bound: BoundRun, ended: RunEnded | RunWaiting) -> ChatAnswer:
+async def _finish(call: Call, begun: ChatTurn, bound: RequestRun, ended: RunEnded | RunWaiting) -> ChatAnswer:
     """Return the answer of the part that has ended.
 
     Raises TurnFailed for a failed or cancelled run, ApprovalRequired if nobody could give the approval that it needs.
@@ -160,7 +160,7 @@ async def _finish(call: Call, begun: BegunChat, bound: BoundRun, ended: RunEnded
     bound.has_ended = isinstance(ended, RunEnded)
     if isinstance(ended, RunEnded) and ended.run.status is not RunStatus.SUCCEEDED:
         raise TurnFailed(failure_of(ended.run))
-    answer = answer_of(await ended_response(call, begun.followed, ended, begun.part))
+    answer = answer_of(await final_response(call, begun.followed, ended, begun.part))
     if answer.approvals and not begun.is_stored:
         names = ", ".join(approval.name for approval in answer.approvals)
         raise ApprovalRequired(
@@ -170,7 +170,7 @@ async def _finish(call: Call, begun: BegunChat, bound: BoundRun, ended: RunEnded
     return answer
 
 
-async def _open_stream(call: Call, begun: BegunChat, bound: BoundRun, *, includes_usage: bool) -> ChatStream:
+async def _open_stream(call: Call, begun: ChatTurn, bound: RequestRun, *, includes_usage: bool) -> ChatStream:
     """Return the stream once there is something to show, or nothing has happened for a while.
 
     A turn that fails before that raises its error, so that the client gets its HTTP status.
@@ -178,7 +178,7 @@ async def _open_stream(call: Call, begun: BegunChat, bound: BoundRun, *, include
     finish = partial(_finish, call, begun, bound)
     followed = _follow(call, begun)
     try:
-        response = await begun_response(call, begun.followed, begun.part)
+        response = await response_in_progress(call, begun.followed, begun.part)
         chunks = ChatChunks(response, is_structured=is_structured(response.run), includes_usage=includes_usage)
         first = await _until_shown(followed)
         if first and isinstance(first[-1], RunEnded | RunWaiting):
@@ -199,7 +199,7 @@ async def _until_shown(followed: AsyncGenerator[Event | None]) -> tuple[Event | 
     return tuple(first)
 
 
-async def _follow(call: Call, begun: BegunChat) -> AsyncGenerator[Event | None]:
+async def _follow(call: Call, begun: ChatTurn) -> AsyncGenerator[Event | None]:
     """Yield the events of the part; of one that is over already, only the last."""
     if not begun.followed.run.status.needs_worker:
         yield await call.services.database.followed_runs.ending(begun.followed.run)

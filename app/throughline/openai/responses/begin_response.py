@@ -249,8 +249,8 @@ def _texts(messages: Iterable[Message | NewMessage]) -> list[tuple[Role, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class BegunResponse:
-    """A response that was begun: the run's part that it is, and where the part's events are found.
+class ResponseTurn:
+    """The turn of a response: the run's part that it is, and where the part's events are found.
 
     `repeated` is the response if the same outputs or decisions have begun it before.
     """
@@ -260,7 +260,7 @@ class BegunResponse:
     repeated: RunResponse | None = None
 
 
-async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin) -> BegunResponse:
+async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin) -> ResponseTurn:
     """Store what the request asks, as a new turn or for a waiting one, and return the response that it begins.
 
     Outputs that a turn was given before lead to the response that they began then.
@@ -274,7 +274,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
     target = await find_target(call, asked)
     if target.repeated is not None:
         part = target.repeated.part.number
-        return BegunResponse(part, FollowedPart(target.repeated.run, skipped_waits=part), target.repeated)
+        return ResponseTurn(part, FollowedPart(target.repeated.run, skipped_waits=part), target.repeated)
     if target.waiting is not None:
         return await _resume(call, asked, target.waiting)
     if asked.has_only_resolutions:
@@ -284,14 +284,14 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
         )
     submitted = await _submit(call, asked, target)
     is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
-    return BegunResponse(0, FollowedPart(submitted.run, is_fresh=is_fresh))
+    return ResponseTurn(0, FollowedPart(submitted.run, is_fresh=is_fresh))
 
 
-async def _resume(call: Call, asked: ResponseRequest, run: Run) -> BegunResponse:
+async def _resume(call: Call, asked: ResponseRequest, run: Run) -> ResponseTurn:
     """Give the waiting run what the request brings."""
     changed = replace(_run_input(asked), echo=new_echo(run, asked.echo, _now(call)))
     given = _checked(call, run, asked)
-    return BegunResponse(run.wait_count, await resume_turn(call, run, given, changed))
+    return ResponseTurn(run.wait_count, await resume_turn(call, run, given, changed))
 
 
 async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitted:

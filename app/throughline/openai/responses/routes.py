@@ -33,14 +33,14 @@ from throughline.openai.response_object import (
     DELETED,
     STATUSES,
     RunResponse,
-    begun_response,
-    ended_response,
+    final_response,
     part_of,
     read_response,
+    response_in_progress,
     response_json,
     response_of,
 )
-from throughline.openai.responses.begin_response import BegunResponse, RequestOrigin, begin_response
+from throughline.openai.responses.begin_response import RequestOrigin, ResponseTurn, begin_response
 from throughline.openai.responses.request import UNSUPPORTED, CreateResponse
 from throughline.openai.responses.stream import find_events, stream_response
 
@@ -138,7 +138,7 @@ async def create_response(request: Request, call: Writer) -> Response:
     begun = await begin_response(call, body, origin)
     if not body.stream and not body.background:
         return await _answer(request, call, begun)
-    response = begun.repeated or await begun_response(call, begun.followed, begun.part)
+    response = begun.repeated or await response_in_progress(call, begun.followed, begun.part)
     if body.stream:
         headers = not_applied_headers(response.echo)
         return stream_response(call, await find_events(call, response, begun.followed), headers)
@@ -194,12 +194,12 @@ async def list_input_items(response_id: str, call: Reader, asked: Annotated[List
     return JsonResponse(await read_page(source, asked), headers=asked.not_applied())
 
 
-async def _answer(request: Request, call: Call, begun: BegunResponse) -> Response:
+async def _answer(request: Request, call: Call, begun: ResponseTurn) -> Response:
     """Wait until the response is over, and return it, or the error with which its turn failed."""
     response = begun.repeated
     if response is None or not response.is_over:
         ended = await wait_for_end(request, call, begun.followed)
-        response = await ended_response(call, begun.followed, ended, begun.part)
+        response = await final_response(call, begun.followed, ended, begun.part)
     if response.status == STATUSES[RunStatus.FAILED]:
         raise TurnFailed(failure_of(response.run))
     return _response(response)

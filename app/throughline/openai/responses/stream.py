@@ -37,7 +37,7 @@ from throughline.openai.output_items import (
     message_item_id,
     text_part,
 )
-from throughline.openai.response_object import RunResponse, ended_response, response_json
+from throughline.openai.response_object import RunResponse, final_response, response_json
 
 # Events of a streamed response in OpenAI's form, made from the events of a run. See
 # https://platform.openai.com/docs/api-reference/responses-streaming . The same events of a run always give the same
@@ -349,7 +349,7 @@ async def _ending(
     call: Call, ended: RunEnded | RunWaiting, made: ResponseEvents, stream: ResponseStream
 ) -> tuple[JsonDict, ...]:
     """Return the events with which the response ends. Calls that wait for approval are shown now."""
-    shown = response_json(await ended_response(call, stream.followed, ended, stream.response.part.number))
+    shown = response_json(await final_response(call, stream.followed, ended, stream.response.part.number))
     waiting: tuple[AwaitedCall, ...] = ()
     if isinstance(ended, RunWaiting) and ended.run.wait is not None:
         waiting = ended.run.wait.calls

@@ -22,7 +22,7 @@ from throughline.http.sse import json_bytes
 from throughline.openai.errors import RESPONSE_WORDS, error_json, error_response, explained_json, status_of
 from throughline.openai.output_items import JsonDict
 from throughline.openai.read_request import Unsupported, validate_request
-from throughline.openai.response_object import begun_response
+from throughline.openai.response_object import response_in_progress
 from throughline.openai.responses.begin_response import RequestOrigin, begin_response
 from throughline.openai.responses.request import UNSUPPORTED, CreateResponse
 from throughline.openai.responses.stream import find_events, numbered_events
@@ -184,7 +184,7 @@ class _Connection:
             source_of(self._websocket, self._call), continuable=frozenset({continued} if was_continuable else ())
         )
         begun = await begin_response(self._call, body, origin)
-        response = begun.repeated or await begun_response(self._call, begun.followed, begun.part)
+        response = begun.repeated or await response_in_progress(self._call, begun.followed, begun.part)
         stream = await find_events(self._call, response, begun.followed)
         last: JsonDict = {}
         async with aclosing(numbered_events(self._call, stream)) as batches:

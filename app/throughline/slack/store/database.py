@@ -10,7 +10,7 @@ from throughline.db.statements.sql import sql
 from throughline.slack.store import tables
 from throughline.slack.store.conversations import SlackConversations
 from throughline.slack.store.inbox import InboxConfig, SlackInbox
-from throughline.slack.store.outbox import AskedCalls, SlackOutbox
+from throughline.slack.store.outbox import CallQuestions, SlackOutbox
 from throughline.slack.store.people import PeopleLinks, SlackPeople
 from throughline.slack.store.slack_events import IS_ANY_SHARED, OWNER_FOR, Participants
 
@@ -69,7 +69,7 @@ class SlackDatabase:
 
     inbox: SlackInbox
     outbox: SlackOutbox
-    asked: AskedCalls
+    asked: CallQuestions
     people: SlackPeople
     links: PeopleLinks
     conversations: SlackConversations
@@ -86,7 +86,7 @@ def slack_database(database: Database, agent: str = "") -> SlackDatabase:
     return SlackDatabase(
         inbox=SlackInbox(transactions, access.notifier, outgoing, InboxConfig(agent, access.caps)),
         outbox=SlackOutbox(transactions, access.leases, outgoing),
-        asked=AskedCalls(transactions),
+        asked=CallQuestions(transactions),
         people=SlackPeople(transactions),
         links=PeopleLinks(transactions),
         conversations=SlackConversations(transactions),

@@ -390,7 +390,7 @@ class ClickedCall:
     reader: SlackId
 
 
-class AskedCalls:
+class CallQuestions:
     """Records of the messages that ask about calls. Each write checks the delivery's lease."""
 
     def __init__(self, transactions: Transactions) -> None:
