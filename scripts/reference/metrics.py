@@ -23,7 +23,7 @@ SUBJECTS: Mapping[str, str] = {
     "estimate": "Turns and prompts",
     "overflow": "Turns and prompts",
     "model": "Turns and prompts",
-    "rungs": "Context and summaries",
+    "stages": "Context and summaries",
     "compaction": "Context and summaries",
     "compactions": "Context and summaries",
     "summary": "Context and summaries",
