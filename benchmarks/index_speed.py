@@ -22,7 +22,7 @@ from benchmarks.replay_data import SAMPLE
 from benchmarks.retrieval_data import Archive, Line, Meeting, chained, read_meetings
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.job_queue import INDEX_OWNER, JobClaim, index_job
+from throughline.db.side_jobs import INDEX_OWNER, JobClaim, index_job
 from throughline.domain.recall import HistoryQuery
 from throughline.execution.compute_threads import work_for
 

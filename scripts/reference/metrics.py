@@ -9,8 +9,8 @@ from scripts.reference.markdown import anchor, code, table
 from throughline.context.compaction import strategy
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.last_stages import HARD_STAGES, SOFT_STAGES
-from throughline.context.plan_context import PRUNED, PRUNED_AGGRESSIVELY
-from throughline.db.job_queue import KINDS
+from throughline.context.compaction.prune import PRUNED, PRUNED_AGGRESSIVELY
+from throughline.db.side_jobs import KINDS
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import CompactionOutcome
 from throughline.domain.usage_report import CallPurpose

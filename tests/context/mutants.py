@@ -51,10 +51,10 @@ STAGES = (
     without_stage("user_text_truncated_hard", "truncate_user_text_hard"),
     without_stage("pins_truncated_hard", "truncate_pins_hard", first=135),
     without_stage("pins_left_out", "leave_out_pins", first=3_008_160),
-    Mutant("no prune", "plan_context.py", "        (PRUNED, policy.start, policy.keep_last),\n", "", first=591),
+    Mutant("no prune", "compaction/prune.py", "        (PRUNED, policy.start, policy.keep_last),\n", "", first=591),
     Mutant(
         "no aggressive prune",
-        "plan_context.py",
+        "compaction/prune.py",
         "        (PRUNED_AGGRESSIVELY, policy.aggressive, policy.keep_last_aggressive),\n",
         "",
     ),
@@ -97,7 +97,7 @@ GUARDS = (
         "pruned_through_position and row.position not in self.pinned:",
         "pruned_through_position:",
     ),
-    Mutant("outputs are pruned before they are seen", "plan_context.py", "if position < answered]", "]"),
+    Mutant("outputs are pruned before they are seen", "compaction/prune.py", "if position < answered]", "]"),
     Mutant(
         "the user's message goes with its turn",
         "view/message_list.py",

@@ -14,7 +14,7 @@ from fakes.raw_sql import ExplainedTransactions, hold_rows, nodes_of, run_sql, u
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.runs.repository import CLAIM
+from throughline.db.runs.claim import CLAIM
 from throughline.db.sessions.create import CreateOutcome, create_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.repository import SessionChange, SessionQuery, SessionRepository

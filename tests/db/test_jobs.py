@@ -15,7 +15,7 @@ from fakes.waiting import HANG_SECONDS, until
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.job_queue import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack, Schedule, TakenJob, enqueue_job
+from throughline.db.side_jobs import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack, Schedule, TakenJob, enqueue_job
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import UserId
 from throughline.domain.run import RowLease

@@ -18,7 +18,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.job_queue import INDEX_OWNER, JobClaim, index_job
+from throughline.db.side_jobs import INDEX_OWNER, JobClaim, index_job
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.index_history import LIVE_MESSAGES, HistoryIndex
 from throughline.db.search.query import Days, cues_of

@@ -12,7 +12,7 @@ from fakes.waiting import ManualClock
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.job_queue import ARCHIVED_SESSIONS
+from throughline.db.side_jobs import ARCHIVED_SESSIONS
 from throughline.db.retention import BEFORE_ALL, SESSIONS_AT_ONCE
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.redaction import Redaction

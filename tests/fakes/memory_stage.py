@@ -9,7 +9,7 @@ from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
 from fakes.waiting import ManualClock
 from throughline.db.database import Database
-from throughline.db.job_queue import EMBED_MEMORIES
+from throughline.db.side_jobs import EMBED_MEMORIES
 from throughline.domain.basic_types import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedMemories, Pace

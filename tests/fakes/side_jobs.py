@@ -12,7 +12,7 @@ from fakes.scripted_model import Hang, Step
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.job_queue import INDEX_OWNER, PREPARE_SUMMARY, Schedule
+from throughline.db.side_jobs import INDEX_OWNER, PREPARE_SUMMARY, Schedule
 from throughline.turn.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work, index_owner, prepare_summary
 
 STATES = "select case when lease_until is null then 'queued' else 'held' end from jobs"

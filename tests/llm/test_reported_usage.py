@@ -14,7 +14,8 @@ from throughline.domain.message import Role
 from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, Usage
 from throughline.domain.usage_report import CallPurpose, ModelCall, total_usage
 from throughline.llm.assemble_answer import checked_usage
-from throughline.llm.providers import ModelPrice, Prices, parse_model_name, read_prices
+from throughline.llm.prices import ModelPrice, Prices, read_prices
+from throughline.llm.providers import parse_model_name
 
 ANTHROPIC = "anthropic:claude-test"
 ENGLISH = "The harbour master kept a ledger of every ship that came in after dark. " * 100

@@ -21,7 +21,7 @@ from throughline.assembly.serving import ProcessHeartbeats
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database
-from throughline.db.job_queue import Job, Schedule, Waiting
+from throughline.db.side_jobs import Job, Schedule, Waiting
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex

@@ -19,7 +19,7 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.job_queue import Job, JobClaim, summary_job
+from throughline.db.side_jobs import Job, JobClaim, summary_job
 from throughline.db.service_status import read_service_status
 from throughline.db.sessions.import_messages import Imported, import_session
 from throughline.db.statements.sql import new_id

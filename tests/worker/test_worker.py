@@ -15,7 +15,7 @@ from fakes.side_jobs import side_jobs
 from fakes.stage import OneTool, Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.database import Database
-from throughline.db.job_queue import Job
+from throughline.db.side_jobs import Job
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
 from throughline.domain.message import Role, ToolCall, text_of

@@ -9,7 +9,7 @@ from throughline.cli.dependencies import LocalOptions
 from throughline.domain.model_window import ModelCheck
 from throughline.execution.call_plugin import add_plugin_folder
 from throughline.llm.counters import counter_of, make_counter
-from throughline.llm.providers import read_prices
+from throughline.llm.prices import read_prices
 from throughline.llm.registry import OFFLINE, ModelRegistry, ModelsConfig, inherited_base_url
 from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock

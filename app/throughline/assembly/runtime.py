@@ -20,7 +20,7 @@ from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.reread_agents import rereading_agents, watch_agents
 from throughline.db.database import Database
-from throughline.db.job_queue import (
+from throughline.db.side_jobs import (
     EMBED_HISTORY,
     EMBED_MEMORIES,
     FIND_UNEMBEDDED,
@@ -36,7 +36,7 @@ from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.llm.providers import read_prices
+from throughline.llm.prices import read_prices
 from throughline.llm.registry import ModelRegistry
 from throughline.logs import dropped_lines
 from throughline.ports.tracing import NO_TRACING, Tracing

@@ -23,7 +23,7 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.pooler import check_direct, check_urls
 from throughline.db.connection.transactions import Transactions
 from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
-from throughline.db.job_queue import JobQueue
+from throughline.db.side_jobs import JobQueue
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
 from throughline.db.retention import ARCHIVED, EXPIRED, OldSessions, RetentionRepository
 from throughline.db.runs.events import EventRepository

@@ -22,7 +22,7 @@ HEARTBEATS_PER_LEASE = 3
 AWAY_SECONDS = 0.5
 """Seconds between heartbeats during a database outage.
 
-They are few, so that leases are renewed before other processes claim again (AFTER_OUTAGE_SECONDS in lease_loop.py).
+They are few, so that leases are renewed before other processes claim again (AFTER_OUTAGE_SECONDS).
 """
 
 PAUSES_SECONDS = (0.0, 0.05, 0.2, 0.5)
@@ -179,7 +179,7 @@ class Heartbeat(Generic[L]):
 AFTER_OUTAGE_SECONDS = 2.0
 """Pause after a claim that did not reach the database, longer than the pause between heartbeats then.
 
-So holders renew their leases (execution/lease_loop.py) before other processes claim seemingly abandoned rows.
+So holders renew their leases before other processes claim seemingly abandoned rows.
 """
 
 CLAIM_ENDS_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""Conversion of errors to RFC 9457 problem documents; `problem_kinds/` has the status and title of each error code.
+"""Conversion of errors to RFC 9457 problem documents; `problem_kinds.py` has the status and title of each error code.
 
 `type` is `/problems/<code>`, a stable reference relative to the service. Clients compare it and need not fetch it. The
 service answers it with an explanation (`api/pages.py`).

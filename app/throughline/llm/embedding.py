@@ -18,12 +18,11 @@ from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify_error import Call, classify
 from throughline.llm.counters import make_counter
+from throughline.llm.prices import NO_OWN_PRICES, Prices
 from throughline.llm.provider_error import Sent, raised_as, secrets_of
 from throughline.llm.providers import (
-    NO_OWN_PRICES,
     Access,
     ModelName,
-    Prices,
     ReadVariable,
     as_setting,
     choose_key,

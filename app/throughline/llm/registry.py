@@ -18,12 +18,11 @@ from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_resp
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
 from throughline.llm.context_windows import KnownWindow, ModelServer, ask_window, find_server, find_window
 from throughline.llm.offline import OfflineModel
+from throughline.llm.prices import NO_OWN_PRICES, Prices
 from throughline.llm.provider_error import raised_as
 from throughline.llm.providers import (
-    NO_OWN_PRICES,
     Access,
     ModelName,
-    Prices,
     ReadVariable,
     as_setting,
     choose_key,

@@ -1,4 +1,7 @@
-"""Choice of a segment's end: within the summary model's window, preferably at a long pause or a change of subject."""
+"""Where a segment ends, which segments are merged, and how a summary's room is divided among them and the facts.
+
+A segment ends within the summary model's window, preferably at a long pause or a change of subject.
+"""
 
 import math
 import re

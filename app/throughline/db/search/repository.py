@@ -14,7 +14,7 @@ import structlog
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Transactions
-from throughline.db.job_queue import enqueue_job, index_job
+from throughline.db.side_jobs import enqueue_job, index_job
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import AFTER_PAUSE, IndexedMessage, LiveEntries
 from throughline.db.search.index_history import (

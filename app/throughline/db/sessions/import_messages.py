@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.job_queue import enqueue_job, index_job, summary_job
+from throughline.db.side_jobs import enqueue_job, index_job, summary_job
 from throughline.db.sessions.append import RunMessage, append_messages
 from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_history, link_copies
 from throughline.db.sessions.create import check_external_id

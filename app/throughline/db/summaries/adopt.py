@@ -1,7 +1,7 @@
 """Adoption of a summary: version, text and cursor change in one transaction."""
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.job_queue import ENQUEUE_INDEXING
+from throughline.db.side_jobs import ENQUEUE_INDEXING
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from
 from throughline.db.statements.sql import sql

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.job_queue import ENQUEUE_SUMMARY
+from throughline.db.side_jobs import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import lease_lost, session_not_found, to_json
 from throughline.db.statements.sql import new_id, sql

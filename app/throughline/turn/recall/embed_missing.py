@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from throughline.db.job_queue import Job, JobQueue
+from throughline.db.side_jobs import Job, JobQueue
 from throughline.db.memories import MemoryVectorRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.db.usage import UsageRepository

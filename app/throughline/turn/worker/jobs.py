@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.job_queue import (
+from throughline.db.side_jobs import (
     EXPIRED_WAITS,
     INDEX_HISTORY,
     JobClaim,
