@@ -79,7 +79,7 @@ def test_a_mutant_breaks_a_promise(mutant: Mutant, tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.slow
 def test_the_engine_itself_breaks_none(tmp_path: Path) -> None:
-    unchanged = Mutant("unchanged", "stages/last_stages.py", "SQUEEZES = 3\n", "SQUEEZES = 3\n")
+    unchanged = Mutant("unchanged", "compaction/last_stages.py", "SQUEEZES = 3\n", "SQUEEZES = 3\n")
 
     assert broken_by(unchanged, tmp_path, sessions=100) == ""
 

@@ -22,8 +22,8 @@ from throughline.db.connection.migrations import status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig, DatabaseLocation, open_address, open_database
-from throughline.db.side_jobs import Job, JobClaim
 from throughline.db.sessions.repository import SessionChange
+from throughline.db.side_jobs import Job, JobClaim
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from throughline.domain.message import Source

@@ -18,8 +18,8 @@ from throughline.assembly.front_ends import storages
 from throughline.db.connection.migrations import head_revision
 from throughline.db.connection.notifier import MOST_KEPT, Notification, RunSignal, read_payload, write_payloads
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.side_jobs import Job
 from throughline.db.service_status import SILENT_SECONDS, read_service_status
+from throughline.db.side_jobs import Job
 from throughline.domain.basic_types import ProcessId, RunId
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent

@@ -15,9 +15,9 @@ from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import ManualClock
 from throughline.db.database import Database
-from throughline.db.side_jobs import KINDS, Job
 from throughline.db.retention import RUNS_AT_ONCE, BatchResult, RetentionRepository
 from throughline.db.runs.events import event_from
+from throughline.db.side_jobs import KINDS, Job
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.events import (

@@ -18,12 +18,12 @@ from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.side_jobs import INDEX_OWNER, JobClaim, index_job
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.index_history import LIVE_MESSAGES, HistoryIndex
 from throughline.db.search.query import Days, cues_of
 from throughline.db.search.repository import MANY_SESSIONS, SearchRepository
 from throughline.db.sessions.redaction import Redaction
+from throughline.db.side_jobs import INDEX_OWNER, JobClaim, index_job
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall

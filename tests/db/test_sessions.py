@@ -12,11 +12,11 @@ from fakes.waiting import ManualClock
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.side_jobs import ARCHIVED_SESSIONS
 from throughline.db.retention import BEFORE_ALL, SESSIONS_AT_ONCE
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.db.side_jobs import ARCHIVED_SESSIONS
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound, SessionBusy

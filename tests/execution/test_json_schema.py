@@ -439,3 +439,17 @@ async def test_a_turn_with_short_texts_waits_for_no_thread(database: Database) -
 
         assert run.status is RunStatus.SUCCEEDED
         assert await long_work, "the thread was given back before the turn had ended"
+
+
+def test_a_number_beyond_all_arithmetic_is_told() -> None:
+    assert "a number that JSON does not know" in find_misfit({"type": "number"}, "1e999")
+
+
+def test_a_checker_gets_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    known = {child.pid for child in psutil.Process().children()}
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(find_misfit, {"type": "number"}, "1").result() == ""
+        checkers = [child for child in psutil.Process().children() if child.pid not in known]
+
+        assert [child.environ() for child in checkers if "check_answer.py" in " ".join(child.cmdline())] == [{}]

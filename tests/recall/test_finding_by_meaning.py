@@ -12,8 +12,8 @@ from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql, until_sql
 from fakes.silent_metrics import ListedSpan, SilentMetrics, parts_below
 from throughline.db.database import Database
-from throughline.db.side_jobs import EMBED_MEMORIES
 from throughline.db.memories import MemoryChange
+from throughline.db.side_jobs import EMBED_MEMORIES
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailable
 from throughline.domain.recall import MAX_MEMORY_CHARACTERS

@@ -12,11 +12,11 @@ from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import connected, run_sql
 from fakes.waiting import ManualClock
 from throughline.db.database import Database
-from throughline.db.side_jobs import EMBED_HISTORY
 from throughline.db.search import message_vectors
 from throughline.db.search.message_vectors import BATCH, TEXT_CHARACTERS, signs_of
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.redaction import Redaction
+from throughline.db.side_jobs import EMBED_HISTORY
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, ModelQuotaExhausted, ModelUnavailable, NotFound
 from throughline.domain.message import NewMessage, Role, Source

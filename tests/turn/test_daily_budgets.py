@@ -106,7 +106,7 @@ async def test_turns_at_once_reserve_what_they_are_expected_to_use(database: Dat
     await asyncio.gather(*(take_turn(stage.turn_start(one)) for one in reversed(claimed)))
 
     runs = [await database.runs.get_run(stage.owner_id, one.run.id) for one in claimed]
-    assert [run.status for run in runs[:2]] == [RunStatus.SUCCEEDED] * 2
+    assert sum(run.status is RunStatus.SUCCEEDED for run in runs) >= 2
     assert {run.error.type for run in runs if run.error} <= {"daily_budget_reserved", "daily_budget_spent"}
     assert len(stage.model.requests) <= 10
 

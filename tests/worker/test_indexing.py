@@ -21,11 +21,11 @@ from throughline.assembly.serving import ProcessHeartbeats
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database
-from throughline.db.side_jobs import Job, Schedule, Waiting
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.db.service_status import HEARTBEAT_SECONDS
+from throughline.db.side_jobs import Job, Schedule, Waiting
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import ProcessId, SessionId, UserId
 from throughline.domain.recall import HistoryFilter, HistoryQuery

@@ -19,9 +19,9 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.side_jobs import Job, JobClaim, summary_job
 from throughline.db.service_status import read_service_status
 from throughline.db.sessions.import_messages import Imported, import_session
+from throughline.db.side_jobs import Job, JobClaim, summary_job
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ModelRejected, ModelUnavailable

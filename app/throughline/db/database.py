@@ -23,7 +23,6 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.pooler import check_direct, check_urls
 from throughline.db.connection.transactions import Transactions
 from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
-from throughline.db.side_jobs import JobQueue
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
 from throughline.db.retention import ARCHIVED, EXPIRED, OldSessions, RetentionRepository
 from throughline.db.runs.events import EventRepository
@@ -37,6 +36,7 @@ from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.messages import MessageRepository
 from throughline.db.sessions.pins import PinRepository
 from throughline.db.sessions.repository import SessionRepository
+from throughline.db.side_jobs import JobQueue
 from throughline.db.statements.sql import sql
 from throughline.db.summaries.repository import SummaryRepository
 from throughline.db.usage import CalibrationRepository, UsageRepository

@@ -11,10 +11,10 @@ from uuid import UUID
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.front_end_storage import FrontEndStorage
-from throughline.db.side_jobs import KINDS
 from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.quotations import hold_history
+from throughline.db.side_jobs import KINDS
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
 

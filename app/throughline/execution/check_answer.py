@@ -5,9 +5,12 @@ kernel limits this process, and what it is asked in vain ends it.
 """
 
 import json
+import math
 import resource
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
@@ -22,7 +25,7 @@ PATTERNS = RegexOptions(size_limit=1_000_000)
 def find_misfit(schema: Mapping[str, Any], text: str) -> str:
     """Return why `text` is no JSON that fits `schema`, '' if it is."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         validator = Draft202012Validator(dict(schema), pattern_options=PATTERNS, offline=True)
         fits = validator.is_valid(value)  # many times faster than finding errors
         return "" if fits else describe(next(validator.iter_errors(value)))
@@ -51,8 +54,13 @@ def describe(error: ValidationError) -> str:
     return f"${path}: {error.message}" if path else error.message
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
+def _refuse(number: str) -> NoReturn:
+    raise ValueError(number)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)
 
 
 def _limit(kind: int, amount: int) -> None:
@@ -63,6 +71,8 @@ def _limit(kind: int, amount: int) -> None:
 
 def main() -> None:
     """Answer each line of the input, arguments of `find_misfit` as JSON, with a line, its result as JSON."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # a system without memory ends this process first
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     for line in sys.stdin:

@@ -5,6 +5,8 @@ process, within limits of time and memory.
 """
 
 import json
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +30,11 @@ MAX_LEVELS = 60
 
 MAX_PATTERNS = 20
 MAX_ERROR_CHARACTERS = 500
+WALL_SECONDS = 30.0
+"""Time after which a checker that uses no CPU, such as a stopped one, is given up."""
+
+TRIES = 2
+"""Checks of one answer: a checker that something else has killed says nothing of the schema."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 KNOWN_KEYWORDS = Draft202012Validator(
@@ -66,14 +73,18 @@ def find_misfit(schema: JsonObject, text: str) -> str:
 
     Takes milliseconds, but seconds for hostile schemas: call it in a thread.
     """
-    checker: _Checker | None = getattr(_checkers, "of_thread", None)
-    if checker is None or checker.has_ended:
-        checker = _checkers.of_thread = _Checker()
-    answer = checker.ask(json.dumps({"schema": schema, "text": text}))
-    if answer:
-        return _one_line(json.loads(answer))
-    log.warning("check of an answer ended its process", status=checker.status())
-    del _checkers.of_thread
+    question = json.dumps({"schema": schema, "text": text})
+    for _ in range(TRIES):
+        checker: _Checker | None = getattr(_checkers, "of_thread", None)
+        if checker is None or checker.has_ended:
+            checker = _checkers.of_thread = _Checker()
+        answer = checker.ask(question)
+        if answer.endswith("\n"):
+            return _one_line(json.loads(answer))
+        log.warning("check of an answer ended its process", status=checker.status())
+        del _checkers.of_thread
+        if not checker.was_killed:
+            break
     return (
         f"checking it takes more than {CPU_SECONDS} s or {MEMORY_BYTES // 1_000_000} MB: simplify the schema, or ask "
         "for less"
@@ -85,13 +96,15 @@ class _Checker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # our own program
-            [sys.executable, "-P", check_answer.__file__],
+            [sys.executable, "-I", check_answer.__file__],
+            env={},  # what it reads is hostile: it gets no secrets
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # what a terminal sends does not end it
             text=True,
         )
+        self._is_given_up = False
         weakref.finalize(self, _end, self._process)
 
     @property
@@ -104,7 +117,15 @@ class _Checker:
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):
             print(question, file=self._process.stdin, flush=True)
+        if not select.select([self._process.stdout], [], [], WALL_SECONDS)[0]:
+            self._is_given_up = True
+            self._process.kill()
         return self._process.stdout.readline()
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether something else than its limits has ended it."""
+        return self.status() == -signal.SIGKILL and not self._is_given_up
 
     def status(self) -> int:
         """Return the exit status of a process that has ended, or minus the signal that ended it."""

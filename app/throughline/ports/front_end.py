@@ -16,9 +16,9 @@ class FrontEndParts:
 
     They are imported when they are needed, because a command that prints its help should not load a web framework.
 
-    - `routes`: an http.front_end.FrontEnd, whose routes `throughline serve` has.
-    - `endpoint`: a function that opens an http.front_end.Endpoint beside these routes.
-    - `program`: an http.front_end.Program, which runs the front end alone.
+    - `routes`: an http.app.FrontEnd, whose routes `throughline serve` has.
+    - `endpoint`: a function that opens an http.app.Endpoint beside these routes.
+    - `program`: an http.app.Program, which runs the front end alone.
     - `command`: its click command.
     - `storage`: a db.front_end_storage.FrontEndStorage. The tables are those that its module imports.
     - `settings`: a FrontEndSection.

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
-from throughline.db.side_jobs import ENQUEUE_SUMMARY
 from throughline.db.runs.events import NEW_EVENTS, as_stored, event_parameters, stored_ending, stored_wait
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES, RunMessage, append_messages
+from throughline.db.side_jobs import ENQUEUE_SUMMARY
 from throughline.db.statements.rows import (
     INSERT_CALLS,
     INSERT_REASONING,

@@ -14,9 +14,9 @@ from typing import TypeVar
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.side_jobs import index_job, is_under_way
 from throughline.db.search.analyzer import MAX_TEXT_CHARACTERS, Analyzer
 from throughline.db.search.entries import BlockEntries, IndexedMessage, LiveEntries, live_entries_of
+from throughline.db.side_jobs import index_job, is_under_way
 from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId

@@ -14,7 +14,6 @@ import structlog
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Transactions
-from throughline.db.side_jobs import enqueue_job, index_job
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import AFTER_PAUSE, IndexedMessage, LiveEntries
 from throughline.db.search.index_history import (
@@ -30,6 +29,7 @@ from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of
 from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, Ranking, SearchRequest, find, find_newest
 from throughline.db.search.ranking_statement import PINNED
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
+from throughline.db.side_jobs import enqueue_job, index_job
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId

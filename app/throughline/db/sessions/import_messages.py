@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.side_jobs import enqueue_job, index_job, summary_job
 from throughline.db.sessions.append import RunMessage, append_messages
 from throughline.db.sessions.copies import CopyingSessions, copy_messages, keep_history, link_copies
 from throughline.db.sessions.create import check_external_id
+from throughline.db.side_jobs import enqueue_job, index_job, summary_job
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, to_json
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import JsonObject, SessionId, UserId

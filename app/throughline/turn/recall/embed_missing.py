@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import structlog
 
-from throughline.db.side_jobs import Job, JobQueue
 from throughline.db.memories import MemoryVectorRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
+from throughline.db.side_jobs import Job, JobQueue
 from throughline.db.usage import UsageRepository
 from throughline.domain.basic_types import Clock
 from throughline.domain.errors import (

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import structlog
 
+from throughline.db.search.repository import SearchRepository
 from throughline.db.side_jobs import (
     EXPIRED_WAITS,
     INDEX_HISTORY,
@@ -20,7 +21,6 @@ from throughline.db.side_jobs import (
     TakenJob,
     Waiting,
 )
-from throughline.db.search.repository import SearchRepository
 from throughline.domain.basic_types import Clock, SessionId, UserId
 from throughline.domain.errors import NotFound, ThroughlineError, provider_words
 from throughline.domain.run import RowLease, WaitingTurns

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.side_jobs import ARCHIVED_SESSIONS, EXPIRED_SESSIONS, RETENTION, UNUSED_SUMMARIES, Schedule
 from throughline.db.retention import BEFORE_ALL, FIRST_ID, BatchResult, OldSession, OldSessions, RetentionRepository
+from throughline.db.side_jobs import ARCHIVED_SESSIONS, EXPIRED_SESSIONS, RETENTION, UNUSED_SUMMARIES, Schedule
 from throughline.domain.basic_types import Clock
 from throughline.domain.errors import DatabaseUnavailable, SessionBusy, TemporaryError
 
