@@ -14,7 +14,7 @@ from throughline.domain.basic_types import RunId, SessionId, UserId
 
 @dataclass(frozen=True, slots=True)
 class ExpiringRows:
-    """Rows that `batch`, made by `old_rows.delete_batch`, deletes or clears once they are `hours` old."""
+    """Rows that `batch`, made by `delete_batch` of `retention.py`, deletes or clears once they are `hours` old."""
 
     hours: int
     batch: Statement

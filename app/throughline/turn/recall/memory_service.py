@@ -39,7 +39,7 @@ DEPTH = 100
 """Results taken from each ranking before two are combined; more than a search may return."""
 
 K = 60
-"""The constant of reciprocal rank fusion, as in the paper that `fuse_rankings` names."""
+"""The constant of reciprocal rank fusion, as in that paper."""
 
 log = structlog.get_logger(__name__)
 
