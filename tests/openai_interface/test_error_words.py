@@ -12,7 +12,7 @@ import openai
 import pytest
 import websockets
 from fastapi.routing import iter_route_contexts
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from fakes.api_stage import set_stage
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
