@@ -19,6 +19,7 @@ from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import REPORT
 from fakes.waiting import HANG_SECONDS
+from throughline.api.document import schema_name
 from throughline.api.runs import render_event
 from throughline.cli.chat.answer_stream import SseParser
 from throughline.db.database import Database
@@ -46,10 +47,10 @@ from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunError, RunInput, RunStatus
 from throughline.domain.summary import CompactionOutcome
 from throughline.domain.tool import AwaitedCall, Wait, WaitKind
+from throughline.http.documents import UNION
 from throughline.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from throughline.http.services import ApiConfig
 from throughline.wire.context import ContextOut
-from throughline.wire.events import UNION, schema_name
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 STEP_ID = MessageId(UUID(int=6))

@@ -22,6 +22,7 @@ from throughline.http.documents import (
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     SECURITY,
+    UNION,
     Json,
     describe_routes,
     request_header,
@@ -29,7 +30,7 @@ from throughline.http.documents import (
 )
 from throughline.http.headers import KEY_HEADER, REPLAYED
 from throughline.http.problem_documents import MEDIA_TYPE
-from throughline.wire.events import event_schemas
+from throughline.wire.events import EVENTS, EventData
 from throughline.wire.service import Problem
 
 BODIES = (
@@ -124,13 +125,54 @@ def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
 def _add_components(components: Json) -> None:
     _, found = models_json_schema([(model, "validation") for model in (*BODIES, Problem)], ref_template=REF)
     schemas = components.setdefault("schemas", {})
-    schemas.update(found["$defs"] | event_schemas(REF))
+    schemas.update(found["$defs"] | _event_schemas())
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     _remove_defaults(schemas.values())
     components["securitySchemes"] = SECURITY
     components["parameters"] = REQUEST_HEADERS
     components["headers"] = RESPONSE_HEADERS
+
+
+def _event_schemas() -> Json:
+    """Return the schemas by name: the union of all events, one for each event, and those of the events' data.
+
+    They describe an event as a parser of event streams returns it, with `data` read as JSON.
+    """
+    shapes = dict.fromkeys(EVENTS.values())
+    _, data = models_json_schema([(shape, "serialization") for shape in shapes], ref_template=REF)
+    names = {event: schema_name(event) for event in EVENTS}
+    references = {event: REF.format(model=name) for event, name in names.items()}
+    union = {
+        "title": UNION,
+        "description": "An event of a run. Later versions may send other events: ignore those.",
+        "oneOf": [{"$ref": reference} for reference in references.values()],
+        "discriminator": {"propertyName": "event", "mapping": references},
+    }
+    return {
+        **data["$defs"],
+        **{name: _event_schema(event, EVENTS[event]) for event, name in names.items()},
+        UNION: union,
+    }
+
+
+def schema_name(event: str) -> str:
+    """Return the name of an event's schema: `RunStartedEvent` for `run.started`."""
+    return "".join(word.capitalize() for word in event.split(".")) + "Event"
+
+
+def _event_schema(event: str, shape: type[EventData]) -> Json:
+    return {
+        "type": "object",
+        "title": schema_name(event),
+        "description": (shape.__doc__ or "").strip(),
+        "required": ["id", "event", "data"],
+        "properties": {
+            "id": {"type": "string", "description": "number of the event in its run; send it as `Last-Event-ID`"},
+            "event": {"type": "string", "const": event},
+            "data": {"$ref": REF.format(model=shape.__name__)},
+        },
+    }
 
 
 def _remove_defaults(schemas: Iterable[Json]) -> None:

@@ -15,11 +15,13 @@ from throughline.domain.keys import Scope
 from throughline.http.call import as_key_holder, as_reader, as_writer
 from throughline.http.headers import KEY_HEADER
 from throughline.http.sse import MEDIA_TYPE as EVENT_STREAM
-from throughline.wire.events import UNION
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"
 REF = "#/components/schemas/{model}"
+UNION = "RunEvent"
+"""Name of the schema that every event of a run fits."""
+
 ERRORS = "x-errors"
 """Member of an operation that holds the codes of its own errors, until the document is made."""
 
