@@ -23,8 +23,8 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.load_context import Wanted
-from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.sessions.messages import MOST_NEW, PAGE_BYTES, MessageQuery, load_known_context
+from throughline.db.sessions.message_cache import MOST_NEW, MessageCache, load_known_context
+from throughline.db.sessions.messages import PAGE_BYTES, MessageQuery
 from throughline.db.sessions.redaction import MARKER, Redaction
 from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import NotFound

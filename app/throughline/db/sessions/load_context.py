@@ -22,6 +22,7 @@ from throughline.db.statements.rows import (
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import MessageId, RunId, SessionId, SummaryId
 from throughline.domain.message import Message, Role
+from throughline.domain.reasoning import Reasoning
 from throughline.domain.session import Session
 from throughline.domain.summary import AdoptedSummary, Conversation, Prepared
 
@@ -294,3 +295,23 @@ def prepared_from(row: Row) -> Prepared | None:
         created_at=row["of_prepared_created_at"],
         model=row["of_prepared_model"],
     )
+
+
+_RETURNED = sql("select message_id, model, parts from returned_reasoning where run_id = :run_id")
+
+
+async def with_returned_reasoning(tx: Statements, conversation: Conversation, run_id: RunId | None) -> Conversation:
+    """Return the conversation with the parts in the run's own steps. A run without steps costs no statement."""
+    if run_id is None or not any(message.tool_calls for message in conversation.own):
+        return conversation
+    found = {
+        MessageId(row["message_id"]): Reasoning(parts=tuple(row["parts"]), model=row["model"])
+        for row in await tx.fetch(_RETURNED, run_id=run_id)
+    }
+    return replace(
+        conversation, own=tuple(_with_reasoning(message, found.get(message.id)) for message in conversation.own)
+    )
+
+
+def _with_reasoning(message: Message, found: Reasoning | None) -> Message:
+    return message if found is None else replace(message, reasoning=found)

@@ -1,4 +1,4 @@
-"""The message log: appending, loading for a turn, and listing the history page by page."""
+"""The message log: appending, and reading the history page by page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,25 +7,14 @@ from typing import Literal
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_message
-from throughline.db.sessions.load_context import (
-    SUMMARY_PIECES,
-    Found,
-    Wanted,
-    adopted_from,
-    choose_rows,
-    load_context,
-    prepared_from,
-)
-from throughline.db.sessions.message_cache import CachedMessages, MessageCache, cacheable_rows, extend_cached
+from throughline.db.sessions.load_context import Wanted, with_returned_reasoning
+from throughline.db.sessions.message_cache import MessageCache, load_known_context
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
 from throughline.db.sessions.redaction import Redacted, Redaction, redact_message
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     PINNED,
-    SESSION_COLUMNS,
     message_from,
-    prefixed,
-    session_from,
     session_not_found,
 )
 from throughline.db.statements.sql import new_id, sql
@@ -36,194 +25,6 @@ from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease, Run
 from throughline.domain.summary import Conversation, MeasuredMessages, ReadLimits
 from throughline.domain.usage_report import ModelCall
-
-MOST_NEW = 256
-"""New rows up to which only these are read. With more, everything is loaded, since not all may be shown."""
-
-_LOAD_NEWER = sql(
-    """
-    with s as materialized (
-        select {session_columns}, 1 as line,
-            array(select p.message_id from message_pins p where p.session_id = s.id) as pins,
-            s.redaction_count = :redaction_count and s.message_count - :last <= {most_new} and exists (
-                select 1 from messages m where m.session_id = s.id and m.position = :last and m.id = :last_id
-            ) as is_known
-        from sessions s where s.id = :session_id
-    ), shown as (
-        select {message_columns} from s cross join lateral (
-            select {message_columns} from messages m
-            where m.session_id = :session_id and m.position > :last and m.position <= :last + {most_new}
-            order by m.position limit {most_new}
-        ) m
-        where s.is_known
-        union all
-        select {message_columns} from s cross join messages m
-        where s.is_known and m.run_id = cast(:run_id as uuid) and m.session_id = :session_id and m.position < :first
-        union all
-        select {message_columns} from s cross join unnest(s.pins) as p (message_id) cross join lateral (
-            select {message_columns} from messages m
-            where m.id = p.message_id and m.position < :first
-                and (cast(:run_id as uuid) is null or m.run_id is distinct from :run_id)
-            limit 1
-        ) m
-        where s.is_known
-    ), numbered as (
-        select shown.*, row_number() over (order by shown.position) as line from shown
-    ), {summaries}
-    select {prefixed}, s.pins as of_session_pins, s.is_known as of_session_is_known, {of_summaries}, numbered.* {lines}
-    order by numbered.position
-""",
-    session_columns=SESSION_COLUMNS,
-    message_columns=MESSAGE_COLUMNS,
-    prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
-    **SUMMARY_PIECES,
-    most_new=str(MOST_NEW),
-)
-"""Statement that reads the rows after the cached ones, if the cached ones are valid (`is_known`).
-
-They are valid if the redaction count and the newest row's id are unchanged.
-After a database restore, or for a session stored again under the same id, that position has another row.
-"""
-
-
-async def load_known_context(tx: Statements, loaded: MessageCache, wanted: Wanted) -> Conversation:
-    """Load like `load_context`, but reuse the session's cached rows, and cache the loaded ones.
-
-    Raises NotFound.
-    """
-    kept = loaded.get(wanted.session_id)
-    known = None if kept is None else await _load_newer(tx, loaded, kept, wanted)
-    if known is not None:
-        return known
-    conversation = await load_context(tx, wanted)
-    now = cacheable_rows(conversation, wanted.max_tokens)
-    if now is None:
-        loaded.forget(wanted.session_id)
-    else:
-        loaded.keep(wanted.session_id, now)
-    return conversation
-
-
-async def _load_newer(
-    tx: Statements, loaded: MessageCache, kept: CachedMessages, wanted: Wanted
-) -> Conversation | None:
-    """Return the conversation, None if the cached rows are outdated or insufficient. Raises NotFound."""
-    rows = await tx.fetch(
-        _LOAD_NEWER,
-        session_id=wanted.session_id,
-        run_id=wanted.run_id,
-        first=kept.first,
-        last=kept.last.position,
-        last_id=kept.last.id,
-        redaction_count=kept.redaction_count,
-    )
-    if not rows:
-        loaded.forget(wanted.session_id)
-        raise session_not_found(wanted.session_id)
-    found = _read(rows, kept)
-    if found is None:
-        return None
-    cursor, newer = found.session.summary_through_position, found.rows[len(kept.rows) :]
-    loaded.keep(wanted.session_id, extend_cached(kept, newer, cursor, wanted))
-    return choose_rows(found, wanted)
-
-
-def _read(rows: Sequence[Row], kept: CachedMessages) -> Found | None:
-    first = next(row for row in rows if row["of_session_id"] is not None)
-    if not first["of_session_is_known"]:
-        return None
-    messages = [message_from(row) for row in rows if row["id"] is not None]
-    return Found(
-        session=session_from(first, "of_session_"),
-        rows=(*kept.rows, *(message for message in messages if message.position > kept.last.position)),
-        early=tuple(message for message in messages if message.position < kept.first),
-        pins={MessageId(message_id) for message_id in first["of_session_pins"]},
-        prepared=prepared_from(first),
-        adopted=adopted_from(first),
-    )
-
-
-_RELATED = sql(
-    """
-    select {columns}, {pinned} from messages m where m.id in (
-        (select distinct on (r.tool_call_id) r.id from messages r
-        where r.session_id = :session_id and r.position > :last and r.position < :before
-            and r.role = 'tool' and r.tool_call_id = any(cast(:called as text[]))
-        order by r.tool_call_id, r.position)
-        union all
-        (select distinct on (c.value ->> 'id') s.id
-        from messages s cross join jsonb_array_elements(s.tool_calls) c (value)
-        where s.session_id = :session_id and s.position < :first
-            and s.tool_calls <> '[]' and c.value ->> 'id' = any(cast(:answered as text[]))
-        order by c.value ->> 'id', s.position desc)
-    ) order by m.position
-""",
-    columns=MESSAGE_COLUMNS,
-    pinned=PINNED,
-)
-_BROUGHT = sql("""
-    select distinct c.value ->> 'name' as name from messages m cross join jsonb_array_elements(m.tool_calls) c (value)
-    where m.session_id = :session_id and m.run_id is null and m.tool_calls <> '[]'
-""")
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPage:
-    """Positions `first` to `last` of a session; `before` is the first position that is not read at all.
-
-    `called` are the ids of the page's calls without a result in it, `answered` those of its results without a call.
-    """
-
-    first: int
-    last: int
-    before: int
-    called: Sequence[str]
-    answered: Sequence[str]
-
-
-async def related_messages(transactions: Transactions, session_id: SessionId, page: ReadPage) -> tuple[Message, ...]:
-    """Return the next result of each call in `called`, and the last message before the page with each in `answered`.
-
-    They are in the order of the session. Ids without such a message are left out.
-    """
-    if not page.called and not page.answered:
-        return ()
-    rows = await transactions.fetch(
-        _RELATED,
-        session_id=session_id,
-        first=page.first,
-        last=page.last,
-        before=page.before,
-        called=list(page.called),
-        answered=list(page.answered),
-    )
-    return tuple(message_from(row) for row in rows)
-
-
-async def imported_tool_names(transactions: Transactions, session_id: SessionId) -> frozenset[str]:
-    """Return the names of the tools that the session's messages without a run call."""
-    return frozenset(row["name"] for row in await transactions.fetch(_BROUGHT, session_id=session_id))
-
-
-_LOAD = sql("select message_id, model, parts from returned_reasoning where run_id = :run_id")
-
-
-async def with_returned_reasoning(tx: Statements, conversation: Conversation, run_id: RunId | None) -> Conversation:
-    """Return the conversation with the parts in the run's own steps. A run without steps costs no statement."""
-    if run_id is None or not any(message.tool_calls for message in conversation.own):
-        return conversation
-    found = {
-        MessageId(row["message_id"]): Reasoning(parts=tuple(row["parts"]), model=row["model"])
-        for row in await tx.fetch(_LOAD, run_id=run_id)
-    }
-    return replace(
-        conversation, own=tuple(_with_reasoning(message, found.get(message.id)) for message in conversation.own)
-    )
-
-
-def _with_reasoning(message: Message, found: Reasoning | None) -> Message:
-    return message if found is None else replace(message, reasoning=found)
-
 
 _OWNER = sql("select s.owner_id from sessions s where s.id = :id")
 _AFTER = sql(
@@ -271,6 +72,28 @@ _OF_RUN = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
+_RELATED = sql(
+    """
+    select {columns}, {pinned} from messages m where m.id in (
+        (select distinct on (r.tool_call_id) r.id from messages r
+        where r.session_id = :session_id and r.position > :last and r.position < :before
+            and r.role = 'tool' and r.tool_call_id = any(cast(:called as text[]))
+        order by r.tool_call_id, r.position)
+        union all
+        (select distinct on (c.value ->> 'id') s.id
+        from messages s cross join jsonb_array_elements(s.tool_calls) c (value)
+        where s.session_id = :session_id and s.position < :first
+            and s.tool_calls <> '[]' and c.value ->> 'id' = any(cast(:answered as text[]))
+        order by c.value ->> 'id', s.position desc)
+    ) order by m.position
+""",
+    columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_IMPORTED_TOOLS = sql("""
+    select distinct c.value ->> 'name' as name from messages m cross join jsonb_array_elements(m.tool_calls) c (value)
+    where m.session_id = :session_id and m.run_id is null and m.tool_calls <> '[]'
+""")
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
 _PAGE = """
     with asked as (
@@ -310,6 +133,20 @@ PAGE_BYTES = 8_000_000
 """Size limit of a page of messages; the page ends with the message that reaches it."""
 LAST_POSITION = 2**31 - 1
 """The largest position that a message may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """Positions `first` to `last` of a session; `before` is the first position that is not read at all.
+
+    `called` are the ids of the page's calls without a result in it, `answered` those of its results without a call.
+    """
+
+    first: int
+    last: int
+    before: int
+    called: Sequence[str]
+    answered: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,12 +207,27 @@ class MessageRepository:
         return tuple(message_from(row) for row in rows)
 
     async def related_messages(self, session_id: SessionId, page: ReadPage) -> tuple[Message, ...]:
-        """Return messages elsewhere in the session with the results and calls that a page lacks, oldest first."""
-        return await related_messages(self._transactions, session_id, page)
+        """Return the next result of each call in `called`, and the last message before the page of each in `answered`.
+
+        They are in the order of the session. Ids without such a message are left out.
+        """
+        if not page.called and not page.answered:
+            return ()
+        rows = await self._transactions.fetch(
+            _RELATED,
+            session_id=session_id,
+            first=page.first,
+            last=page.last,
+            before=page.before,
+            called=list(page.called),
+            answered=list(page.answered),
+        )
+        return tuple(message_from(row) for row in rows)
 
     async def imported_tool_names(self, session_id: SessionId) -> frozenset[str]:
         """Return the names of the tools that the session's messages without a run call."""
-        return await imported_tool_names(self._transactions, session_id)
+        rows = await self._transactions.fetch(_IMPORTED_TOOLS, session_id=session_id)
+        return frozenset(row["name"] for row in rows)
 
     async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
         rows = await self._transactions.fetch(
