@@ -46,7 +46,7 @@ from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
 from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, Installation, manifest
 from throughline.slack.store.people import SlackId
-from throughline.slack.store.slack_events import Edited, Left, SlackMessage
+from throughline.slack.store.slack_events import Left, SlackMessage
 from throughline.turn.summary.reread import SummaryRequest
 
 
@@ -291,7 +291,7 @@ SAID = say(f"<@{BOT_USER}> hello", channel="C0GENERAL", team=FIRST)
 
 def who(payload: Mapping[str, object]) -> SlackId:
     incoming = read_event(payload, GRID)
-    assert isinstance(incoming, SlackMessage | Edited | Left)
+    assert isinstance(incoming, SlackMessage | Left)
     return incoming.who
 
 

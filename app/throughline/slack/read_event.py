@@ -20,7 +20,6 @@ from throughline.slack.store.inbox import AcceptOutcome
 from throughline.slack.store.people import SlackId
 from throughline.slack.store.slack_events import (
     Deleted,
-    Edited,
     EditOutcome,
     Left,
     SlackLocation,
@@ -90,7 +89,7 @@ class StopSign:
 
 
 _TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}", re.ASCII)
-Incoming: TypeAlias = SlackMessage | Edited | Deleted | StopSign | Left
+Incoming: TypeAlias = SlackMessage | Deleted | StopSign | Left
 
 
 class _File(BaseModel):
@@ -161,7 +160,7 @@ def read_event(body: Mapping[str, object], identity: Identity) -> Incoming | Non
             return None
 
 
-def _message(envelope: _Envelope, identity: Identity) -> SlackMessage | Edited | Deleted | None:
+def _message(envelope: _Envelope, identity: Identity) -> SlackMessage | Deleted | None:
     event = envelope.event
     match event.subtype:
         case "message_changed":
@@ -174,19 +173,22 @@ def _message(envelope: _Envelope, identity: Identity) -> SlackMessage | Edited |
 
 def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
     event = envelope.event
-    if not _is_said_by_a_person(event, identity):
-        return None
-    written = event.text or ""
-    text = readable(written, bot_user_id=identity.bot_user_id)
+    return _written(envelope, event, identity) if _is_said_by_a_person(event, identity) else None
+
+
+def _written(envelope: _Envelope, message: _Message, identity: Identity, edited_ts: str = "") -> SlackMessage:
+    """Return a new message, or with `edited_ts` what an edit has made of it."""
+    event, text = envelope.event, message.text or ""
     is_direct = _is_direct(event)
     return SlackMessage(
         event_id=envelope.event_id,
-        place=_place(event, identity, event.ts),
-        thread_ts=event.thread_ts or event.ts,
-        who=_who(envelope, event, identity),
-        text=with_files(text, _file_names(event)),
+        place=_place(event, identity, message.ts),
+        thread_ts=message.thread_ts or message.ts,
+        who=_who(envelope, message, identity),
+        text=with_files(readable(text, bot_user_id=identity.bot_user_id), _file_names(message)),
         is_direct=is_direct,
-        is_addressed=is_direct or event.type == "app_mention" or calls(written, identity.bot_user_id),
+        is_addressed=is_direct or event.type == "app_mention" or calls(text, identity.bot_user_id),
+        edited_ts=edited_ts,
     )
 
 
@@ -195,26 +197,14 @@ def _is_said_by_a_person(event: _Event, identity: Identity) -> bool:
     return is_placed and event.subtype in SAID and not _is_from_a_bot(event, identity)
 
 
-def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
-    event, changed = envelope.event, envelope.event.message
+def _edited(envelope: _Envelope, identity: Identity) -> SlackMessage | Deleted | None:
+    changed = envelope.event.message
     if changed is None or _is_from_a_bot(changed, identity):
         return None
     if changed.subtype == "tombstone":  # what Slack keeps of a deleted message with replies
         return _deleted(envelope, identity, changed.ts)
     edited_ts = _edited_ts(changed)
-    if edited_ts is None:
-        return None
-    written, is_direct = changed.text or "", _is_direct(event)
-    return Edited(
-        event_id=envelope.event_id,
-        place=_place(event, identity, changed.ts),
-        thread_ts=changed.thread_ts or changed.ts,
-        who=_who(envelope, changed, identity),
-        text=with_files(readable(written, bot_user_id=identity.bot_user_id), _file_names(changed)),
-        edited_ts=edited_ts,
-        is_direct=is_direct,
-        is_addressed=is_direct or calls(written, identity.bot_user_id),
-    )
+    return None if edited_ts is None else _written(envelope, changed, identity, edited_ts)
 
 
 def _edited_ts(changed: _Message) -> str | None:
@@ -299,9 +289,9 @@ class EventStorage:
         """
         incoming = read_event(body, self._identity)
         match incoming:
-            case SlackMessage():
+            case SlackMessage(edited_ts=""):
                 await self._accept(incoming)
-            case Edited():
+            case SlackMessage():
                 await self._edit(incoming)
             case Deleted():
                 withdrawn = await self._database.inbox.withdraw(incoming)
@@ -315,7 +305,7 @@ class EventStorage:
             case None:
                 pass
 
-    async def _edit(self, edited: Edited) -> None:
+    async def _edit(self, edited: SlackMessage) -> None:
         outcome = await self._database.inbox.edit(edited)
         report = log.debug if outcome is EditOutcome.LEFT else log.info
         report("slack message edited", outcome=outcome.value, channel=edited.place.channel_id)

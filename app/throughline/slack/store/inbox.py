@@ -21,7 +21,6 @@ from throughline.slack.store.conversations import take_bound
 from throughline.slack.store.people import Person, SlackId, ensure_user, guest_name, hold_person
 from throughline.slack.store.slack_events import (
     Deleted,
-    Edited,
     EditOutcome,
     SlackMessage,
     WithdrawalOutcome,
@@ -187,7 +186,7 @@ class SlackInbox:
             self._outgoing.wake()
         return taken
 
-    async def edit(self, edited: Edited) -> EditOutcome:
+    async def edit(self, edited: SlackMessage) -> EditOutcome:
         """Change a message whose run is queued. Return LEFT if its turn has started or it is unknown.
 
         LEFT also if a later edit was stored before, since Slack may redeliver an earlier one. The author is identified

@@ -26,23 +26,6 @@ class SlackLocation:
     message_ts: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """An author's edit of a Slack message at `edited_ts` (Slack's decimal seconds).
-
-    The other fields are as in SlackMessage.
-    """
-
-    event_id: str
-    place: SlackLocation
-    thread_ts: str
-    who: SlackId
-    text: str
-    edited_ts: str
-    is_direct: bool
-    is_addressed: bool
-
-
 class EditOutcome(StrEnum):
     """The result of an edit. `KEPT`: stored for a message that has not arrived yet. `LEFT`: ignored."""
 
@@ -85,7 +68,8 @@ class SlackMessage:
 
     `thread_ts` is the message's own timestamp outside a thread. `is_direct`: it is in a direct conversation with the
     bot. `is_addressed`: it addresses the bot, whether or not the bot already takes part in the thread. `edited_ts` is
-    the time of the last edit, '' if it was not edited.
+    the time of the last edit (Slack's decimal seconds), '' if it was not edited. An edit is the message with its new
+    text.
     """
 
     event_id: str
@@ -183,7 +167,7 @@ def _as_edited(message: SlackMessage, edit: Mapping[str, JsonValue]) -> SlackMes
     return replace(message, text=str(edit["text"]), edited_ts=str(edit["edited"]))
 
 
-async def edit_message(tx: Statements, edited: Edited) -> EditOutcome:
+async def edit_message(tx: Statements, edited: SlackMessage) -> EditOutcome:
     """Change the message if its run is queued, or store the edit for a message that may still arrive.
 
     The old text is not kept anywhere: a title made from it is made again. Return LEFT, with nothing changed, if the
@@ -204,7 +188,7 @@ async def edit_message(tx: Statements, edited: Edited) -> EditOutcome:
     return EditOutcome.CHANGED
 
 
-async def _keep_early(tx: Statements, edited: Edited) -> bool:
+async def _keep_early(tx: Statements, edited: SlackMessage) -> bool:
     """Store the newest edit of a message that may still arrive; return whether it was stored.
 
     This runs first, because it waits for a transaction that is just accepting the message.
