@@ -141,7 +141,7 @@ def _event_schemas() -> Json:
     """
     shapes = dict.fromkeys(EVENTS.values())
     _, data = models_json_schema([(shape, "serialization") for shape in shapes], ref_template=REF)
-    names = {event: schema_name(event) for event in EVENTS}
+    names = {event: _schema_name(event) for event in EVENTS}
     references = {event: REF.format(model=name) for event, name in names.items()}
     union = {
         "title": UNION,
@@ -156,7 +156,7 @@ def _event_schemas() -> Json:
     }
 
 
-def schema_name(event: str) -> str:
+def _schema_name(event: str) -> str:
     """Return the name of an event's schema: `RunStartedEvent` for `run.started`."""
     return "".join(word.capitalize() for word in event.split(".")) + "Event"
 
@@ -164,7 +164,7 @@ def schema_name(event: str) -> str:
 def _event_schema(event: str, shape: type[EventData]) -> Json:
     return {
         "type": "object",
-        "title": schema_name(event),
+        "title": _schema_name(event),
         "description": (shape.__doc__ or "").strip(),
         "required": ["id", "event", "data"],
         "properties": {
