@@ -23,10 +23,10 @@ from fakes.provider_double.json_types import Json
 from fakes.raw_http_server import anthropic_start, anthropic_stream, openai_stream
 from fakes.stage import Stage, make_tool_box, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
+from throughline.context.identity_cache import ComputedCache, IdentityCache
 from throughline.context.measure import count_message
 from throughline.context.policy import Recall
 from throughline.db.database import Database
-from throughline.domain.identity_cache import ComputedCache, IdentityCache
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ToolCallDelta
 from throughline.domain.run import RunStatus

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from throughline.domain.identity_cache import IdentityCache
+from throughline.context.identity_cache import IdentityCache
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.reasoning import Reasoning, readable_and_opaque

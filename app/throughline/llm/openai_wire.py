@@ -15,7 +15,7 @@ from langchain_openai import ChatOpenAI
 from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
-from throughline.domain.identity_cache import IdentityCache
+from throughline.context.identity_cache import IdentityCache
 from throughline.llm.assemble_answer import token_counts
 from throughline.llm.translate_messages import (
     DETAILS,

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
+from throughline.context.identity_cache import ComputedCache, IdentityCache, has_short_arguments
 from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.errors import AnswerTooLong
-from throughline.domain.identity_cache import ComputedCache, IdentityCache, has_short_arguments
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, clean_text, text_of
 from throughline.domain.prompt import Prompt, PromptMessage, ResponseFormat, ToolSpec
 from throughline.domain.tool import send_again

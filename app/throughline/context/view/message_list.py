@@ -6,6 +6,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from throughline.context.identity_cache import ComputedCache, IdentityCache
 from throughline.context.measure import count_message, tokens_of
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.groups import group_messages
@@ -20,7 +21,6 @@ from throughline.context.view.placeholder_texts import (
 )
 from throughline.context.view.shrink_message import cap_output, shrink_message
 from throughline.context.view.view_state import PENDING, ViewState, range_at
-from throughline.domain.identity_cache import ComputedCache, IdentityCache
 from throughline.domain.message import Message, NewMessage, Role
 from throughline.domain.prompt import PromptMessage
 

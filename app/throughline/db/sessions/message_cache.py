@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from throughline.context.identity_cache import MEMORY_OF_ARGUMENTS, has_short_arguments
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.load_context import (
@@ -36,7 +37,6 @@ from throughline.db.statements.rows import (
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import MessageId, SessionId
-from throughline.domain.identity_cache import MEMORY_OF_ARGUMENTS, has_short_arguments
 from throughline.domain.message import ImageBlock, Message, TextBlock
 from throughline.domain.summary import Conversation
 
