@@ -42,115 +42,6 @@ from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_co
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_model_step
 
-SCHEMA_FIELD = "overrides.response_format.json_schema.schema"
-
-
-async def check_response_format(wanted: ResponseFormat) -> None:
-    """Raise InvalidInput unless answers can be checked against the schema."""
-    try:
-        await run_off_loop_if_large(len(json.dumps(wanted.schema)), lambda: check_schema(wanted.schema), large=2_000)
-    except SchemaInvalid as error:
-        raise InvalidInput(f"The JSON schema {error}.", field=SCHEMA_FIELD) from error
-
-
-async def misfit_of(agent: ReadyAgent, step: AnswerComplete) -> str:
-    """Return why the answer does not fit the turn's response format; '' if it fits, or the turn has none."""
-    wanted = agent.definition.response_format
-    if wanted is None:
-        return ""
-    misfit = await _find_misfit(wanted, step.text)
-    if misfit and step.is_cut:
-        return f"it was cut off at {agent.budget.reserve_tokens:,} tokens (context.response_reserve); {misfit}"
-    return misfit
-
-
-def not_in_format(misfit: str) -> RunError:
-    """Return the error of a run whose second answer does not fit either."""
-    return RunError(
-        AnswerNotInFormat.code,
-        f"The model was asked twice and did not answer in the response format: {misfit}. Its last answer is kept. "
-        "Send the message again, perhaps with a simpler schema or another model.",
-    )
-
-
-async def _find_misfit(wanted: ResponseFormat, text: str) -> str:
-    """Check the text in a thread, because the time depends on the client's schema, too."""
-    return await run_off_loop_if_large(1, lambda: find_misfit(wanted.schema, text), large=0)
-
-
-# Fallback models: if an agent's model is unavailable, the next of its models answers, until the turn ends.
-#
-# A fallback model is never called after a refusal: no quota, a wrong key and an invalid request are errors to be seen.
-# An agent's model that failed several times in a row is passed over for a while, so that not every turn waits for it.
-
-T = TypeVar("T")
-Call = Callable[[ReadyAgent, Conversation], Awaitable[T]]
-
-_CANNOT_STAND_IN = (ModelUnavailable, ModelRejected, PromptCannotFit, SettingInvalid)
-
-
-async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
-    """Return the result of `call` with the agent's model, or with its first fallback model that answers.
-
-    Fallback models are tried only if the agent's model is unavailable. If none answers, the first model's error is
-    raised.
-    """
-    if not agent.definition.fallback_models:
-        return await call(agent, conversation)
-    first: ThroughlineError = ModelUnavailable(
-        f"{agent.model.name}: the model failed several times in a row and is not called for a minute; try again later"
-    )
-    if turn.dependencies.breakers.acquire(_breaker(agent)):
-        try:
-            return await _guarded(turn, agent, conversation, call)
-        except ModelUnavailable as error:
-            first = error
-    for definition in agent.definition.fallbacks():
-        log.warning(
-            "model unavailable, fallback model called",
-            run_id=str(turn.lease.run_id),
-            model=agent.model.name,
-            fallback=definition.model,
-        )
-        try:
-            return await _call_fallback(turn, definition, conversation, call)
-        except _CANNOT_STAND_IN as error:
-            log.warning(
-                "fallback model failed",
-                run_id=str(turn.lease.run_id),
-                fallback=definition.model,
-                error=error.code,
-                **provider_words(error),
-            )
-    raise first
-
-
-async def _call_fallback(turn: Turn, definition: AgentDefinition, conversation: Conversation, call: Call[T]) -> T:
-    """Call with another model. The conversation is loaded again: the failed call may have compacted it."""
-    reset_shown_text(turn)
-    agent = await assemble_agent(turn.dependencies, definition)
-    messages = turn.dependencies.messages
-    return await call(agent, await reload_conversation(messages, turn.lease.run_id, agent, conversation))
-
-
-async def _guarded(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
-    breakers, name = turn.dependencies.breakers, _breaker(agent)
-    try:
-        result = await call(agent, conversation)
-    except (ModelUnavailable, TurnTimeout):
-        breakers.failed(name)
-        raise
-    except BaseException:
-        breakers.released(name)
-        raise
-    breakers.succeeded(name)
-    return result
-
-
-def _breaker(agent: ReadyAgent) -> str:
-    return f"{agent.model.calibration_key} for turns"
-
-
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)
 
@@ -375,3 +266,114 @@ def _kept_reasoning(step: AnswerComplete, use: ReasoningUse) -> Reasoning | None
     parts = step.reasoning.parts if step.tool_calls else ()
     kept = replace(step.reasoning, text=text, parts=parts, is_shown=use is ReasoningUse.SHOW)
     return kept if text or parts else None
+
+
+# Fallback models: if an agent's model is unavailable, the next of its models answers, until the turn ends.
+#
+# A fallback model is never called after a refusal: no quota, a wrong key and an invalid request are errors to be seen.
+# An agent's model that failed several times in a row is passed over for a while, so that not every turn waits for it.
+
+T = TypeVar("T")
+Call = Callable[[ReadyAgent, Conversation], Awaitable[T]]
+
+_CANNOT_STAND_IN = (ModelUnavailable, ModelRejected, PromptCannotFit, SettingInvalid)
+
+
+async def call_first_available(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
+    """Return the result of `call` with the agent's model, or with its first fallback model that answers.
+
+    Fallback models are tried only if the agent's model is unavailable. If none answers, the first model's error is
+    raised.
+    """
+    if not agent.definition.fallback_models:
+        return await call(agent, conversation)
+    first: ThroughlineError = ModelUnavailable(
+        f"{agent.model.name}: the model failed several times in a row and is not called for a minute; try again later"
+    )
+    if turn.dependencies.breakers.acquire(_breaker(agent)):
+        try:
+            return await _guarded(turn, agent, conversation, call)
+        except ModelUnavailable as error:
+            first = error
+    for definition in agent.definition.fallbacks():
+        log.warning(
+            "model unavailable, fallback model called",
+            run_id=str(turn.lease.run_id),
+            model=agent.model.name,
+            fallback=definition.model,
+        )
+        try:
+            return await _call_fallback(turn, definition, conversation, call)
+        except _CANNOT_STAND_IN as error:
+            log.warning(
+                "fallback model failed",
+                run_id=str(turn.lease.run_id),
+                fallback=definition.model,
+                error=error.code,
+                **provider_words(error),
+            )
+    raise first
+
+
+async def _call_fallback(turn: Turn, definition: AgentDefinition, conversation: Conversation, call: Call[T]) -> T:
+    """Call with another model. The conversation is loaded again: the failed call may have compacted it."""
+    reset_shown_text(turn)
+    agent = await assemble_agent(turn.dependencies, definition)
+    messages = turn.dependencies.messages
+    return await call(agent, await reload_conversation(messages, turn.lease.run_id, agent, conversation))
+
+
+async def _guarded(turn: Turn, agent: ReadyAgent, conversation: Conversation, call: Call[T]) -> T:
+    breakers, name = turn.dependencies.breakers, _breaker(agent)
+    try:
+        result = await call(agent, conversation)
+    except (ModelUnavailable, TurnTimeout):
+        breakers.failed(name)
+        raise
+    except BaseException:
+        breakers.released(name)
+        raise
+    breakers.succeeded(name)
+    return result
+
+
+def _breaker(agent: ReadyAgent) -> str:
+    return f"{agent.model.calibration_key} for turns"
+
+
+# The response format: its schema, and whether an answer fits it.
+
+SCHEMA_FIELD = "overrides.response_format.json_schema.schema"
+
+
+async def check_response_format(wanted: ResponseFormat) -> None:
+    """Raise InvalidInput unless answers can be checked against the schema."""
+    try:
+        await run_off_loop_if_large(len(json.dumps(wanted.schema)), lambda: check_schema(wanted.schema), large=2_000)
+    except SchemaInvalid as error:
+        raise InvalidInput(f"The JSON schema {error}.", field=SCHEMA_FIELD) from error
+
+
+async def misfit_of(agent: ReadyAgent, step: AnswerComplete) -> str:
+    """Return why the answer does not fit the turn's response format; '' if it fits, or the turn has none."""
+    wanted = agent.definition.response_format
+    if wanted is None:
+        return ""
+    misfit = await _find_misfit(wanted, step.text)
+    if misfit and step.is_cut:
+        return f"it was cut off at {agent.budget.reserve_tokens:,} tokens (context.response_reserve); {misfit}"
+    return misfit
+
+
+def not_in_format(misfit: str) -> RunError:
+    """Return the error of a run whose second answer does not fit either."""
+    return RunError(
+        AnswerNotInFormat.code,
+        f"The model was asked twice and did not answer in the response format: {misfit}. Its last answer is kept. "
+        "Send the message again, perhaps with a simpler schema or another model.",
+    )
+
+
+async def _find_misfit(wanted: ResponseFormat, text: str) -> str:
+    """Check the text in a thread, because the time depends on the client's schema, too."""
+    return await run_off_loop_if_large(1, lambda: find_misfit(wanted.schema, text), large=0)
