@@ -8,7 +8,7 @@ import pytest
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
-from house.tree import ROOT, name_of, own_files
+from house.tree import ROOT, name_of, own_files, python_files
 from scripts.reference.made_files import made_files
 from scripts.reference.settings import ALL_SECTIONS, PAGES
 from throughline.assembly.env_file import PROGRAM_SETTINGS
@@ -20,8 +20,8 @@ MOST_LINES, MOST_LINES_OF_A_PAGE = 200, 150
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
-"""A file or package as our documents name it: `turn/take_turn.py`, `turn/`."""
+FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?|[a-z_]+\.py)`")
+"""A file or package as our documents name it: `turn/take_turn.py`, `turn/`, and `take_turn.py` in a told folder."""
 DATA = {".jsonl", ".tiktoken", ".lock"}
 RECORDED = "benchmarks/data/*/*"
 """Others' words, kept as they were: they link and name folders where they came from."""
@@ -112,12 +112,13 @@ def test_files_named_in_the_architecture_exist() -> None:
     assert len(FILE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))) > 50
 
     explained = (ROOT / "ARCHITECTURE.md", *sorted((DOCS / "explanation").glob("*.md")))
+    files = {path.name for path in python_files("app")}
     named = {(name_of(page), name) for page in explained for name in FILE.findall(page.read_text(encoding="utf-8"))}
 
     assert [
         (page, name)
         for page, name in sorted(named)
-        if not (ROOT / "app" / "throughline" / name).exists() and not (ROOT / name).exists()
+        if name not in files and not (ROOT / "app" / "throughline" / name).exists() and not (ROOT / name).exists()
     ] == []
 
 
