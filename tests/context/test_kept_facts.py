@@ -309,6 +309,14 @@ def test_a_paste_evicts_nobody() -> None:
     assert "more have no room here" in shown
 
 
+def test_facts_of_one_message_stand_in_the_order_in_which_they_were_found() -> None:
+    texts = [f"/srv/{name}.log" for name in ("web", "queue", "mail", "cron", "auth", "proxy", "cache", "jobs")]
+
+    text = render_facts([fact(path, 3) for path in texts], max_tokens=1_000, count=len)
+
+    assert [path for line in text.splitlines() for path in texts if path in line] == texts
+
+
 def test_one_fact_without_room_is_told_in_the_singular() -> None:
     known = [fact(f"value {at} " + "of the deposit " * 8, at) for at in range(1, 4)]
 

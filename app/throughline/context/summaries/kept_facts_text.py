@@ -189,7 +189,8 @@ def _fact_text(facts: Sequence[KeptFact], room: int, cost: Count) -> str:
     kept, closing = _chosen_and_closing(facts, room - cost(FACTS_HEADING), _chosen, _left_out, cost)
     if not kept:
         return ""
-    return "\n".join((FACTS_HEADING, *_grouped(kept, _later(facts)), *closing))
+    # In the order of `facts`: a set has another order in each process, and a changed prompt is paid for again.
+    return "\n".join((FACTS_HEADING, *_grouped((fact for fact in facts if fact in kept), _later(facts)), *closing))
 
 
 def _left_out(left_out: Sequence[KeptFact]) -> str:
