@@ -1,4 +1,4 @@
-"""A session's summary as it grows, compaction after compaction, written by the service's own `SegmentWriter`.
+"""A session's summary as it grows, compaction after compaction, written by the service's own `SummaryWriter`.
 
 Not exercised: the database, what is prepared ahead, hooks, time limits and a second summary model.
 """
@@ -7,16 +7,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from types import SimpleNamespace
 from typing import cast
 from uuid import UUID
 
 from benchmarks.planted_conversation import BEGIN, SESSION
 from benchmarks.planted_summariser import LossySummariser
 from benchmarks.replay_data import Json
+from throughline.agents.definition import AgentDefinition
 from throughline.context.budget import make_budget
+from throughline.context.calibration import scale, stepped
 from throughline.context.fit_prompt import fit_prompt
 from throughline.context.measure import Count
+from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import ContextPolicy, SummaryKind, SummaryPolicy, SummaryShape
+from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected
 from throughline.context.view.context_input import ContextInput
 from throughline.domain.basic_types import SegmentId, SessionId, SummaryId, UserId
 from throughline.domain.errors import SummaryConflict
@@ -25,21 +30,24 @@ from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
+    Conversation,
     NewSegment,
     Segment,
     SummaryState,
     SummaryVersion,
-    SummaryWithSegments,
-    WantedSegment,
 )
 from throughline.execution.breaker import Breakers
+from throughline.llm.counters import PluginCounter
+from throughline.ports.hooks import PreCompact
 from throughline.ports.storage import SummaryStore
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
-from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.turn.prompting.ready_agent import ReadyAgent
+from throughline.turn.summary.compaction import Compaction, Draft, open_draft
+from throughline.turn.summary.dependencies import SummaryDependencies
+from throughline.turn.summary.summariser import Summariser
 from throughline.turn.summary.summariser_calls import SummariserCalls
-from throughline.turn.summary.summary_draft import Assignment, Draft, open_draft
-from throughline.turn.summary.write_segments import Batch, SegmentWriter
+from throughline.turn.summary.write_summary import SummaryWriter
 
 _STORED = frozenset(field.name for field in fields(Segment)) - {"id"}
 _VERSIONED = frozenset(field.name for field in fields(SummaryVersion))
@@ -67,20 +75,22 @@ class KeptSummaries:
         return self.segments.setdefault(segment.read_hash, new)
 
     async def copy_segment(
-        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+        self, session_id: SessionId, wanted: NewSegment, lease: Lease | None = None
     ) -> Segment | None:
         """There is no other session."""
         del session_id, wanted, lease
         return None  # the one answer of several that the protocol knows
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+    async def load_parts(
+        self, session_id: SessionId, state: SummaryState
+    ) -> tuple[SummaryVersion, tuple[Segment, ...]] | None:
         """Return the adopted version with its segments."""
         del session_id
         version = self._adopted
         if version is None or state is not SummaryState.ADOPTED:
             return None
         by_id = {segment.id: segment for segment in self.segments.values()}
-        return SummaryWithSegments(version, tuple(by_id[known] for known in version.segment_ids))
+        return version, tuple(by_id[known] for known in version.segment_ids)
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Make it the session's summary."""
@@ -132,7 +142,7 @@ class Memory:
         writer = await self._open_writer()
         self.waiting = (*self.waiting, *messages)
         try:
-            await writer.read(Batch(self.waiting))
+            await writer.read(self.waiting)
         except (NotWorthIt, SummaryRejected):
             pass
         else:
@@ -174,9 +184,9 @@ class Memory:
         prompt = fit_prompt(make_context_input).prompt
         return "\n".join((prompt.system, *(text_of(message.content) for message in prompt.messages)))
 
-    async def _open_writer(self) -> SegmentWriter:
-        session, policy, store = self.store.session, self.variant.value, cast("SummaryStore", self.store)
-        clock, metrics = SystemClock(), PrometheusMetrics()
+    async def _open_writer(self) -> SummaryWriter:
+        session, clock, metrics = self.store.session, SystemClock(), PrometheusMetrics()
+        policy = replace(self.variant.value, max_tokens=scale(self.limit_tokens, stepped(1.0)))
         summariser = Summariser(
             model=self.summariser,
             policy=policy,
@@ -185,13 +195,22 @@ class Memory:
             window_tokens=self.summariser.context_limit,
             factor=1.0,
         )
-        return SegmentWriter(
-            summaries=store,
-            assignment=Assignment(session, policy, self.limit_tokens),
-            summarisers=(summariser,),
-            calls=SummariserCalls(clock, metrics, Breakers(clock), str(session.id), math.inf),
-            draft=await open_draft(store, session, self.count, lease=None, extends_prepared=False),
+        context = ContextPolicy(summary=policy)
+        agent = ReadyAgent(
+            definition=AgentDefinition(session.agent, context=context),
+            model=self.summariser,
+            counter=PluginCounter("benchmark", self.count),
+            tools=(),
+            tools_tokens=0,
+            budget=make_budget(context, 10 * self.limit_tokens),
+            factor=1.0,
         )
+        task = Compaction(agent, Conversation(session), cast("ContextPlan", None))
+        dependencies = cast("SummaryDependencies", SimpleNamespace(summaries=self.store))
+        calls = SummariserCalls(clock, metrics, Breakers(clock), str(session.id), math.inf)
+        writer = SummaryWriter(dependencies, task, cast("PreCompact", None), calls, summarisers=(summariser,))
+        writer.draft = await open_draft(cast("SummaryStore", self.store), task)
+        return writer
 
 
 def _empty_session() -> Session:

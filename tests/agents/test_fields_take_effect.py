@@ -33,8 +33,8 @@ from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, OverrideField
 from throughline.llm.counters import counter_of
 from throughline.ports.models import ChatModel
-from throughline.turn.prompting.planning import at_rest
-from throughline.turn.summary.write_summary import Compaction
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.summary.compaction import Compaction
 
 WINDOW = 8192
 
@@ -180,7 +180,8 @@ async def summarising(database: Database, policy: ContextPolicy) -> object:
     stage.model.by_request = lambda _: Say(SUMMARY + " Read /srv/data/report-17.csv." * 20)
     await fill(stage, 6, words=80)
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
-    limit = Compaction(agent, conversation).limit_seconds
+    plan = plan_context(make_context_input(agent, conversation, None))
+    limit = Compaction(agent, conversation, plan).limit_seconds
     done = await compact_now(stage)
     requests = [(asked(request), request.max_output_tokens) for request in stage.model.requests]
     told = [event.tokens for event in hook.told]

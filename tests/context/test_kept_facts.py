@@ -375,7 +375,7 @@ def test_the_whole_summary_obeys_its_limit_and_shows_all_that_fits(kept: list[Ke
     merged = merge_kept_facts(kept, ())
     layout = SummaryLayout(limit, SummaryKind.HYBRID, words)
 
-    text = layout.render((), merged).text
+    text = layout.render((), merged)[0]
 
     assert words(text) <= limit
     needed = sum(words(one.text) + 6 for one in merged) + 40

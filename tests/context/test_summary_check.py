@@ -1,17 +1,13 @@
 """What passes as a summary and what does not."""
 
 import re
+from functools import partial
 
 import pytest
 
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryPolicy
-from throughline.context.summaries.check_summary import (
-    CheckedSummary,
-    Sources,
-    Verdict,
-    check_summary,
-)
+from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
 from throughline.context.summaries.summary_prompt import (
     TextRequest,
     render_transcript,
@@ -32,12 +28,24 @@ ROWS = stored(
 )
 
 
-def verdict_of(text: str, record: str = "") -> Verdict:
-    return checked(text, Sources(record)).verdict
+def verdict_of(text: str, record: str = "") -> type[Exception] | None:
+    return verdict(text, Sources(record))
 
 
-def checked(text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tokens: int = 1500) -> CheckedSummary:
-    return check_summary(text, replaced_tokens=replaced_tokens, max_tokens=max_tokens, count=by_length, sources=sources)
+def verdict(
+    text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tokens: int = 1500
+) -> type[Exception] | None:
+    """The class of the error with which the text is refused, None if it is taken."""
+    try:
+        checked(text, sources, replaced_tokens=replaced_tokens, max_tokens=max_tokens)
+    except (NotWorthIt, SummaryRejected) as error:
+        return type(error)
+    return None
+
+
+def checked(text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tokens: int = 1500) -> str:
+    taken = partial(check_summary, replaced_tokens=replaced_tokens, max_tokens=max_tokens, count=by_length)
+    return taken(text, sources=sources)[0]
 
 
 @pytest.mark.parametrize(
@@ -52,13 +60,13 @@ def checked(text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tok
     ],
 )  # fmt: skip
 def test_refusals_are_rejected_in_many_languages(text: str) -> None:
-    assert verdict_of(text) is Verdict.REJECT
+    assert verdict_of(text) is SummaryRejected
 
 
 def test_a_wordy_refusal_is_still_one() -> None:
     assert (
         verdict_of("I'm sorry, but I can't summarise this conversation. " + "It would be wrong. " * 40)
-        is Verdict.REJECT
+        is SummaryRejected
     )
 
 
@@ -71,7 +79,7 @@ def test_a_wordy_refusal_is_still_one() -> None:
     ],
 )  # fmt: skip
 def test_error_texts_are_rejected(text: str) -> None:
-    assert verdict_of(text) is Verdict.REJECT
+    assert verdict_of(text) is SummaryRejected
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_error_texts_are_rejected(text: str) -> None:
     ],
 )  # fmt: skip
 def test_refusals_in_other_words_or_below_a_heading_are_rejected(text: str) -> None:
-    assert verdict_of(text) is Verdict.REJECT
+    assert verdict_of(text) is SummaryRejected
 
 
 @pytest.mark.parametrize(
@@ -103,12 +111,12 @@ def test_refusals_in_other_words_or_below_a_heading_are_rejected(text: str) -> N
     ],
 )  # fmt: skip
 def test_error_texts_of_a_server_are_rejected_at_any_length(text: str) -> None:
-    assert verdict_of(text, "could not reach the model: connection refused") is Verdict.REJECT
+    assert verdict_of(text, "could not reach the model: connection refused") is SummaryRejected
 
 
 @pytest.mark.parametrize("text", ["None", "N/A", "{}", "OK", "None.", "(none)", "## Intent\nNone\n## State\n- N/A\n"])
 def test_words_for_nothing_are_no_summary(text: str) -> None:
-    assert verdict_of(text) is Verdict.REJECT
+    assert verdict_of(text) is SummaryRejected
 
 
 @pytest.mark.parametrize(
@@ -120,7 +128,7 @@ def test_words_for_nothing_are_no_summary(text: str) -> None:
     ],
 )
 def test_orders_to_a_model_are_no_summary(text: str) -> None:
-    assert verdict_of(text) is Verdict.REJECT
+    assert verdict_of(text) is SummaryRejected
 
 
 @pytest.mark.parametrize(
@@ -135,15 +143,15 @@ def test_orders_to_a_model_are_no_summary(text: str) -> None:
     ],
 )  # fmt: skip
 def test_summaries_that_begin_with_a_number_or_the_word_error_are_accepted(text: str) -> None:
-    assert verdict_of(text) is Verdict.ACCEPT
+    assert verdict_of(text) is None
 
 
 def test_an_error_text_repeated_from_the_record_is_rejected() -> None:
     record = render_transcript(ROWS)
 
-    assert verdict_of("could not connect to db-7: connection refused", record) is Verdict.REJECT
-    assert verdict_of("[#2 tool] could not connect to db-7:\nconnection refused", record) is Verdict.REJECT
-    assert verdict_of("The deployment failed: db-7 refused the connection.", record) is Verdict.ACCEPT
+    assert verdict_of("could not connect to db-7: connection refused", record) is SummaryRejected
+    assert verdict_of("[#2 tool] could not connect to db-7:\nconnection refused", record) is SummaryRejected
+    assert verdict_of("The deployment failed: db-7 refused the connection.", record) is None
 
 
 def test_an_echo_of_the_request_is_rejected() -> None:
@@ -153,9 +161,9 @@ def test_an_echo_of_the_request_is_rejected() -> None:
         segment_request(ROWS, SummaryPolicy(), TextRequest(300)),
     ):
         request = text_of(prompt.messages[0].content)
-        assert verdict_of(request) is Verdict.REJECT
-        assert verdict_of(prompt.system) is Verdict.REJECT
-        assert verdict_of(f"```markdown\n{request}\n```") is Verdict.REJECT
+        assert verdict_of(request) is SummaryRejected
+        assert verdict_of(prompt.system) is SummaryRejected
+        assert verdict_of(f"```markdown\n{request}\n```") is SummaryRejected
 
 
 @pytest.mark.parametrize(
@@ -172,7 +180,7 @@ def test_an_echo_of_the_request_is_rejected() -> None:
     ],
 )
 def test_headings_alone_are_rejected(text: str) -> None:
-    assert verdict_of(text) is Verdict.REJECT
+    assert verdict_of(text) is SummaryRejected
 
 
 @pytest.mark.parametrize(
@@ -185,7 +193,7 @@ def test_headings_alone_are_rejected(text: str) -> None:
     ],
 )  # fmt: skip
 def test_short_summaries_that_speak_of_errors_or_inability_are_accepted(text: str) -> None:
-    assert verdict_of(text) is Verdict.ACCEPT
+    assert verdict_of(text) is None
 
 
 def talk(turns: int) -> str:
@@ -208,17 +216,14 @@ def test_the_record_or_its_beginning_is_no_summary(share: float, opening: str) -
     bare = re.sub(r"\[#\d+ (\w+)\] ", r"\1: ", copy)
 
     for text in (copy, bare):
-        assert checked(text, Sources(record, reach=(1, 120)), replaced_tokens=9000).verdict is Verdict.REJECT
-        assert (
-            checked(text, Sources(record, reach=(1, 120)), replaced_tokens=9000, max_tokens=120).verdict
-            is Verdict.REJECT
-        )
+        assert verdict(text, Sources(record, reach=(1, 120)), replaced_tokens=9000) is SummaryRejected
+        assert verdict(text, Sources(record, reach=(1, 120)), replaced_tokens=9000, max_tokens=120) is SummaryRejected
 
 
 def test_a_copy_without_long_outputs_is_no_summary_although_it_is_smaller() -> None:
     record = talk(20)
 
-    assert checked(record, Sources(record), replaced_tokens=90_000).verdict is Verdict.REJECT
+    assert verdict(record, Sources(record), replaced_tokens=90_000) is SummaryRejected
 
 
 def test_an_extract_of_sentences_of_the_record_is_a_summary() -> None:
@@ -227,14 +232,14 @@ def test_an_extract_of_sentences_of_the_record_is_a_summary() -> None:
     text = summarise("", record, max_tokens=600, count=by_length)
 
     assert len(text) > 1000
-    assert checked(text, Sources(record, reach=(1, 120))).verdict is Verdict.ACCEPT
+    assert verdict(text, Sources(record, reach=(1, 120))) is None
 
 
 def test_a_short_summary_may_quote_a_short_record() -> None:
     record = render_transcript(ROWS)
     quotes = "The user: Deploy it to the cluster, please. Then: could not connect to db-7: connection refused."
 
-    assert verdict_of(quotes, record) is Verdict.ACCEPT
+    assert verdict_of(quotes, record) is None
 
 
 def test_a_summary_may_quote_one_long_message_among_its_own_words() -> None:
@@ -242,17 +247,17 @@ def test_a_summary_may_quote_one_long_message_among_its_own_words() -> None:
     quoted = " ".join(record.splitlines()[10:14])
     own = " ".join(f"They went on to agree on the terms of part {number}." for number in range(30))
 
-    assert verdict_of(f"## State\n{own}\nOne answer was: {quoted}", record) is Verdict.ACCEPT
+    assert verdict_of(f"## State\n{own}\nOne answer was: {quoted}", record) is None
 
 
 def test_the_existing_summary_without_what_is_new_is_no_summary() -> None:
     existing = "## Intent\nThe user wants prices [#1-#4]."
     again = "## Intent\n\nThe user wants   prices [#1-#4]. "
 
-    assert checked(again, Sources(talk(6), existing, (1, 20))).verdict is Verdict.REJECT
-    assert checked(f"{again} And parts.", Sources(talk(6), existing, (1, 20))).verdict is Verdict.ACCEPT
+    assert verdict(again, Sources(talk(6), existing, (1, 20))) is SummaryRejected
+    assert verdict(f"{again} And parts.", Sources(talk(6), existing, (1, 20))) is None
     thanks = "[#5 user] Thank you, that is all.\n[#6 assistant] You are welcome."
-    assert checked(again, Sources(thanks, existing, (1, 6))).verdict is Verdict.ACCEPT
+    assert verdict(again, Sources(thanks, existing, (1, 6))) is None
 
 
 @pytest.mark.parametrize(
@@ -266,28 +271,28 @@ def test_the_existing_summary_without_what_is_new_is_no_summary() -> None:
     ],
 )  # fmt: skip
 def test_positions_that_were_never_read_are_taken_out_of_a_summary(text: str, kept: str) -> None:
-    assert checked(text, Sources("[#1 user] Close ticket [#4711].", reach=(1, 10))).text == kept
+    assert checked(text, Sources("[#1 user] Close ticket [#4711].", reach=(1, 10))) == kept
 
 
 def test_a_summary_of_nothing_but_invented_positions_is_none() -> None:
-    assert checked("[#900]", Sources(reach=(1, 10))).verdict is Verdict.REJECT
-    assert checked("I'm sorry, I can't [#900].", Sources(reach=(1, 10))).verdict is Verdict.REJECT
+    assert verdict("[#900]", Sources(reach=(1, 10))) is SummaryRejected
+    assert verdict("I'm sorry, I can't [#900].", Sources(reach=(1, 10))) is SummaryRejected
 
 
 def test_what_a_model_thinks_aloud_is_no_part_of_its_summary() -> None:
-    assert checked("<think>Hm.\n</think>\n\nThey met.", Sources()).text == "They met."
-    assert checked("<thinking>a</thinking> <think>b</think>They met.", Sources()).text == "They met."
-    assert checked("They use the tag <think> in prompts.", Sources()).text == "They use the tag <think> in prompts."
-    assert verdict_of("<think>They met and talked.</think>") is Verdict.REJECT
-    assert verdict_of("<think>They met and talked") is Verdict.REJECT
+    assert checked("<think>Hm.\n</think>\n\nThey met.", Sources()) == "They met."
+    assert checked("<thinking>a</thinking> <think>b</think>They met.", Sources()) == "They met."
+    assert checked("They use the tag <think> in prompts.", Sources()) == "They use the tag <think> in prompts."
+    assert verdict_of("<think>They met and talked.</think>") is SummaryRejected
+    assert verdict_of("<think>They met and talked") is SummaryRejected
 
 
 def test_the_size_of_a_summary_is_judged_before_it_is_cut() -> None:
     long = " ".join(f"Fact {number} stands here." for number in range(300))
 
-    assert checked(long, Sources(), replaced_tokens=1000, max_tokens=300).verdict is Verdict.SKIP
-    assert checked(long, Sources(), replaced_tokens=4000, max_tokens=300).verdict is Verdict.ACCEPT
-    assert checked(long * 900, Sources(), replaced_tokens=100_000, max_tokens=300).verdict is Verdict.SKIP
+    assert verdict(long, Sources(), replaced_tokens=1000, max_tokens=300) is NotWorthIt
+    assert verdict(long, Sources(), replaced_tokens=4000, max_tokens=300) is None
+    assert verdict(long * 900, Sources(), replaced_tokens=100_000, max_tokens=300) is NotWorthIt
 
 
 @pytest.mark.parametrize(
@@ -304,7 +309,7 @@ def test_the_size_of_a_summary_is_judged_before_it_is_cut() -> None:
     ],
 )
 def test_summaries_that_begin_like_a_refusal_an_error_or_an_order_are_accepted(text: str) -> None:
-    assert verdict_of(text) is Verdict.ACCEPT
+    assert verdict_of(text) is None
 
 
 @pytest.mark.parametrize(
@@ -329,13 +334,13 @@ def test_a_draft_kept_word_for_word_below_sections_with_positions_is_no_copy() -
     )
     text = f"## Intent\nA poem of the sea [#1].\n## State\nThe draft [#2]:\n{poem}"
 
-    assert checked(text, Sources(record, reach=(1, 20)), replaced_tokens=9000).verdict is Verdict.ACCEPT
+    assert verdict(text, Sources(record, reach=(1, 20)), replaced_tokens=9000) is None
 
 
 def test_numbers_of_tickets_links_and_code_are_no_invented_positions() -> None:
     text = "Work on [#1234, #1290] is done [#900]; [#1301](https://example.org) and `[#99]` and bg-[#336699] stay."
     record = "[#1 user] See [#1234] and #1290."
 
-    told = checked(text, Sources(record, reach=(1, 40))).text
+    told = checked(text, Sources(record, reach=(1, 40)))
 
     assert told == "Work on [#1234, #1290] is done; [#1301](https://example.org) and `[#99]` and bg-[#336699] stay."

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from context.strategies import COUNTS, Said, by_length, conversations, stored
 from throughline.context.policy import SummaryPolicy
-from throughline.context.summaries.check_summary import Verdict, check_summary
+from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
 from throughline.context.summaries.kept_facts_text import render_facts
 from throughline.context.summaries.summary_prompt import (
@@ -259,41 +260,36 @@ def test_the_hash_of_a_merge_tells_its_parts_and_instructions() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_summary_is_rejected(text: str) -> None:
-    checked = check_summary(text, replaced_tokens=5000, max_tokens=1500, count=by_length)
-
-    assert checked.verdict is Verdict.REJECT
-    assert checked.reason
+    with pytest.raises(SummaryRejected, match=r"."):
+        check_summary(text, replaced_tokens=5000, max_tokens=1500, count=by_length)
 
 
 def test_a_summary_of_an_error_is_a_summary() -> None:
     text = "Error: the build failed at step 3 [#4]. " * 20
 
-    assert check_summary(text, replaced_tokens=5000, max_tokens=1500, count=by_length).verdict is Verdict.ACCEPT
+    assert check_summary(text, replaced_tokens=5000, max_tokens=1500, count=by_length)[0]
 
 
 def test_a_summary_larger_than_what_it_replaces_is_skipped_unless_it_is_small() -> None:
-    long = check_summary("fact " * 400, replaced_tokens=300, max_tokens=1500, count=by_length)
-    small = check_summary("fact " * 100, replaced_tokens=50, max_tokens=1500, count=by_length)
-
-    assert long.verdict is Verdict.SKIP
-    assert "would replace only 300" in long.reason
-    assert small.verdict is Verdict.ACCEPT
+    with pytest.raises(NotWorthIt, match="would replace only 300"):
+        check_summary("fact " * 400, replaced_tokens=300, max_tokens=1500, count=by_length)
+    assert check_summary("fact " * 100, replaced_tokens=50, max_tokens=1500, count=by_length)[0]
 
 
 @given(st.text(min_size=1, max_size=3000), st.integers(30, 400))
 def test_an_accepted_summary_keeps_its_size_limit(text: str, max_tokens: int) -> None:
-    checked = check_summary(text, replaced_tokens=10_000, max_tokens=max_tokens, count=by_length)
-
-    assert checked.verdict is not Verdict.ACCEPT or by_length(checked.text) == checked.tokens <= max_tokens
+    with suppress(SummaryRejected):
+        checked, tokens = check_summary(text, replaced_tokens=10_000, max_tokens=max_tokens, count=by_length)
+        assert by_length(checked) == tokens <= max_tokens
 
 
 def test_a_summary_too_long_is_cut_at_a_sentence_and_marked() -> None:
     text = "One fact stands here. " * 200
 
-    checked = check_summary(text, replaced_tokens=10_000, max_tokens=100, count=by_length)
+    checked, _ = check_summary(text, replaced_tokens=10_000, max_tokens=100, count=by_length)
 
-    assert checked.text.split("\n")[0].endswith("stands here.")
-    assert checked.text.endswith("[The summary was longer and is cut here.]")
+    assert checked.split("\n")[0].endswith("stands here.")
+    assert checked.endswith("[The summary was longer and is cut here.]")
 
 
 INSTRUCTION = FactKind.INSTRUCTION

@@ -181,10 +181,11 @@ async def test_segments_and_facts_of_a_version_come_back_as_they_were_given(conv
 
     parts = await conversation.database.summaries.load_parts(conversation.session.id, SummaryState.ADOPTED)
     assert parts is not None
-    assert parts.segments == (merged, leaf)
-    assert [(segment.level, segment.from_position) for segment in parts.segments] == [(1, 1), (0, 3)]
-    assert (parts.version.segment_ids, parts.version.kept_facts) == ((merged.id, leaf.id), kept)
-    assert parts.version == await conversation.database.summaries.latest(conversation.session.id)
+    version, segments = parts
+    assert segments == (merged, leaf)
+    assert [(segment.level, segment.from_position) for segment in segments] == [(1, 1), (0, 3)]
+    assert (version.segment_ids, version.kept_facts) == ((merged.id, leaf.id), kept)
+    assert version == await conversation.database.summaries.latest(conversation.session.id)
 
 
 async def test_facts_of_a_kind_this_version_does_not_know_are_left_aside(

@@ -66,7 +66,7 @@ async def _check_consistent(conversation: Conversation) -> Session:
     assert numbers == list(range(session.summary_version, 0, -1))
     prepared = [version for version in versions if version.state is SummaryState.PREPARED]
     parts = await conversation.database.summaries.load_parts(session.id, SummaryState.PREPARED)
-    assert prepared == ([] if parts is None else [parts.version])
+    assert prepared == ([] if parts is None else [parts[0]])
     return session
 
 
@@ -256,7 +256,7 @@ async def test_preparing_leaves_the_session_as_it_is(conversation: Conversation,
     assert (await summaries.list(conversation.owner_id, before.id)).items == (prepared,)
     parts = await summaries.load_parts(before.id, SummaryState.PREPARED)
     assert parts is not None
-    assert (parts.version, [segment.through_position for segment in parts.segments]) == (prepared, [4])
+    assert (parts[0], [segment.through_position for segment in parts[1]]) == (prepared, [4])
 
 
 async def test_a_context_comes_with_what_is_prepared_on_its_summary(

@@ -22,8 +22,8 @@ from throughline.domain.run import Outcome, RunStatus
 from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
 from throughline.turn.prompting.planning import at_rest, make_context_input
 from throughline.turn.summary.compact import compact
+from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.prepare import prepare_next
-from throughline.turn.summary.write_summary import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 _TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)
@@ -63,8 +63,8 @@ async def compact_now(stage: Stage, instructions: str = "") -> CompactionResult:
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     assert plan.decision.trigger is not None
-    task = Compaction(agent=agent, conversation=conversation, instructions=instructions)
-    return (await compact(stage.dependencies, task, plan))[1]
+    task = Compaction(agent, conversation, plan, instructions=instructions)
+    return (await compact(stage.dependencies, task))[1]
 
 
 async def prepare_one(stage: Stage) -> bool:

@@ -9,6 +9,7 @@ import pkgutil
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import cast
@@ -23,7 +24,7 @@ from throughline.agents.read_file import show
 from throughline.cli.printable import one_line, printable
 from throughline.context.compaction.strategy import distinct_words
 from throughline.context.find_citations import contains_quotation, find_citations, fold_text
-from throughline.context.summaries.check_summary import Sources, check_summary
+from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
 from throughline.context.summaries.find_facts import facts_of
 from throughline.context.summaries.keep_lines import taken_facts
 from throughline.context.summaries.summary_prompt import render_transcript
@@ -162,6 +163,13 @@ def _uses(name: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, Callable[[
 
 ANALYZER = Analyzer("english")
 CHARS = CharsCounter().count
+
+
+def _check(text: str, sources: Sources) -> None:
+    with suppress(NotWorthIt, SummaryRejected):
+        check_summary(text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=sources)
+
+
 OLD_FACT = KeptFact(FactKind.VALUE, "wibble is wobble", 0, subject="wibble wobble")
 TOOLS = tuple(ToolSpec(name, "", {"required": ["x"]}) for name in ("current_time", "calculator"))
 FUNCTIONS: dict[str, Callable[[str], object]] = {
@@ -174,12 +182,8 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "facts_of a call": lambda text: facts_of([_message(Role.ASSISTANT, text)], (), ()),
     "taken_facts": lambda text: taken_facts(f"value | a | {text} | #1\n{text}", [_message(Role.USER, text)]),
     "render_transcript": lambda text: render_transcript([_message(Role.USER, text), _message(Role.ASSISTANT, text)]),
-    "check_summary": lambda text: check_summary(
-        text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(text, text, (1, 9))
-    ),
-    "check_summary of a record": lambda text: check_summary(
-        text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(f"[#1 user] {text}", "", (1, 9))
-    ),
+    "check_summary": lambda text: _check(text, Sources(text, text, (1, 9))),
+    "check_summary of a record": lambda text: _check(text, Sources(f"[#1 user] {text}", "", (1, 9))),
     "find_citations": lambda text: find_citations(text, most=len(text)),
     "contains_quotation": lambda text: contains_quotation(fold_text(text), f"{text[:1000]}…a"),
     "truncate_middle": lambda text: truncate_middle(text, 500, CHARS),

@@ -26,10 +26,10 @@ from throughline.turn.prompting.context_report import report_context
 from throughline.turn.prompting.planning import at_rest, make_context_input
 from throughline.turn.summary import prepare
 from throughline.turn.summary.compact import compact
+from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.prepare import ROUND_SECONDS
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.turn.summary.summarize_now import summarize_now
-from throughline.turn.summary.write_summary import Compaction
 from throughline.turn.worker.jobs import NotDone
 
 COMPACTED_SUMMARY = "## Intent\nThe user counts [#1-#2]."
@@ -104,7 +104,7 @@ async def open_late(stage: Stage, seen_version: int) -> str:
     old = replace(conversation.session, summary_version=seen_version, summary_through_position=0)
     stale = replace(conversation, session=old, history=history)
     plan = plan_context(make_context_input(agent, stale, None), forced=CompactionTrigger.MANUAL)
-    return (await compact(stage.dependencies, Compaction(agent, stale), plan))[1].outcome
+    return (await compact(stage.dependencies, Compaction(agent, stale, plan)))[1].outcome
 
 
 async def test_a_slow_summariser_costs_its_time_limit_and_no_more(database: Database) -> None:
@@ -380,7 +380,7 @@ async def test_a_round_that_took_long_keeps_what_it_has_and_leaves_the_rest_to_t
         assert await do_summary_job(stage) == NotDone()
         prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
         assert prepared is not None
-        reached.append(prepared.version.through_position)
+        reached.append(prepared[0].through_position)
 
     assert len(stage.model.requests) == 3
     assert reached == sorted(set(reached))

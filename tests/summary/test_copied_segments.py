@@ -24,7 +24,7 @@ from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
-from throughline.domain.summary import FactKind, SummaryState, SummaryWithSegments
+from throughline.domain.summary import FactKind, Segment, SummaryState, SummaryVersion
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.turn.summary.summarize_now import summarize_now
 
@@ -50,7 +50,7 @@ async def import_messages(stage: Stage, messages: Sequence[NewMessage], *, owner
     stage.session = await stage.database.sessions.import_conversation(new, dated)
 
 
-async def adopted(stage: Stage) -> SummaryWithSegments:
+async def adopted(stage: Stage) -> tuple[SummaryVersion, tuple[Segment, ...]]:
     """Return the summary in use, with its segments."""
     found = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert found is not None
@@ -94,19 +94,19 @@ async def test_the_second_import_of_a_conversation_takes_no_call_and_no_tokens(
     stage.model.by_request = lambda _: Say(f"{SUMMARY}\nKEEP:\nvalue | count | user 0 word | #1")
     await import_texts(stage, TEXTS)
     paid = await summarised(stage)
-    first, counted = await adopted(stage), len(stage.metrics.of("summary_written"))
+    (first, _), counted = await adopted(stage), len(stage.metrics.of("summary_written"))
 
     await import_texts(stage, TEXTS)
     again = await summarised(stage)
-    second = await adopted(stage)
+    second, segments = await adopted(stage)
 
     assert (len(paid), len(again)) == (3, 0)
     assert len(stage.metrics.of("summary_written")) == counted
     assert await run_sql(database_url, COSTS, stage.session.id) == [(3, 0)]
-    assert (second.version.text, second.version.kept_facts) == (first.version.text, first.version.kept_facts)
-    assert FactKind.VALUE in [fact.kind for fact in second.version.kept_facts]
+    assert (second.text, second.kept_facts) == (first.text, first.kept_facts)
+    assert FactKind.VALUE in [fact.kind for fact in second.kept_facts]
     own = {message.id for message in await stage.messages()}
-    assert {segment.through_id for segment in second.segments} <= own
+    assert {segment.through_id for segment in segments} <= own
 
 
 async def test_merged_segments_are_copied_too(database: Database, database_url: str) -> None:
@@ -120,7 +120,7 @@ async def test_merged_segments_are_copied_too(database: Database, database_url: 
     again = await summarised(stage)
 
     assert (sum(MERGE_TASK in asked(request) for request in paid), len(again)) == (1, 0)
-    assert [segment.level for segment in (await adopted(stage)).segments] == [0] * 8
+    assert [segment.level for segment in (await adopted(stage))[1]] == [0] * 8
     assert await run_sql(database_url, COSTS, stage.session.id) == [(len(paid), 0)]
 
 
@@ -308,17 +308,17 @@ async def test_the_choice_of_facts_is_copied_too(database: Database, database_ur
     stage = await open_stage_with(database, shape=shape)
     await import_texts(stage, DECISIONS)
     paid = await on_demand(stage)
-    first, counted = await adopted(stage), len(stage.metrics.of("summary_written"))
+    (first, _), counted = await adopted(stage), len(stage.metrics.of("summary_written"))
 
     await import_texts(stage, DECISIONS)
     again = await on_demand(stage)
-    second = await adopted(stage)
+    second, _ = await adopted(stage)
 
     assert (len(choices(paid)), again) == (1, [])
     assert len(stage.metrics.of("summary_written")) == counted
     assert await run_sql(database_url, CHOICES_COSTS, stage.session.id) == [(0,)]
-    assert (second.version.text, second.version.kept_facts) == (first.version.text, first.version.kept_facts)
-    assert {fact.passed_over for fact in second.version.kept_facts} == {0, 1}
+    assert (second.text, second.kept_facts) == (first.text, first.kept_facts)
+    assert {fact.passed_over for fact in second.kept_facts} == {0, 1}
 
     await import_texts(stage, DECISIONS, owner="ben")
     assert [asked(request) for request in await on_demand(stage)] == [asked(request) for request in paid]

@@ -36,17 +36,11 @@ from throughline.turn.prompting.planning import at_rest, make_context_input
 from throughline.turn.prompting.ready_agent import model_keys
 from throughline.turn.summary import prepare
 from throughline.turn.summary.compact import compact
+from throughline.turn.summary.compaction import Compaction
+from throughline.turn.summary.model_paces import MOST_SECONDS, VALID_SECONDS, ModelPaces
 from throughline.turn.summary.prepare import prepare_next
-from throughline.turn.summary.summariser import Ask, Summariser
-from throughline.turn.summary.summariser_calls import (
-    MOST_SECONDS,
-    VALID_SECONDS,
-    Heard,
-    ModelPaces,
-    SummariserCalls,
-    SummaryTooSlow,
-)
-from throughline.turn.summary.write_summary import Compaction
+from throughline.turn.summary.summariser import Summariser
+from throughline.turn.summary.summariser_calls import Ask, SummariserCalls, SummaryTooSlow
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -61,12 +55,12 @@ async def open_with(database: Database, **policy: object) -> Stage:
 async def adopt_what_is_prepared(stage: Stage) -> CompactionResult:
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     plan = as_adoption(plan_context(make_context_input(agent, conversation, None)))
-    return (await compact(stage.dependencies, Compaction(agent=agent, conversation=conversation), plan))[1]
+    return (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[1]
 
 
 async def prepared_through(stage: Stage) -> int | None:
     parts = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
-    return None if parts is None else parts.version.through_position
+    return None if parts is None else parts[0].through_position
 
 
 async def test_nothing_is_prepared_before_a_trigger_fires(database: Database) -> None:
@@ -138,7 +132,7 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     plan = as_adoption(plan_context(make_context_input(agent, conversation, None)))
     await compact_now(stage, "first")
 
-    _, done = await compact(stage.dependencies, Compaction(agent=agent, conversation=conversation), plan)
+    _, done = await compact(stage.dependencies, Compaction(agent, conversation, plan))
 
     assert (done.outcome, done.is_stale) == ("skipped", True)
     assert (await stage.reload()).summary_version == 1
@@ -240,9 +234,6 @@ async def test_one_that_makes_no_prompt_smaller_waits_for_growth_and_asks_no_hoo
     assert (await stage.reload()).summary_version == 0
 
 
-FOUR_A_SECOND = Heard(tokens=40, seconds=10.0, at=0.0, is_whole=False)
-
-
 class SlowModel(ScriptedModel):
     """Writes a piece of its answer each quarter of a second of `clock`."""
 
@@ -271,7 +262,7 @@ async def test_a_turn_begins_no_call_that_cannot_end_in_its_time_until_the_speed
     stage = await open_summarising(database)
     await fill(stage, 20)
     stage.model.by_request = lambda _: Say(SUMMARY)
-    stage.dependencies.paces.record("scripted", FOUR_A_SECOND)
+    stage.dependencies.paces.record("scripted", 40, 10.0, now=0.0, is_whole=False)
 
     at_once = await compact_now(stage)
     asked_at_once = len(stage.model.requests)
@@ -302,7 +293,7 @@ async def test_a_preparation_waits_as_long_as_a_slow_model_needs(
     monkeypatch.setattr(prepare, "PREPARE_SECONDS", 0.05)
     stage = await open_summarising(database, timeout_seconds=0.05)
     await fill(stage, 20)
-    stage.dependencies.paces.record("scripted", FOUR_A_SECOND)
+    stage.dependencies.paces.record("scripted", 40, 10.0, now=0.0, is_whole=False)
 
     def slowly(_request: ModelRequest) -> Step:
         time.sleep(0.2)
@@ -316,8 +307,8 @@ async def test_a_preparation_waits_as_long_as_a_slow_model_needs(
 def test_the_time_limit_follows_from_the_speed_within_bounds() -> None:
     paces = ModelPaces()
     unknown = paces.patient_seconds("small", 500, at_least=60)
-    paces.record("small", FOUR_A_SECOND)
-    paces.record("small", Heard(tokens=0, seconds=10.0, at=1.0, is_whole=False))
+    paces.record("small", 40, 10.0, now=0.0, is_whole=False)
+    paces.record("small", 0, 10.0, now=1.0, is_whole=False)
 
     assert unknown == 60
     assert paces.patient_seconds("small", 500, at_least=60) == 250
@@ -327,7 +318,7 @@ def test_the_time_limit_follows_from_the_speed_within_bounds() -> None:
 
 def test_the_length_of_the_last_whole_answer_decides_whether_the_next_can_end() -> None:
     paces = ModelPaces()
-    paces.record("small", Heard(tokens=32, seconds=8.0, at=0.0, is_whole=True))
+    paces.record("small", 32, 8.0, now=0.0, is_whole=True)
 
     assert not paces.is_too_slow("small", 500, seconds=10, now=1.0)
     assert paces.is_too_slow("small", 500, seconds=7, now=1.0)

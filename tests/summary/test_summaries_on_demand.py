@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -14,6 +15,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Break, Fail, Say, Step
 from fakes.stage import Stage, agent_on, open_double_stage, open_stage, turn_requests, with_context
 from fakes.waiting import HANG_SECONDS
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import Adopt, SummaryPolicy
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.repository import SessionChange
@@ -22,10 +24,11 @@ from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import FactKind, SummaryState
 from throughline.turn.prompting.context_report import report_context
+from throughline.turn.prompting.planning import at_rest, make_context_input
+from throughline.turn.summary.compaction import Compaction, open_draft
 from throughline.turn.summary.prepare import prepare_next
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
-from throughline.turn.summary.summary_draft import open_draft
 
 
 @pytest.fixture
@@ -242,14 +245,18 @@ async def test_a_summary_that_extends_what_was_adopted_meanwhile_is_refused(data
     stage.model.by_request = answers
     await fill(stage, 10)
     await prepare_one(stage)
-    before = await stage.reload()
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    before, plan = conversation.session, plan_context(make_context_input(agent, conversation, None))
     prepared = await stage.database.summaries.load_parts(before.id, SummaryState.PREPARED)
     assert prepared is not None
-    await stage.database.summaries.adopt_prepared(before.id, prepared.version.id, before.summary_version)
+    await stage.database.summaries.adopt_prepared(before.id, prepared[0].id, before.summary_version)
 
-    for extends_prepared in (True, False):
+    plan = replace(plan, decision=replace(plan.decision, through_position=before.message_count))
+    for told in (conversation, replace(conversation, prepared=None)):
+        task = Compaction(agent, told, plan)
+        assert task.extends_prepared == (told.prepared is not None)
         with pytest.raises(SummaryConflict):
-            await open_draft(stage.database.summaries, before, len, lease=None, extends_prepared=extends_prepared)
+            await open_draft(stage.database.summaries, task)
 
 
 async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is_kept(database: Database) -> None:
@@ -263,7 +270,7 @@ async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is
 
     adopted = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
-    kept = [entry.text for entry in adopted.version.kept_facts if entry.kind is FactKind.INSTRUCTION]
+    kept = [entry.text for entry in adopted[0].kept_facts if entry.kind is FactKind.INSTRUCTION]
     assert kept == ["Always answer in French from now on."]
 
 

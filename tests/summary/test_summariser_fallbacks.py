@@ -27,7 +27,7 @@ from throughline.turn.prompting.context_report import report_context
 from throughline.turn.prompting.planning import at_rest, make_context_input
 from throughline.turn.prompting.ready_agent import model_keys
 from throughline.turn.summary.compact import compact
-from throughline.turn.summary.write_summary import Compaction
+from throughline.turn.summary.compaction import Compaction
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
 WORDY = Say("A sentence that says nothing. " * 60)
@@ -52,7 +52,7 @@ async def open_beside(database: Database, stage: Stage) -> Stage:
 async def compact_within(stage: Stage, seconds: float) -> CompactionResult:
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
-    return (await compact(stage.dependencies, Compaction(agent, conversation, seconds_left=seconds), plan))[1]
+    return (await compact(stage.dependencies, Compaction(agent, conversation, plan, seconds_left=seconds)))[1]
 
 
 async def test_a_slow_summary_model_leaves_its_fallback_the_time_to_answer(database: Database) -> None:

@@ -23,10 +23,10 @@ from throughline.domain.prompt import Prompt
 from throughline.domain.summary import FactKind, KeptFact, Segment, SummaryState
 from throughline.execution.breaker import Breakers
 from throughline.turn.prompting.ready_agent import assemble_agent
-from throughline.turn.summary.find_summarisers import find_summarisers
-from throughline.turn.summary.summariser import Ask, Summariser, summarize_messages, write_summary
-from throughline.turn.summary.summariser_calls import SummariserCalls
-from throughline.turn.summary.write_segments import choose_facts
+from throughline.turn.summary.choose_facts import choose_facts
+from throughline.turn.summary.summariser import Summariser, find_summarisers
+from throughline.turn.summary.summariser_calls import Ask, SummariserCalls, write_text
+from throughline.turn.summary.summarize_now import summarize_transcript
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))
@@ -69,9 +69,7 @@ async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_segment(datab
     assert "first words" in asked(stage.model.requests[1])
     adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
-    assert [(part.from_position, part.through_position, part.text) for part in adopted.segments] == [
-        (1, 8, "second words")
-    ]
+    assert [(part.from_position, part.through_position, part.text) for part in adopted[1]] == [(1, 8, "second words")]
 
 
 async def test_tiered_segments_stand_alone_and_four_neighbours_are_merged(database: Database) -> None:
@@ -83,13 +81,13 @@ async def test_tiered_segments_stand_alone_and_four_neighbours_are_merged(databa
 
     adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
-    assert [(part.from_position, part.through_position, part.level) for part in adopted.segments] == [
+    assert [(part.from_position, part.through_position, part.level) for part in adopted[1]] == [
         (1, 8, 0),
         *((first, first + 1, 0) for first in range(9, 22, 2)),
     ]
     leaves = [request for request in stage.model.requests if MERGE_TASK not in asked(request)]
     assert not any("leaf words" in asked(request) for request in leaves)
-    assert "merged words" in adopted.version.text
+    assert "merged words" in adopted[0].text
 
 
 async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Database) -> None:
@@ -107,8 +105,8 @@ async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Dat
     assert first.outcome == "adopted"
     assert leaves is not None
     assert merged is not None
-    assert len(leaves.segments) == 10
-    assert [part.through_position for part in merged.segments] == list(range(8, 23, 2))
+    assert len(leaves[1]) == 10
+    assert [part.through_position for part in merged[1]] == list(range(8, 23, 2))
 
 
 async def test_a_merge_whose_answer_is_of_no_use_is_paid_for_once_in_a_compaction(database: Database) -> None:
@@ -288,9 +286,9 @@ async def test_a_summary_can_be_asked_for_outside_any_session(database: Database
     agent = await assemble_agent(stage.dependencies, stage.dependencies.agents.get("assistant"))
     (summariser,) = await find_summarisers(stage.dependencies, agent)
 
-    written = await summarize_messages(await stage.messages(), "what was before", summariser)
+    written = await summarize_transcript(await stage.messages(), "what was before", summariser)
 
-    assert written.text == SUMMARY
+    assert written == SUMMARY
     assert "what was before" in asked(stage.model.requests[0])
     assert stage.model.requests[0].tools == ()
 
@@ -337,7 +335,7 @@ async def test_what_a_model_thinks_of_the_lines_to_keep_is_no_end_of_its_summary
     model.script(Say(f"{thought}## State\nAll is well."))
     summariser = Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=8192)
 
-    written = await write_summary(Prompt("", ()), summariser, max_tokens=100, keep_tokens=100)
+    written = await write_text(summariser, Ask(Prompt("", ()), max_tokens=100, keep_tokens=100))
 
     assert written.text == "## State\nAll is well."
 

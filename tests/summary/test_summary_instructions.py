@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
@@ -14,9 +15,11 @@ from fakes.compactions import asked, fill, open_summarising, positions_read, pre
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
 from throughline.client.summarize import numbered
+from throughline.context.budget import make_budget
+from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryKind, SummaryPolicy
-from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
-from throughline.context.summaries.find_facts import facts_of
+from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS, NotWorthIt, SummaryRejected
+from throughline.context.summaries.find_facts import facts_of, named_facts, without_recall_results
 from throughline.context.summaries.segment_ends import SummaryLayout
 from throughline.db.database import Database
 from throughline.db.sessions.redaction import Redaction
@@ -26,16 +29,18 @@ from throughline.domain.errors import InvalidInput, ModelRejected, ModelUnavaila
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.session import Session
-from throughline.domain.summary import FactKind, KeptFact, Segment, SummaryState
-from throughline.llm.counters import make_counter
-from throughline.ports.storage import SummaryStore
+from throughline.domain.summary import Conversation, FactKind, KeptFact, Segment, SummaryState
+from throughline.llm.counters import PluginCounter, make_counter
+from throughline.ports.hooks import PreCompact
+from throughline.turn.prompting.ready_agent import ReadyAgent
+from throughline.turn.summary.compaction import Compaction, Draft
+from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.prepare import prepare_next
 from throughline.turn.summary.reread import SummaryRequest
-from throughline.turn.summary.summariser import NotWorthIt, Summariser, SummaryRejected, Written
+from throughline.turn.summary.summariser import Summariser
 from throughline.turn.summary.summariser_calls import SummariserCalls
 from throughline.turn.summary.summarize_now import estimate_summary, summarize_now, summarize_transcript
-from throughline.turn.summary.summary_draft import Assignment, Draft
-from throughline.turn.summary.write_segments import SegmentWriter, facts_from_answer, without_recall_results
+from throughline.turn.summary.write_summary import SummaryWriter
 
 RULE = "Never forget the allergy to nuts."
 
@@ -117,7 +122,7 @@ async def test_a_request_begins_where_it_was_told_to_also_behind_what_was_merged
     await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     parts = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert parts is not None
-    merged = max(parts.segments, key=lambda segment: segment.level)
+    merged = max(parts[1], key=lambda segment: segment.level)
     inside = merged.through_position - 3
 
     cost = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest("Keep it.", inside))
@@ -246,8 +251,31 @@ def draft(*said: str, narrative: str = NARRATIVE, replaced_tokens: int = 0) -> D
 
 
 def shown(drafted: Draft, limit_tokens: int = 1500, kind: SummaryKind = SummaryKind.HYBRID) -> tuple[str, int]:
-    summary = drafted.rendered(SESSION, SummaryLayout(limit_tokens, kind, by_length))
-    return summary.text, summary.tokens
+    return drafted.rendered(SESSION, SummaryLayout(limit_tokens, kind, by_length))
+
+
+def compaction(policy: SummaryPolicy, count: Callable[[str], int] = by_length) -> Compaction:
+    """A compaction of SESSION without a plan."""
+    definition = with_context(summary=policy)
+    agent = ReadyAgent(
+        definition=definition,
+        model=ScriptedModel(),
+        counter=PluginCounter("by this test", count),
+        tools=(),
+        tools_tokens=0,
+        budget=make_budget(definition.context, 8192),
+        factor=1.0,
+    )
+    return Compaction(agent, Conversation(SESSION), cast("ContextPlan", None))
+
+
+def writer_of(drafted: Draft, count: Callable[[str], int]) -> SummaryWriter:
+    """A writer that has begun with the draft, and has nothing to store or to ask with."""
+    summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
+    task, calls = compaction(SummaryPolicy(), count), cast("SummariserCalls", None)
+    writer = SummaryWriter(cast("SummaryDependencies", None), task, cast("PreCompact", None), calls)
+    writer.summarisers, writer.draft = (summariser,), drafted
+    return writer
 
 
 @pytest.mark.parametrize("replaced_tokens", [0, 150, 205, 230, 260, 5000])
@@ -287,7 +315,7 @@ def test_without_instructions_the_narrative_stands_alone_where_facts_have_no_roo
 def test_what_a_recall_tool_says_again_changes_nothing() -> None:
     new, old = stored([Said(Role.USER, "KEY-3=v4"), Said(Role.TOOL, "[#1 user] KEY-3=v3", tool_call_id="a")], by_length)
     said = without_recall_results((new, replace(old, name="read_history")))
-    named = facts_from_answer(Written("", 0, "m", 0, 0, 0, "value | KEY-3 | KEY-3=v3 | #2"), said)
+    named = named_facts("", "value | KEY-3 | KEY-3=v3 | #2", said)
 
     assert [one.text for one in facts_of(said, named, ())] == ["KEY-3=v4"]
 
@@ -300,12 +328,7 @@ async def test_what_facts_leave_the_narrative_is_found_once_and_beside_the_loop(
         return by_length(text)
 
     facts = tuple(KeptFact(FactKind.VALUE, f"The value number {n} is {n * 7}.", n) for n in range(400))
-    summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
-    assignment = Assignment(SESSION, SummaryPolicy(), limit_tokens=1500)
-    writer = SegmentWriter(
-        cast("SummaryStore", None), assignment, (summariser,), cast("SummariserCalls", None), draft("Hello.")
-    )
-    writer.draft = replace(writer.draft, kept_facts=facts)
+    writer = writer_of(replace(draft("Hello."), kept_facts=facts), count)
 
     first = await writer.room_tokens()
     counted = len(threads)
@@ -323,10 +346,9 @@ def test_facts_outlive_a_summary_of_the_narrative_alone() -> None:
         KeptFact(FactKind.VALUE, "The budget is 4,300 EUR.", 2, subject="budget"),
     )
     told = draft("Hello.", "Hm.", replaced_tokens=3000)
-    drafted = replace(told, kept_facts=kept, through_id=MessageId(UUID(int=4)), through_position=2)
-    policy = SummaryPolicy(kind=SummaryKind.LLM)
+    drafted = replace(told, kept_facts=kept)
 
-    adoption = drafted.adoption(Assignment(SESSION, policy, limit_tokens=1500), by_length)
+    adoption = drafted.adoption(compaction(SummaryPolicy(kind=SummaryKind.LLM)))
     later = shown(replace(drafted, kept_facts=adoption.kept_facts))[0]
 
     assert "4,300" not in adoption.text
@@ -342,12 +364,7 @@ async def test_a_summary_is_put_together_beside_the_loop() -> None:
         return by_length(text)
 
     facts = tuple(KeptFact(FactKind.VALUE, f"The value number {n} is {n * 7}.", n) for n in range(400))
-    summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
-    drafted = replace(draft("Hello."), kept_facts=facts, through_id=MessageId(UUID(int=4)), through_position=1)
-    assignment = Assignment(SESSION, SummaryPolicy(), limit_tokens=1500)
-    writer = SegmentWriter(
-        cast("SummaryStore", None), assignment, (summariser,), cast("SummariserCalls", None), drafted
-    )
+    writer = writer_of(replace(draft("Hello."), kept_facts=facts), count)
 
     await writer.session()
     await writer.adoption()

@@ -45,7 +45,7 @@ async def open_with(database: Database, **policy: object) -> Stage:
 
 async def prepared_through(stage: Stage) -> int | None:
     parts = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
-    return None if parts is None else parts.version.through_position
+    return None if parts is None else parts[0].through_position
 
 
 async def test_a_turn_that_makes_a_summary_due_has_it_prepared_by_another_process(

@@ -124,11 +124,14 @@ Such a row stores a model's choice among the kept facts of messages 1..through; 
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSegment:
-    """A segment that is not written yet: the positions it will cover, and the hashes that find an existing one.
+class NewSegment:
+    """A segment that is not stored yet: the positions it covers, the hashes that find an existing one, then its text.
 
-    `read_hash` is as in NewSegment and valid within a session. `request_hash` is equal for the same owner, model and
-    request in any session; None if no model is called. `redaction_count` is the session's value when it was read.
+    `read_hash` identifies what is read (messages or merged segments, and the text before them) within the session, so
+    that no segment is paid for twice. `request_hash` is equal for the same owner, model and request in any session;
+    None if no model is called. Positions are inclusive. `level` is 0 for a segment made from messages. A merged segment
+    is one level above its parts. A rolling summary covers 1..through at level 0. `redaction_count` is the session's
+    value when it was read. `kept_facts` are the facts that the model named.
     """
 
     from_position: int
@@ -136,34 +139,16 @@ class WantedSegment:
     through_id: MessageId
     read_hash: str
     request_hash: str | None = None
-    redaction_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NewSegment:
-    """The result of a summary model's call for one segment, not stored yet.
-
-    `read_hash` identifies the input (messages or merged segments, and the text before them), so that no segment is paid
-    for twice. Positions are inclusive. `level` is 0 for a segment made from messages. A merged segment is one level
-    above its parts. A rolling summary covers 1..through at level 0. `kept_facts` are the facts that the model named.
-    `request_hash` is as in WantedSegment.
-    """
-
-    from_position: int
-    through_position: int
-    through_id: MessageId
-    text: str
-    token_count: int
-    model: str
-    prompt_version: str
-    read_hash: str
-    duration_seconds: float
-    input_tokens: int
-    output_tokens: int
     level: int = 0
     redaction_count: int = 0
+    text: str = ""
+    token_count: int = 0
+    model: str = ""
+    prompt_version: str = ""
+    duration_seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
     kept_facts: tuple[KeptFact, ...] = ()
-    request_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,14 +259,6 @@ class SummaryVersion:
     def segments(self) -> int:
         """The number of segments that the version consists of."""
         return len(self.segment_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryWithSegments:
-    """A version with its segments, oldest first: the base of the next summary."""
-
-    version: SummaryVersion
-    segments: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)

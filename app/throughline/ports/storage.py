@@ -37,8 +37,6 @@ from throughline.domain.summary import (
     SummaryLease,
     SummaryState,
     SummaryVersion,
-    SummaryWithSegments,
-    WantedSegment,
 )
 from throughline.domain.usage_report import DaySpending, ModelCall, Payer
 
@@ -76,7 +74,7 @@ class SummaryStore(Protocol):
         """
 
     async def copy_segment(
-        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+        self, session_id: SessionId, wanted: NewSegment, lease: Lease | None = None
     ) -> Segment | None:
         """Copy the segment that answers the same request from another session of the same owner, and return the copy.
 
@@ -84,7 +82,9 @@ class SummaryStore(Protocol):
         NotFound.
         """
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+    async def load_parts(
+        self, session_id: SessionId, state: SummaryState
+    ) -> tuple[SummaryVersion, tuple[Segment, ...]] | None:
         """Return the adopted version, or the prepared one that builds on it, with its segments.
 
         `state` says which of the two; None if the session has no such version.

@@ -23,7 +23,7 @@ from throughline.turn.prompting.planning import ModelCall, compute_context, plan
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import Turn
 from throughline.turn.summary.compact import compact
-from throughline.turn.summary.write_summary import Compaction
+from throughline.turn.summary.compaction import Compaction
 
 LESS_THAN_REFUSED = 0.9
 """Largest size of the prompt after a refusal, as a share of the refused prompt, whatever the refusal said."""
@@ -138,9 +138,9 @@ async def _compact(
     turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
     usage, started = turn.compaction_usage, turn.dependencies.clock.monotonic()
-    seconds_left = usage.seconds_left(call.agent)
-    task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=seconds_left)
-    conversation, done = await compact(turn.dependencies, task, plan)
+    seconds = usage.seconds_left(call.agent)
+    task = Compaction(call.agent, conversation, plan, pending=call.pending, lease=turn.lease, seconds_left=seconds)
+    conversation, done = await compact(turn.dependencies, task)
     usage.seconds += turn.dependencies.clock.monotonic() - started
     usage.has_failed = usage.has_failed or done.outcome is CompactionOutcome.FAILED
     usage.is_cancelled = usage.is_cancelled or done.outcome is CompactionOutcome.CANCELLED

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 
@@ -12,6 +11,7 @@ from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
 from throughline.context.summaries.readable_text import one_of
 from throughline.context.summaries.render_summary import CUT_MARK, cut_at_boundary, cut_middle_at_boundaries
+from throughline.domain.errors import PermanentError
 from throughline.domain.message import is_blank
 from throughline.domain.reasoning import without_thinking
 
@@ -267,12 +267,16 @@ MOST_CHARACTERS_PER_TOKEN = 64
 """Characters per allowed token beyond which a text is not read: it will be cut anyway, and reading it takes seconds."""
 
 
-class Verdict(StrEnum):
-    """What to do with a summary: store it, continue without it (nothing is wrong), or treat it as a failure."""
+class NotWorthIt(PermanentError):
+    """Exception for a summary that is no smaller than what it would replace. It does not count as a failure."""
 
-    ACCEPT = "accept"
-    SKIP = "skip"
-    REJECT = "reject"
+    code = "summary_not_worth_it"
+
+
+class SummaryRejected(PermanentError):
+    """Exception for an answer that cannot serve as a summary, and for instructions that no model has room for."""
+
+    code = "summary_rejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,46 +296,33 @@ class Sources:
 NOTHING_KNOWN = Sources()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSummary:
-    """The verdict on a summary, the reason ('' if accepted), the text to store ('' unless accepted), and its tokens."""
-
-    verdict: Verdict
-    reason: str
-    text: str
-    tokens: int
-
-
 def check_summary(
     text: str, *, replaced_tokens: int, max_tokens: int, count: Count, sources: Sources = NOTHING_KNOWN
-) -> CheckedSummary:
-    """Judge a summary that would replace `replaced_tokens` of text.
+) -> tuple[str, int]:
+    """Return the text to store in place of `replaced_tokens` of text, and its tokens.
 
-    - Rejected are texts that are no summary (a refusal, an error text), a copy of the record, and the
-      existing summary again or its beginning.
-    - Skipped is a summary that is no smaller than what it would replace, unless it has fewer than SMALL_SUMMARY_TOKENS.
     - Removed are the model's preceding reasoning, and citations of positions that it never read.
-    - The size is judged before cutting. A text above `max_tokens` is then cut at a boundary and marked: at its end, or
-      in its middle if it extends an existing summary.
+    - A text above `max_tokens` is cut at a boundary and marked: at its end, or in its middle if it extends an existing
+      summary. Its size is judged before.
 
-    The time is linear in the sources and in `max_tokens`.
+    Raises SummaryRejected for a text that is no summary (a refusal, an error text), a copy of the record, and the
+    existing summary again or its beginning. Raises NotWorthIt for a summary that is no smaller than what it would
+    replace, unless it has fewer than SMALL_SUMMARY_TOKENS. The time is linear in the sources and in `max_tokens`.
     """
     most = max(max_tokens, SMALL_SUMMARY_TOKENS) * MOST_CHARACTERS_PER_TOKEN
     text = without_thinking(text)
     head = text[:most]
     said = without_invented(head, sources.reach, sources.record, sources.existing) if sources.reach else head
-    reason = _why_not(said, sources)
-    if reason:
-        return CheckedSummary(Verdict.REJECT, reason, "", 0)
+    if reason := _why_not(said, sources):
+        raise SummaryRejected(reason)
     whole = count(said) * len(text) // len(head)
     if whole >= replaced_tokens and whole >= SMALL_SUMMARY_TOKENS:
-        reason = f"The summary takes {whole} tokens and would replace only {replaced_tokens}."
-        return CheckedSummary(Verdict.SKIP, reason, "", whole)
+        raise NotWorthIt(f"The summary takes {whole} tokens and would replace only {replaced_tokens}.")
     cutting = cut_middle_at_boundaries if sources.existing else cut_at_boundary
     cut = cutting(said, max_tokens, count).strip()
     if is_blank(cut):
-        return CheckedSummary(Verdict.REJECT, f"Nothing of the summary fits {max_tokens} tokens.", "", 0)
-    return CheckedSummary(Verdict.ACCEPT, "", cut, count(cut))
+        raise SummaryRejected(f"Nothing of the summary fits {max_tokens} tokens.")
+    return cut, count(cut)
 
 
 def _why_not(text: str, sources: Sources) -> str:

@@ -16,6 +16,7 @@ from throughline.context.summaries.keep_lines import (
     KeepLine,
     later_statements,
     read_keep_lines,
+    taken_facts,
 )
 from throughline.context.summaries.readable_text import (
     one_line,
@@ -27,6 +28,7 @@ from throughline.context.summaries.readable_text import (
     without_quotations,
 )
 from throughline.context.summaries.structured_facts import structured_facts
+from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -207,6 +209,16 @@ def _lasts(order: str, following: str, words: Mapping[str, re.Pattern[str]]) -> 
 
 MOST_SUBJECTS = 12
 """Most subjects of known facts that a summary request names to the model."""
+
+
+def without_recall_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages from which facts are kept: all but results of recall tools, which repeat earlier messages."""
+    return tuple(message for message in messages if message.name not in RECALL_TOOLS)
+
+
+def named_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
+    """Return the facts of `messages` that a model named in the lines below its text, and those that its text cites."""
+    return (*taken_facts(lines, messages), *cited_facts(text, lines, messages))
 
 
 def facts_of(

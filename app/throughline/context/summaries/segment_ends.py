@@ -330,14 +330,6 @@ _PLACE = re.compile(r"\[#\d{1,9}\]")
 
 
 @dataclass(frozen=True, slots=True)
-class RenderedSummary:
-    """A summary as prompts show it, and its tokens by our count."""
-
-    text: str
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class SummaryLayout:
     """Division of a summary of at most `limit_tokens`, counted by `count`; with the kind `llm` all is narrative."""
 
@@ -375,8 +367,8 @@ class SummaryLayout:
 
     def render(
         self, segments: Sequence[Segment], facts: Sequence[KeptFact], replaced_tokens: int | None = None
-    ) -> RenderedSummary:
-        """Return the text of the summary: the segments from oldest to newest, then instructions and kept facts.
+    ) -> tuple[str, int]:
+        """Return the summary and its tokens: the segments from oldest to newest, then instructions and kept facts.
 
         It never exceeds the limit. Facts fill the room that the limit leaves, or the aim: SHRUNK_TO of
         `replaced_tokens`, the size of what the text replaces. If instructions would make it no smaller than that, the
@@ -400,11 +392,11 @@ class SummaryLayout:
     def _facts(self, facts: Sequence[KeptFact], max_tokens: int) -> str:
         return render_facts(facts, max_tokens=max_tokens, count=self.count)
 
-    def _joined(self, parts: Sequence[str]) -> RenderedSummary:
+    def _joined(self, parts: Sequence[str]) -> tuple[str, int]:
         text = PARAGRAPH.join(part for part in parts if part)
         if self.count(text) > self.limit_tokens:
             text = truncate_middle(text, self.limit_tokens, self.count, " of the summary")
-        return RenderedSummary(text, self.count(text) if text else 0)
+        return text, self.count(text) if text else 0
 
 
 def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:

@@ -40,8 +40,6 @@ from throughline.domain.summary import (
     SummaryLease,
     SummaryState,
     SummaryVersion,
-    SummaryWithSegments,
-    WantedSegment,
 )
 
 # The lease for summaries on demand: at most one is written per session, across all processes.
@@ -125,7 +123,7 @@ One that is being deleted, with its session or by a redaction, is skipped, so ne
 """
 
 
-async def is_with_others(tx: Statements, session_id: SessionId, wanted: WantedSegment) -> bool:
+async def is_with_others(tx: Statements, session_id: SessionId, wanted: NewSegment) -> bool:
     """Whether another session of the owner has a segment made by the same model request.
 
     This takes one index lookup and no lock.
@@ -134,7 +132,7 @@ async def is_with_others(tx: Statements, session_id: SessionId, wanted: WantedSe
 
 
 async def copy_segment(
-    tx: Statements, session_id: SessionId, wanted: WantedSegment, lease: Lease | None
+    tx: Statements, session_id: SessionId, wanted: NewSegment, lease: Lease | None
 ) -> Segment | None:
     """Copy the segment from another session of the owner; return it, or None if there is none (any more).
 
@@ -146,7 +144,7 @@ async def copy_segment(
     return segment_from(rows[0]) if rows else await find_segment(tx, session_id, wanted.read_hash)
 
 
-def _parameters(wanted: WantedSegment) -> dict[str, object]:
+def _parameters(wanted: NewSegment) -> dict[str, object]:
     return {
         "from_position": wanted.from_position,
         "through_position": wanted.through_position,
@@ -241,20 +239,21 @@ class SummaryRepository:
         return await chain_of_segments(self._transactions, session_id, first, before)
 
     async def copy_segment(
-        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+        self, session_id: SessionId, wanted: NewSegment, lease: Lease | None = None
     ) -> Segment | None:
         if not await is_with_others(self._transactions, session_id, wanted):
             return None
         return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+    async def load_parts(
+        self, session_id: SessionId, state: SummaryState
+    ) -> tuple[SummaryVersion, tuple[Segment, ...]] | None:
         if state not in _OF_STATE:
             raise ValueError(f"a session has many versions that are {state.value}: there are no parts of the one")
         version = await self._find(_OF_STATE[state], session_id)
         if version is None:
             return None
-        segments = await load_segments(self._transactions, session_id, version.segment_ids)
-        return SummaryWithSegments(version, segments)
+        return version, await load_segments(self._transactions, session_id, version.segment_ids)
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         version_id = SummaryId(new_id())

@@ -8,7 +8,7 @@ from throughline.ports.hooks import Decision, Hooks
 from throughline.ports.storage import UsageStore
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.turn.prompting.ready_agent import PromptDependencies
-from throughline.turn.summary.summariser_calls import ModelPaces
+from throughline.turn.summary.model_paces import ModelPaces
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,15 @@ from throughline.turn.prompting.planning import (
     with_summary,
 )
 from throughline.turn.prompting.ready_agent import ReadyAgent
+from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
-from throughline.turn.summary.find_summarisers import summary_models, summary_tokens
-from throughline.turn.summary.write_summary import Compaction, SummaryWriting, hook_event, unchanged
+from throughline.turn.summary.summariser import summary_models, summary_tokens
+from throughline.turn.summary.write_summary import SummaryWriter, begin_summary
 
 PREPARE_SECONDS = 60.0
 """Least time limit of one preparation. No user waits for it, so it is never less than a turn would give.
 
-A model that is known to be slow gets longer (`summariser_calls.py`). A session has only one such job at a time.
+A model that is known to be slow gets longer (`model_paces.py`). A session has only one such job at a time.
 """
 
 ROUND_SECONDS = 20.0
@@ -54,12 +55,11 @@ async def prepare_next(dependencies: SummaryDependencies, session: Session) -> C
     """
     try:
         task = await _load_task(dependencies, session)
-        plan = await _plan_next(task)
-        if not plan.is_summary_due:
-            return unchanged(task, plan, CompactionOutcome.SKIPPED)
+        if not task.plan.is_summary_due:
+            return task.unchanged(CompactionOutcome.SKIPPED)
         summary = SummaryTrace("prepare summary", session.id, session.agent)
         with SpanUnderWay(dependencies.tracing.begin_summary(summary)) as span:
-            span.add_result(done := await _write_ahead(dependencies, task, plan))
+            span.add_result(done := await _write_ahead(dependencies, task))
             return done
     except NotFound:
         return CompactionResult(CompactionOutcome.SKIPPED, session)
@@ -76,12 +76,14 @@ async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bo
 
     Raises NotFound, DatabaseUnavailable.
     """
-    return (await _plan_next(await _load_task(dependencies, session))).is_summary_due
+    return (await _load_task(dependencies, session)).plan.is_summary_due
 
 
 async def _load_task(dependencies: SummaryDependencies, session: Session) -> Compaction:
     agent, conversation = await at_rest(dependencies, session)
-    return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=_limit_seconds(dependencies, agent))
+    plan = await compute_context(make_context_input(agent, conversation, None), next_plan)
+    seconds = _limit_seconds(dependencies, agent)
+    return Compaction(agent, conversation, plan, pending=NEXT_MESSAGE, seconds_left=seconds)
 
 
 def _limit_seconds(dependencies: SummaryDependencies, agent: ReadyAgent) -> float:
@@ -92,46 +94,35 @@ def _limit_seconds(dependencies: SummaryDependencies, agent: ReadyAgent) -> floa
     return max(dependencies.paces.patient_seconds(key, tokens, at_least=usual) for key in keys)
 
 
-async def _plan_next(task: Compaction) -> ContextPlan:
-    return await compute_context(make_context_input(task.agent, task.conversation, None), next_plan)
-
-
-async def _write_ahead(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CompactionResult:
-    further = await _plan_after_newest(task)
-    if further.decision.trigger is None:
-        return unchanged(task, plan, CompactionOutcome.SKIPPED)
-    is_further = task.conversation.prepared is not None
-    event_fields = hook_event(task, further, extends_prepared=is_further)
-    event = replace(event_fields, trigger="auto", tokens=plan.tokens, must_compact=False)
-    writing = SummaryWriting(
-        dependencies, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS
-    )
-    ended = await writing.run()
-    writer = writing.writer
-    if writer is None or writer.draft.through_position <= _reached_position(task):
+async def _write_ahead(dependencies: SummaryDependencies, task: Compaction) -> CompactionResult:
+    further = replace(task, plan=await _plan_after_newest(task))
+    if further.plan.decision.trigger is None:
+        return task.unchanged(CompactionOutcome.SKIPPED)
+    event = replace(further.hook_event, trigger="auto", tokens=task.plan.tokens, must_compact=False)
+    writer = begin_summary(dependencies, further, event, round_seconds=ROUND_SECONDS)
+    ended = await writer.run()
+    reached = writer.draft.through_position
+    if reached <= _reached_position(task):
         log.info("summary not prepared", session_id=event.session_id, outcome=ended.outcome)
-        return await _nothing_written(dependencies, task, further, writing, ended)
+        return await _nothing_written(dependencies, writer, ended)
     try:
         await dependencies.summaries.prepare_summary(await writer.adoption())
     except SummaryConflict:
-        writing.calls.count_unused("stale")
+        writer.calls.count_unused("stale")
         raise
-    log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
-    return CompactionResult(CompactionOutcome.PREPARED, task.conversation.session)
+    log.info("summary prepared", session_id=event.session_id, through_position=reached)
+    return CompactionResult(CompactionOutcome.PREPARED, task.session)
 
 
 async def _nothing_written(
-    dependencies: SummaryDependencies,
-    task: Compaction,
-    plan: ContextPlan,
-    writing: SummaryWriting,
-    ended: CompactionResult,
+    dependencies: SummaryDependencies, writer: SummaryWriter, ended: CompactionResult
 ) -> CompactionResult:
+    session = writer.compaction.session
     if ended.is_not_worth_it:
-        await _wait_for_growth(dependencies, task.conversation.session, plan)
+        await _wait_for_growth(dependencies, session, writer.compaction.plan)
     if ended.outcome is CompactionOutcome.FAILED:
-        await dependencies.summaries.save_failure(task.conversation.session, ended.detail)
-        return replace(ended, delay_seconds=writing.rest_seconds)
+        await dependencies.summaries.save_failure(session, ended.detail)
+        return replace(ended, delay_seconds=writer.rest_seconds)
     return ended
 
 

@@ -6,21 +6,19 @@ before that position is kept.
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import CompactionAction, CompactionDecision
-from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryShape
+from throughline.context.summaries.check_summary import SummaryRejected
 from throughline.context.summaries.segment_ends import MERGED
 from throughline.context.summaries.summary_prompt import TOOL_CHARACTERS
 from throughline.domain.errors import InvalidInput
-from throughline.domain.summary import Conversation, MeasuredMessages, ReadLimits
-from throughline.ports.hooks import Decision
+from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.turn.summary.compaction import Compaction, Draft, open_draft
 from throughline.turn.summary.dependencies import SummaryDependencies
-from throughline.turn.summary.summariser import SummaryRejected
-from throughline.turn.summary.summary_draft import Draft, open_draft
-from throughline.turn.summary.write_segments import CallSize
-from throughline.turn.summary.write_summary import Compaction, SummaryWriting, hook_event
+from throughline.turn.summary.write_summary import begin_summary
 
 MOST_CALLS = 32
 """Approximate maximum of model calls for one request; if more were needed, only the newest messages are read."""
@@ -65,57 +63,72 @@ class SummaryCost:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reread:
-    """A compaction that reads messages again, its plan, and its cost."""
+class CallSize(NamedTuple):
+    """The tokens of one call for a segment: messages read, the rest of the request, and at most the answer.
 
-    task: Compaction
-    plan: ContextPlan
-    cost: SummaryCost
-
-
-async def plan_reread(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan, first: int) -> Reread:
-    """Return the compaction that reads from position `first` on, up to the end of `plan` or of the old summary.
-
-    It begins after the last segment that ends before that position, including segments merged since. If about
-    `MOST_CALLS` calls are not enough, it begins later. Raises SummaryConflict if the session's summary has changed
-    meanwhile, and InvalidInput for instructions too long for every summary model.
+    `messages` is the most messages that it reads, None for as many as fit. Segments whose texts take more than
+    `unmerged` tokens are merged; None if they never are.
     """
-    session = task.conversation.session
+
+    read: int
+    beside: int
+    written: int
+    messages: int | None
+    unmerged: int | None
+
+
+async def plan_reread(
+    dependencies: SummaryDependencies, compaction: Compaction, first: int
+) -> tuple[Compaction, SummaryCost]:
+    """Return the compaction that reads from position `first` on, and its cost.
+
+    It ends with the plan or the old summary, whichever reaches further. It begins after the last segment that ends
+    before `first`, including segments merged since. If about `MOST_CALLS` calls are not enough, it begins later. Raises
+    SummaryConflict if the session's summary has changed meanwhile, and InvalidInput for instructions too long for every
+    summary model.
+    """
+    session, plan = compaction.session, compaction.plan
     through = max(session.summary_through_position, plan.decision.through_position or 0)
-    decided = replace(plan, decision=_write_now_decision(through))
-    draft = await open_draft(
-        dependencies.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False
+    task = replace(
+        compaction,
+        conversation=replace(compaction.conversation, prepared=None),
+        plan=replace(plan, decision=_write_now_decision(through)),
     )
-    again = _restarted_after(
-        task, await _draft_before(dependencies, task, draft, first), session.summary_through_position
-    )
-    size = await _call_size(dependencies, again, decided)
+    draft = await open_draft(dependencies.summaries, task)
+    again = _restarted_after(task, await _draft_before(dependencies, task, draft, first))
+    size = await _call_size(dependencies, again)
     found = await dependencies.messages.measure(session.id, _first_position(again), through, _limits(size, MOST_READS))
     if found.first_position > _first_position(again):
-        later = await _draft_before(dependencies, task, draft, found.first_position)
-        again = _restarted_after(task, later, session.summary_through_position)
+        again = _restarted_after(task, await _draft_before(dependencies, task, draft, found.first_position))
         found = await dependencies.messages.measure(session.id, _first_position(again), through, _limits(size, ALL))
     seconds = await dependencies.summaries.usual_seconds(session.id)
-    return Reread(again, decided, _cost(found, size, task.agent.factor, through, seconds))
+    return again, _cost(found, size, task.agent.factor, through, seconds)
 
 
 async def _draft_before(dependencies: SummaryDependencies, task: Compaction, draft: Draft, position: int) -> Draft:
     """Return the draft of the messages before `position`; a merged segment across it is replaced by its parts."""
-    before, session = draft.before(position), task.conversation.session
-    is_rolling = task.agent.definition.context.summary.shape is SummaryShape.ROLLING
+    before, is_rolling = draft.before(position), task.policy.shape is SummaryShape.ROLLING
     if is_rolling and before.segments:
         return before
-    chain = await dependencies.summaries.chain_of_segments(session.id, before.through_position + 1, position)
+    chain = await dependencies.summaries.chain_of_segments(task.session.id, before.through_position + 1, position)
     return before.followed_by(chain[:1] if is_rolling else chain)
 
 
-async def _call_size(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CallSize:
-    writing = SummaryWriting(dependencies, task, plan, hook_event(task, plan), extends_prepared=False)
+async def _call_size(dependencies: SummaryDependencies, task: Compaction) -> CallSize:
+    """Return the size of one call for a segment, by our count."""
+    writer = begin_summary(dependencies, task, task.hook_event)
     try:
-        return await (await writing.open_writer(Decision())).call_size()
+        await writer.open()
     except SummaryRejected as error:
         raise InvalidInput(error.detail, field="instructions") from error
+    first, most = writer.summarisers[0], await writer.max_tokens()
+    return CallSize(
+        read=await writer.room_tokens(),
+        beside=first.prompt_tokens(writer.request((), first, most)),
+        written=most + first.keep_tokens,
+        messages=first.policy.chunk_messages,
+        unmerged=None if task.is_rolling else task.layout.narrative_tokens,
+    )
 
 
 def _limits(size: CallSize, calls: int) -> ReadLimits:
@@ -144,17 +157,14 @@ def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, 
 
 
 def _first_position(task: Compaction) -> int:
-    return task.conversation.session.summary_through_position + 1
+    return task.session.summary_through_position + 1
 
 
-def _restarted_after(task: Compaction, draft: Draft, must_reach: int) -> Compaction:
+def _restarted_after(task: Compaction, draft: Draft) -> Compaction:
     """Return the task for a conversation in which nothing after the draft is summarised."""
-    session = replace(
-        task.conversation.session,
-        summary_through_position=draft.through_position,
-        summary_through_id=draft.through_id,
-    )
-    conversation: Conversation = replace(task.conversation, session=session, prepared=None)
+    must_reach, draft_ends = task.session.summary_through_position, draft.through_position
+    session = replace(task.session, summary_through_position=draft_ends, summary_through_id=draft.through_id)
+    conversation = replace(task.conversation, session=session)
     return replace(task, conversation=conversation, beginning=draft, must_reach=must_reach)
 
 

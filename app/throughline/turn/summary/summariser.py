@@ -1,45 +1,27 @@
-"""Models that write summaries: what is known of one, and a single call of it.
-
-`summarize_messages` works without a turn.
-"""
+"""The models that write summaries: which ones an agent has, and how large their requests and answers may be."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from throughline.context.calibration import scale
+from throughline.context.budget import summary_limit
+from throughline.context.calibration import factor, scale, stepped, trusted_window, unscale
 from throughline.context.policy import SummaryKind, SummaryPolicy
-from throughline.context.summaries.check_summary import (
-    MOST_CHARACTERS_PER_TOKEN,
-    CheckedSummary,
-    Sources,
-    Verdict,
-    check_summary,
-)
-from throughline.context.summaries.keep_lines import KEEP_TOKENS, split_answer
-from throughline.context.summaries.render_summary import cut_back
+from throughline.context.summaries.check_summary import SummaryRejected
+from throughline.context.summaries.keep_lines import KEEP_TOKENS
 from throughline.context.summaries.segment_ends import first_segment
 from throughline.context.summaries.summary_prompt import (
-    CONVERSATION_TAG,
-    EXISTING_TAG,
     SMALLEST_BUDGET,
     TextRequest,
     chunk_for_summariser,
     summary_request,
 )
-from throughline.context.view.placeholder_texts import undelimited
-from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
-from throughline.domain.message import Message, clean_text, text_of
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
-from throughline.domain.reasoning import without_thinking
-from throughline.domain.usage_report import CallPurpose
+from throughline.domain.message import Message, text_of
+from throughline.domain.prompt import Prompt
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
-from throughline.ports.tracing import ModelCallPart, traced
-
-LEAST_ANSWER_BYTES = 200_000
-"""Bytes of an answer that are accepted in any case: reasoning models write more than the limit of their answer."""
+from throughline.turn.prompting.ready_agent import ReadyAgent, calibration_key, named_summary_model
+from throughline.turn.summary.dependencies import SummaryDependencies
 
 LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
 """Least window in tokens for which lines below `KEEP:` are requested; the divisor of a window for their tokens."""
@@ -47,34 +29,8 @@ LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
 SLACK_TOKENS = 64
 """Tokens kept free in a request, because the whole may count more tokens than its parts do."""
 
-
-ONLY_LINES = "The summary model named what to keep and wrote no summary."
-
-
-class NotWorthIt(PermanentError):
-    """Exception for a summary that is no smaller than what it would replace. It does not count as a failure."""
-
-    code = "summary_not_worth_it"
-
-
-class SummaryRejected(PermanentError):
-    """Exception for an answer that cannot serve as a summary, and for instructions that no model has room for."""
-
-    code = "summary_rejected"
-
-
-@dataclass(frozen=True, slots=True)
-class Summarised:
-    """The summary model's answer and its reported tokens; `has_calls`: it called tools, although none were offered.
-
-    `keep_lines` is the text below `KEEP:`, if that was requested. `is_cut`: the text reached the limit of the answer.
-    """
-
-    text: str
-    usage: Usage
-    has_calls: bool = False
-    keep_lines: str = ""
-    is_cut: bool = False
+INSTRUCTION_SHARE = 1 / 4
+"""Largest share of a summary model's window for the instructions; the rest is for reading and writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +53,11 @@ class Summariser:
     def key(self) -> str:
         """The key under which the model's failures are counted."""
         return self.model.calibration_key
+
+    @property
+    def style_and_instructions(self) -> str:
+        """What the text is to be like; part of the hash by which a segment is found again."""
+        return "\n".join(part for part in (self.policy.style, self.instructions) if part)
 
     @property
     def instruction_tokens(self) -> int:
@@ -137,36 +98,68 @@ class Summariser:
         return max(self.factor, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A request for one text.
+async def find_summarisers(
+    dependencies: SummaryDependencies, agent: ReadyAgent, instructions: str = ""
+) -> tuple[Summariser, ...]:
+    """Return the agent's summary model (or the setting's, if the agent names none), then the agent's own model.
 
-    `replaced_tokens` is the size of what it would replace, `max_tokens` its limit (our counts).
-
-    `reach` is the first and last position it would cover; None: it is no summary, and is not checked.
-    `may_be_unchanged`: the model may return the existing summary unchanged, because it has done so before.
-    `keep_tokens` is the most tokens of the lines below the text that name facts to keep; 0: none are requested.
+    An unavailable summary model does not stop summaries: the agent's own model writes them. A model is left out if the
+    instructions take more than INSTRUCTION_SHARE of its window. Raises SummaryRejected if that leaves none.
     """
+    policy = agent.definition.context.summary
+    all_instructions = "\n".join(part for part in (policy.instructions, instructions) if part)
+    found = [
+        await _summariser(dependencies, agent, model, all_instructions) for model in summary_models(dependencies, agent)
+    ]
+    fitting = tuple(one for one in found if one.instruction_tokens <= INSTRUCTION_SHARE * one.window_tokens)
+    if found and not fitting:
+        largest = max(found, key=lambda one: one.window_tokens)
+        raise SummaryRejected(
+            f"The instructions for summaries take {largest.instruction_tokens:,} tokens, more than a quarter of the "
+            f"summary model's window of {largest.window_tokens:,}: shorten summary_instructions of the session, or "
+            "context.summary.instructions of the agent."
+        )
+    return fitting
 
-    prompt: Prompt
-    max_tokens: int
-    replaced_tokens: int = 0
-    reach: tuple[int, int] | None = None
-    may_be_unchanged: bool = False
-    keep_tokens: int = 0
+
+def summary_models(dependencies: SummaryDependencies, agent: ReadyAgent) -> list[ChatModel]:
+    """Return the agent's summary model, then the agent's own if it is another one."""
+    named = named_summary_model(dependencies.models, agent)
+    if named is None or named.calibration_key == agent.model.calibration_key:
+        return [agent.model]
+    return [named, agent.model]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A text that may serve as a summary, its cost, and the lines below it that name facts to keep."""
+def summary_tokens(agent: ReadyAgent) -> int:
+    """Return the most tokens, by our count, of the agent's summary.
 
-    text: str
-    tokens: int
-    model: str
-    input_tokens: int
-    output_tokens: int
-    seconds: float
-    keep_lines: str = ""
+    The factor is rounded up in steps, so that small changes of it do not change this limit.
+    """
+    limit = summary_limit(agent.definition.context.summary, agent.budget)
+    return max(unscale(limit, stepped(agent.factor)), 1)
+
+
+async def _summariser(
+    dependencies: SummaryDependencies, agent: ReadyAgent, model: ChatModel, instructions: str
+) -> Summariser:
+    """Return `model` as a summary model of the agent.
+
+    A window set for the agent applies to its own model only; a learned calibration applies to every agent of a model.
+    """
+    is_own = model.calibration_key == agent.model.calibration_key
+    if not is_own:
+        await model.ask_window()
+    calibration = None if is_own else await dependencies.calibrations.load(calibration_key(model, agent.counter))
+    learned = agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer)
+    return Summariser(
+        model=model,
+        policy=agent.definition.context.summary,
+        count=agent.counter.count,
+        max_tokens=summary_tokens(agent),
+        window_tokens=agent.budget.window_tokens if is_own else trusted_window(calibration, model.context_limit),
+        factor=stepped(learned),
+        instructions=instructions,
+    )
 
 
 async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: Summariser) -> tuple[Message, ...]:
@@ -183,109 +176,3 @@ async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: S
         return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 
     return await run_off_loop_if_large(characters_of(rest), choose)
-
-
-async def summarize_messages(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> Summarised:
-    """Return one text for `existing_summary` and `messages` together.
-
-    The messages must fit the summary model's window. No tools are offered. Raises the ModelRejected and
-    ModelUnavailable families.
-    """
-    asked = TextRequest(summariser.max_tokens, summariser.instructions)
-    prompt = summary_request(existing_summary, messages, summariser.policy, asked)
-    return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
-
-
-async def write_summary(
-    prompt: Prompt,
-    summariser: Summariser,
-    *,
-    max_tokens: int,
-    keep_tokens: int = 0,
-    heard: list[str] | None = None,
-) -> Summarised:
-    """Send one request for a text of at most `max_tokens`, by our count, and `keep_tokens` of lines below it.
-
-    No tools are offered. An answer that reached its limit is cut back to its last whole line or sentence; a cut summary
-    is marked and may become empty. `heard` gets the pieces of the answer as they arrive. Raises the
-    ModelRejected and ModelUnavailable families.
-    """
-    output_tokens = summariser.output_tokens(max_tokens + keep_tokens)
-    most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
-    request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
-    answer = await _collect(summariser.model, request, [] if heard is None else heard)
-    text, lines = clean_text(answer.text).strip(), ""
-    if keep_tokens:
-        text, lines = split_answer(without_thinking(text))
-    if answer.is_cut and lines:
-        lines = lines.rpartition("\n")[0]
-    elif answer.is_cut:
-        text = cut_back(without_thinking(text))
-    is_cut = answer.is_cut and not lines
-    return Summarised(text, answer.usage, has_calls=bool(answer.tool_calls), keep_lines=lines, is_cut=is_cut)
-
-
-async def check_answer(
-    answer: Summarised, summariser: Summariser, *, replaced_tokens: int, max_tokens: int, sources: Sources
-) -> CheckedSummary:
-    """Return the answer in the form to store; large ones are checked in a thread.
-
-    An answer that reached its limit may not be the existing summary again: what is new may be what is missing. Raises
-    SummaryRejected for an unusable answer, NotWorthIt for one that is no smaller than what it would replace.
-    """
-    sources = replace(sources, may_be_unchanged=sources.may_be_unchanged and not answer.is_cut)
-    check = partial(
-        check_summary,
-        "" if answer.has_calls else answer.text,
-        replaced_tokens=replaced_tokens,
-        max_tokens=max_tokens,
-        count=summariser.count,
-        sources=sources,
-    )
-    size = len(answer.text) + len(sources.record) + len(sources.existing)
-    checked = await run_off_loop_if_large(size, check)
-    if checked.verdict is Verdict.ACCEPT:
-        return checked
-    if checked.verdict is Verdict.SKIP:
-        raise NotWorthIt(checked.reason)
-    raise SummaryRejected(checked.reason if answer.text or not answer.keep_lines else ONLY_LINES)
-
-
-async def _collect(model: ChatModel, request: ModelRequest, heard: list[str]) -> AnswerComplete:
-    """Return the answer. Raises AnswerTooLong if it exceeds the request's limit; the connection is then closed."""
-    with traced(ModelCallPart(model.name, model.address, CallPurpose.SUMMARY, request)) as span:
-        answer = await _collect_stream(model, request, heard)
-        span.add_result(answer)
-        return answer
-
-
-async def _collect_stream(model: ChatModel, request: ModelRequest, heard: list[str]) -> AnswerComplete:
-    stream, left = model.stream(request), request.max_answer_bytes
-    try:
-        async for event in stream:
-            left -= 0 if isinstance(event, AnswerComplete) else len(event.text.encode())
-            if left < 0 or len(event.text) > request.max_answer_bytes:
-                raise AnswerTooLong(f"The summary model wrote more than {request.max_answer_bytes} bytes.")
-            if isinstance(event, AnswerComplete):
-                return event
-            heard.append(event.text)
-    finally:
-        await stream.aclose()
-    raise AnswerIncomplete("The summary model ended without an answer.")
-
-
-def sources_of(asked: str, ask: Ask) -> Sources:
-    """Return the texts against which the answer to `ask` is checked. In a merge, the merged texts are the record."""
-    record, existing = undelimited(CONVERSATION_TAG, asked), undelimited(EXISTING_TAG, asked)
-    if not record:
-        return Sources(existing, "", ask.reach)
-    return Sources(record, existing, ask.reach, may_be_unchanged=ask.may_be_unchanged)
-
-
-def used_tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, int]:
-    """Return the tokens read and written; without a report of the provider, our own counts."""
-    reported, written = answer.usage.input_tokens, answer.usage.output_tokens
-    return (
-        summariser.prompt_tokens(ask.prompt) if reported is None else reported,
-        summariser.count(answer.text) if written is None else written,
-    )

@@ -1,6 +1,7 @@
 """Model calls of one compaction: a time limit for each, one retry, then the fallback model, and circuit breakers.
 
-`write_segments.py` uses it. It also records what was paid, and which call was running when the time ran out.
+`SummaryWriter` asks for every text through `SummariserCalls`. It also records what was paid, and which call was running
+when the time ran out.
 """
 
 import asyncio
@@ -12,8 +13,21 @@ from typing import TypeVar
 
 import structlog
 
+from throughline.context.summaries.check_summary import (
+    MOST_CHARACTERS_PER_TOKEN,
+    NotWorthIt,
+    Sources,
+    SummaryRejected,
+    check_summary,
+)
+from throughline.context.summaries.keep_lines import split_answer
+from throughline.context.summaries.render_summary import cut_back
+from throughline.context.summaries.summary_prompt import CONVERSATION_TAG, EXISTING_TAG
+from throughline.context.view.placeholder_texts import undelimited
 from throughline.domain.basic_types import Clock
 from throughline.domain.errors import (
+    AnswerIncomplete,
+    AnswerTooLong,
     ContextOverflow,
     ModelAuthenticationFailed,
     ModelQuotaExhausted,
@@ -22,90 +36,24 @@ from throughline.domain.errors import (
     ThroughlineError,
     provider_words,
 )
-from throughline.domain.message import text_of
+from throughline.domain.message import clean_text, text_of
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
+from throughline.domain.reasoning import without_thinking
 from throughline.domain.summary import Spent
 from throughline.domain.usage_report import CallPurpose, ModelCall
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics, count_cost
+from throughline.ports.models import ChatModel
+from throughline.ports.tracing import ModelCallPart, traced
 from throughline.turn.prompting.ready_agent import content_key, model_keys
-from throughline.turn.summary.summariser import (
-    Ask,
-    NotWorthIt,
-    Summariser,
-    SummaryRejected,
-    Written,
-    check_answer,
-    sources_of,
-    used_tokens,
-    write_summary,
-)
+from throughline.turn.summary.model_paces import ModelPaces
+from throughline.turn.summary.summariser import Summariser
 
-# How fast summary models write, measured in their calls: how long a preparation waits, and which calls are not begun.
-#
-# SummariserCalls measures; `prepare.py` asks for its time limit.
+LEAST_ANSWER_BYTES = 200_000
+"""Bytes of an answer that are accepted in any case: reasoning models write more than the limit of their answer."""
 
-MOST_SECONDS = 600.0
-"""Longest time limit that follows from a measured speed."""
-
-SAFETY = 2.0
-"""Factor of the time that a text takes at the measured speed, because no call is as fast as the one before."""
-
-VALID_SECONDS = 600.0
-"""Time after which a turn tries a slow model again: its server may have become faster."""
-
-SHORTEST_SHARE = 1 / 4
-"""Share of the largest answer that an answer is assumed to take as long as none has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What a model wrote of one answer in `seconds`, also if it was cut off; `at` is the time of the clock then."""
-
-    tokens: int
-    seconds: float
-    at: float
-    is_whole: bool
-
-
-@dataclass(slots=True)
-class ModelPaces:
-    """The speeds of a process's summary models, by the keys of their breakers; those of the latest calls count."""
-
-    _heard: dict[str, Heard] = field(default_factory=dict)
-    _whole: dict[str, Heard] = field(default_factory=dict)
-
-    def record(self, key: str, heard: Heard) -> None:
-        """Remember the speed of a call, unless it wrote no token or took no time."""
-        if heard.tokens <= 0 or heard.seconds <= 0:
-            return
-        self._heard[key] = heard
-        if heard.is_whole:
-            self._whole[key] = heard
-
-    def tokens_per_second(self, key: str) -> float | None:
-        """Return the model's latest speed, with the time it reads in; None if it was not measured."""
-        heard = self._heard.get(key)
-        return None if heard is None else heard.tokens / heard.seconds
-
-    def patient_seconds(self, key: str, tokens: int, *, at_least: float) -> float:
-        """Return how long to wait for a text of at most `tokens` if no user waits."""
-        speed = self.tokens_per_second(key)
-        wanted = 0.0 if speed is None else SAFETY * tokens / speed
-        return max(at_least, min(wanted, MOST_SECONDS))
-
-    def is_too_slow(self, key: str, tokens: int, *, seconds: float, now: float) -> bool:
-        """Return whether an answer of at most `tokens`, of the usual length, cannot end within `seconds`."""
-        speed, heard = self.tokens_per_second(key), self._heard.get(key)
-        if speed is None or heard is None or now - heard.at > VALID_SECONDS:
-            return False
-        usual = self._whole[key].tokens if key in self._whole else math.ceil(SHORTEST_SHARE * tokens)
-        return min(usual, tokens) / speed > seconds
-
-
-# Errors of calls to summary models, and which of them are the model's own.
-#
-# SummariserCalls raises them.
+ONLY_LINES = "The summary model named what to keep and wrote no summary."
 
 RETRY_PAUSE_SECONDS = 0.5
 
@@ -144,6 +92,51 @@ class SummaryTooSlow(ModelUnavailable):
 def pause_seconds(error: ModelUnavailable) -> float:
     """Return the seconds to wait before a model is asked again: the provider's delay, or a short default."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for one text.
+
+    `replaced_tokens` is the size of what it would replace, `max_tokens` its limit (our counts).
+
+    `reach` is the first and last position it would cover; None: it is no summary, and is not checked.
+    `may_be_unchanged`: the model may return the existing summary unchanged, because it has done so before.
+    `keep_tokens` is the most tokens of the lines below the text that name facts to keep; 0: none are requested.
+    """
+
+    prompt: Prompt
+    max_tokens: int
+    replaced_tokens: int = 0
+    reach: tuple[int, int] | None = None
+    may_be_unchanged: bool = False
+    keep_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the request."""
+        return text_of(self.prompt.messages[0].content)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A text that a summary model wrote, its cost, and the lines below it that name facts to keep.
+
+    `tokens` is the size of the text by our count, 0 until it is checked. `usage` is the provider's report; tokens that
+    it lacks are counted. `is_cut`: the text reached the limit of the answer. `has_calls`: the model called tools,
+    although none were offered.
+    """
+
+    text: str
+    model: str
+    keep_lines: str = ""
+    usage: Usage = field(default_factory=Usage)
+    is_cut: bool = False
+    has_calls: bool = False
+    tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
 
 
 T = TypeVar("T")
@@ -294,7 +287,7 @@ class SummariserCalls:
 
     def _measure(self, summariser: Summariser, tokens: int, *, is_whole: bool) -> None:
         now = self.clock.monotonic()
-        self.paces.record(summariser.key, Heard(tokens, now - self.asked, now, is_whole))
+        self.paces.record(summariser.key, tokens, now - self.asked, now=now, is_whole=is_whole)
 
     def _cut_off(self) -> SummaryTimedOut | SummaryTooSlow:
         error: SummaryTimedOut | SummaryTooSlow = SummaryTimedOut("The summary model did not answer in time.")
@@ -362,39 +355,33 @@ class SummariserCalls:
         return await self._write_and_check(summariser, replace(ask, may_be_unchanged=not pause))
 
     async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
-        self.asked, self.heard = self.clock.monotonic(), []
-        answer = await write_summary(
-            ask.prompt, summariser, max_tokens=ask.max_tokens, keep_tokens=ask.keep_tokens, heard=self.heard
-        )
-        seconds = self.clock.monotonic() - self.asked
-        asked = text_of(ask.prompt.messages[0].content)
-        size = len(answer.text) + len(asked)
-        tokens = await run_off_loop_if_large(size, partial(used_tokens, summariser, ask, answer))
-        written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
-        self._measure(summariser, tokens[1], is_whole=True)
-        self.answered.append(ModelCall(summariser.model.name, CallPurpose.SUMMARY, answer.usage))
-        count_cost(self.metrics, self.answered[-1])
-        spent = self.spent
-        self.spent = Spent(
-            spent.calls + 1, spent.input_tokens + tokens[0], spent.output_tokens + tokens[1], spent.seconds + seconds
-        )
-        self.metrics.summary_written(
-            model=written.model, input_tokens=tokens[0], output_tokens=tokens[1], seconds=seconds
-        )
+        began, self.heard = self.clock.monotonic(), []
+        self.asked = began
+        answer = await write_text(summariser, ask, self.heard)
+        seconds = self.clock.monotonic() - began
+        size = len(answer.text) + len(ask.text)
+        read, wrote = await run_off_loop_if_large(size, partial(_used_tokens, summariser, ask, answer))
+        written = replace(answer, input_tokens=read, output_tokens=wrote, seconds=seconds)
+        self._measure(summariser, wrote, is_whole=True)
+        self._record(written)
         if ask.reach is None:
             return written
         try:
-            checked = await check_answer(
-                answer,
-                summariser,
-                replaced_tokens=ask.replaced_tokens,
-                max_tokens=ask.max_tokens,
-                sources=sources_of(asked, ask),
-            )
+            return await check_text(written, summariser, ask)
         except (NotWorthIt, SummaryRejected) as error:
             self._count_unused(written, error.code)
             raise
-        return replace(written, text=checked.text, tokens=checked.tokens, keep_lines=answer.keep_lines)
+
+    def _record(self, written: Written) -> None:
+        """Record the cost of an answer, whether it is usable or not."""
+        call = ModelCall(written.model, CallPurpose.SUMMARY, written.usage)
+        self.answered.append(call)
+        count_cost(self.metrics, call)
+        read, wrote, seconds, spent = written.input_tokens, written.output_tokens, written.seconds, self.spent
+        self.spent = Spent(
+            spent.calls + 1, spent.input_tokens + read, spent.output_tokens + wrote, spent.seconds + seconds
+        )
+        self.metrics.summary_written(model=written.model, input_tokens=read, output_tokens=wrote, seconds=seconds)
 
     def _count_unused(self, written: Written, reason: str) -> None:
         tokens = written.input_tokens + written.output_tokens
@@ -404,3 +391,90 @@ class SummariserCalls:
 def _cut_key(pace: str) -> str:
     """Return the key under which answers that were cut off are counted; it blocks no call."""
     return f"{pace}, cut off"
+
+
+async def write_text(summariser: Summariser, ask: Ask, heard: list[str] | None = None) -> Written:
+    """Send one request for a text of at most `ask.max_tokens`, by our count, and `ask.keep_tokens` of lines below it.
+
+    No tools are offered. An answer that reached its limit is cut back to its last whole line or sentence; a cut summary
+    is marked and may become empty. `heard` gets the pieces of the answer as they arrive. Raises the ModelRejected and
+    ModelUnavailable families.
+    """
+    output_tokens = summariser.output_tokens(ask.max_tokens + ask.keep_tokens)
+    most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
+    request = ModelRequest(prompt=ask.prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
+    answer = await _collect(summariser.model, request, [] if heard is None else heard)
+    text, lines = clean_text(answer.text).strip(), ""
+    if ask.keep_tokens:
+        text, lines = split_answer(without_thinking(text))
+    if answer.is_cut and lines:
+        lines = lines.rpartition("\n")[0]
+    elif answer.is_cut:
+        text = cut_back(without_thinking(text))
+    is_cut, has_calls = answer.is_cut and not lines, bool(answer.tool_calls)
+    return Written(text, summariser.model.name, lines, answer.usage, is_cut=is_cut, has_calls=has_calls)
+
+
+async def check_text(written: Written, summariser: Summariser, ask: Ask) -> Written:
+    """Return the text in the form to store; large ones are checked in a thread.
+
+    A text that reached its limit may not be the existing summary again: what is new may be what is missing. Raises
+    SummaryRejected for an unusable text, NotWorthIt for one that is no smaller than what it would replace.
+    """
+    sources = _sources_of(ask, may_be_unchanged=ask.may_be_unchanged and not written.is_cut)
+    check = partial(
+        check_summary,
+        "" if written.has_calls else written.text,
+        replaced_tokens=ask.replaced_tokens,
+        max_tokens=ask.max_tokens,
+        count=summariser.count,
+        sources=sources,
+    )
+    size = len(written.text) + len(sources.record) + len(sources.existing)
+    try:
+        text, tokens = await run_off_loop_if_large(size, check)
+    except SummaryRejected as error:
+        if written.text or not written.keep_lines:
+            raise
+        raise SummaryRejected(ONLY_LINES) from error
+    return replace(written, text=text, tokens=tokens)
+
+
+async def _collect(model: ChatModel, request: ModelRequest, heard: list[str]) -> AnswerComplete:
+    """Return the answer. Raises AnswerTooLong if it exceeds the request's limit; the connection is then closed."""
+    with traced(ModelCallPart(model.name, model.address, CallPurpose.SUMMARY, request)) as span:
+        answer = await _collect_stream(model, request, heard)
+        span.add_result(answer)
+        return answer
+
+
+async def _collect_stream(model: ChatModel, request: ModelRequest, heard: list[str]) -> AnswerComplete:
+    stream, left = model.stream(request), request.max_answer_bytes
+    try:
+        async for event in stream:
+            left -= 0 if isinstance(event, AnswerComplete) else len(event.text.encode())
+            if left < 0 or len(event.text) > request.max_answer_bytes:
+                raise AnswerTooLong(f"The summary model wrote more than {request.max_answer_bytes} bytes.")
+            if isinstance(event, AnswerComplete):
+                return event
+            heard.append(event.text)
+    finally:
+        await stream.aclose()
+    raise AnswerIncomplete("The summary model ended without an answer.")
+
+
+def _sources_of(ask: Ask, *, may_be_unchanged: bool) -> Sources:
+    """Return the texts against which the answer to `ask` is checked. In a merge, the merged texts are the record."""
+    record, existing = undelimited(CONVERSATION_TAG, ask.text), undelimited(EXISTING_TAG, ask.text)
+    if not record:
+        return Sources(existing, "", ask.reach)
+    return Sources(record, existing, ask.reach, may_be_unchanged)
+
+
+def _used_tokens(summariser: Summariser, ask: Ask, answer: Written) -> tuple[int, int]:
+    """Return the tokens read and written; without a report of the provider, our own counts."""
+    reported, written = answer.usage.input_tokens, answer.usage.output_tokens
+    return (
+        summariser.prompt_tokens(ask.prompt) if reported is None else reported,
+        summariser.count(answer.text) if written is None else written,
+    )

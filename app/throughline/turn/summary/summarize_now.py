@@ -9,9 +9,14 @@ from functools import partial
 import structlog
 
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
-from throughline.context.plan_context import ContextPlan
-from throughline.context.summaries.check_summary import Sources
-from throughline.context.summaries.summary_prompt import SMALLEST_BUDGET, chunk_for_summariser, render_transcript
+from throughline.context.summaries.check_summary import SummaryRejected
+from throughline.context.summaries.summary_prompt import (
+    SMALLEST_BUDGET,
+    TextRequest,
+    chunk_for_summariser,
+    render_transcript,
+    summary_request,
+)
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, ModelUnavailable, TemporaryError
 from throughline.domain.message import Message
@@ -24,17 +29,15 @@ from throughline.ports.storage import SummaryStore
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.turn.prompting.planning import ModelCall, at_rest, plan_call
 from throughline.turn.summary.compact import compact
+from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest, plan_reread
-from throughline.turn.summary.summariser import Summariser, SummaryRejected, check_answer, summarize_messages
-from throughline.turn.summary.summariser_calls import pause_seconds
-from throughline.turn.summary.write_summary import Compaction
+from throughline.turn.summary.summariser import Summariser
+from throughline.turn.summary.summariser_calls import Ask, check_text, pause_seconds, write_text
 
 # Summary of messages that belong to no session, read in parts that fit the model's window. Nothing is stored.
 #
 # The Python client uses it.
-
-Chunk = tuple[Message, ...]
 
 
 async def summarize_transcript(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> str:
@@ -44,14 +47,15 @@ async def summarize_transcript(messages: Sequence[Message], existing_summary: st
     requested once more. Raises InvalidInput if the summary model's window has no room for messages, SummaryRejected,
     NotWorthIt, and the ModelRejected and ModelUnavailable families.
     """
-    text, count = existing_summary, summariser.count
+    text, count, most = existing_summary, summariser.count, summariser.max_tokens
     replaced = await run_off_loop_if_large(len(text), partial(count, text))
-    room = _room(max(replaced, summariser.max_tokens), summariser)
+    room = _room(max(replaced, most), summariser)
     cut = partial(chunk_for_summariser, tuple(messages), budget_tokens=room, count=count)
     for chunk in await run_off_loop_if_large(characters_of(messages), cut):
         record = render_transcript(chunk)
         replaced += await run_off_loop_if_large(len(record), partial(count, record))
-        text = await _ask_twice(chunk, Sources(record, text, (1, chunk[-1].position)), replaced, summariser)
+        prompt = summary_request(text, chunk, summariser.policy, TextRequest(most, summariser.instructions))
+        text = await _ask_twice(Ask(prompt, most, replaced, (1, chunk[-1].position)), summariser)
     return text
 
 
@@ -68,26 +72,15 @@ def _room(kept_tokens: int, summariser: Summariser) -> int:
     return room
 
 
-async def _ask_twice(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
+async def _ask_twice(ask: Ask, summariser: Summariser) -> str:
+    """Return the checked answer; the text replaces everything read so far."""
     try:
-        return await _ask_for_text(chunk, sources, replaced_tokens, summariser)
+        return (await check_text(await write_text(summariser, ask), summariser, ask)).text
     except SummaryRejected:
         pass
     except ModelUnavailable as error:
         await asyncio.sleep(pause_seconds(error))
-    return await _ask_for_text(chunk, sources, replaced_tokens, summariser)
-
-
-async def _ask_for_text(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
-    """Return the checked answer.
-
-    `replaced_tokens` is the size of everything read so far, all of which the text replaces.
-    """
-    answer = await summarize_messages(chunk, sources.existing, summariser)
-    checked = await check_answer(
-        answer, summariser, replaced_tokens=replaced_tokens, max_tokens=summariser.max_tokens, sources=sources
-    )
-    return checked.text
+    return (await check_text(await write_text(summariser, ask), summariser, ask)).text
 
 
 LEASE_SECONDS = 15.0
@@ -119,15 +112,12 @@ async def summarize_now(
 
 async def estimate_summary(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> SummaryCost:
     """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
-    task, plan = await _load_task(dependencies, session, request)
-    now = task.conversation.session
-    first = min(request.first or now.summary_through_position + 1, now.summary_through_position + 1)
-    return (await plan_reread(dependencies, task, plan, first)).cost
+    task = await _load_task(dependencies, session, request)
+    after = task.session.summary_through_position + 1
+    return (await plan_reread(dependencies, task, min(request.first or after, after)))[1]
 
 
-async def _load_task(
-    dependencies: SummaryDependencies, session: Session, request: SummaryRequest
-) -> tuple[Compaction, ContextPlan]:
+async def _load_task(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> Compaction:
     agent, conversation = await at_rest(dependencies, session)
     if (request.from_position or 0) > conversation.session.message_count:
         raise InvalidInput(
@@ -136,18 +126,16 @@ async def _load_task(
         )
     plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
-    return Compaction(agent, conversation, instructions=request.instructions, seconds_left=seconds), plan
+    return Compaction(agent, conversation, plan, instructions=request.instructions, seconds_left=seconds)
 
 
 async def _summarize(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> CompactionResult:
-    task, plan = await _load_task(dependencies, session, request)
-    now = task.conversation.session
-    if request.first is not None and request.first <= now.summary_through_position:
-        again = await plan_reread(dependencies, task, plan, request.first)
-        task, plan = again.task, again.plan
-    elif plan.decision.trigger is None:
-        return CompactionResult(CompactionOutcome.SKIPPED, now, _nothing_to_do(now), plan.tokens, plan.tokens)
-    _, done = await compact(dependencies, task, plan)
+    task = await _load_task(dependencies, session, request)
+    if request.first is not None and request.first <= task.session.summary_through_position:
+        task, _ = await plan_reread(dependencies, task, request.first)
+    elif task.plan.decision.trigger is None:
+        return task.unchanged(CompactionOutcome.SKIPPED, _nothing_to_do(task.session))
+    _, done = await compact(dependencies, task)
     if done.outcome is CompactionOutcome.ADOPTED:
         dependencies.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
     if done.is_stale or done.outcome is not CompactionOutcome.ADOPTED:

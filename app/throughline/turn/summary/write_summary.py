@@ -1,4 +1,9 @@
-"""Writes one summary for a compaction: calls the agent's hook, reads batch by batch, keeps the time limit."""
+"""Writes one summary: asks the agent's hook, reads batch by batch, and makes segments of the messages, within a time.
+
+A segment is found in this session, copied from another session of the owner, or written by a model. It is stored
+before the next is requested, and found again by a hash of what was read, so that nothing is paid for twice. Choices of
+facts are stored like segments. The cursor does not move here.
+"""
 
 import asyncio
 import math
@@ -8,422 +13,485 @@ from functools import partial
 
 import structlog
 
-from throughline.context.compaction.compaction_triggers import CompactionTrigger
-from throughline.context.compaction.decide_compaction import CompactionAction
-from throughline.context.plan_context import ContextPlan, backlog
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
+from throughline.context.summaries.find_facts import facts_of, named_facts, subjects_again, without_recall_results
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError, provider_words
-from throughline.domain.message import ImageBlock, Message, NewMessage, clean_text
-from throughline.domain.run import Lease
+from throughline.context.summaries.segment_ends import (
+    MergeTask,
+    merge_due,
+    merge_of_large,
+    segment_tokens,
+)
+from throughline.context.summaries.summary_prompt import (
+    PROMPT_VERSION,
+    SMALLEST_BUDGET,
+    TextRequest,
+    merge_hash,
+    merge_request,
+    read_hash,
+    render_transcript,
+    request_hash,
+    segment_request,
+    summary_request,
+)
+from throughline.domain.basic_types import MessageId, UserId
+from throughline.domain.errors import (
+    ContextOverflow,
+    ModelUnavailable,
+    SettingInvalid,
+    SummaryConflict,
+    ThroughlineError,
+    provider_words,
+)
+from throughline.domain.message import Message
+from throughline.domain.prompt import Prompt
 from throughline.domain.session import Session
-from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation, KeptFact
+from throughline.domain.summary import (
+    CHOICE_LEVEL,
+    Adoption,
+    CompactionOutcome,
+    CompactionResult,
+    KeptFact,
+    NewSegment,
+    Segment,
+)
 from throughline.domain.usage_report import Payer
-from throughline.execution.call_plugin import PluginCall
-from throughline.execution.compute_threads import characters_of
-from throughline.execution.error_boundary import ErrorBoundary, Raised
-from throughline.ports.hooks import Decision, PreCompact
-from throughline.ports.storage import MessageStore
-from throughline.turn.prompting.planning import ModelCall, plan_call, with_summary
-from throughline.turn.prompting.ready_agent import ReadyAgent
+from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.ports.hooks import PreCompact
+from throughline.turn.summary.choose_facts import choose_facts
+from throughline.turn.summary.compaction import Compaction, Draft, open_draft
 from throughline.turn.summary.dependencies import SummaryDependencies
-from throughline.turn.summary.find_summarisers import find_summarisers, summary_tokens
-from throughline.turn.summary.summariser import NotWorthIt
-from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
-from throughline.turn.summary.summary_draft import Assignment, Draft, open_draft
-from throughline.turn.summary.write_segments import Batch, SegmentWriter, without_recall_results
-
-PAGE_MESSAGES = 20
-"""Size of the first page, small because a message may be megabytes; it doubles while pages are short."""
-
-MOST_PAGE_MESSAGES = 640
-SHORT_PAGE_CHARACTERS = 200_000
-
-BATCH_CHARACTERS = 8_000_000
-"""Most characters kept in memory for one batch, even if the summary model could read more."""
-
-
-@dataclass(slots=True)
-class Unsummarised:
-    """Reader of the messages that `plan` wants summarised. `pending` is the user's message while it is not stored.
-
-    `is_reread`: the messages were summarised before, and the plan does not change.
-    """
-
-    messages: MessageStore
-    agent: ReadyAgent
-    conversation: Conversation
-    pending: NewMessage | None
-    plan: ContextPlan
-    is_reread: bool = False
-
-    async def next_batch(self, session: Session, room_tokens: int) -> Batch:
-        """Return the messages after the cursor of `session`, which already includes all earlier batches.
-
-        The batch fills `room_tokens`, by our count, if there are enough messages. It is empty at the end. Raises
-        DatabaseUnavailable.
-        """
-        has_read = session.summary_through_position > self._position
-        if self.plan.decision.must_load_first and has_read and not self.is_reread:
-            there = with_summary(self.conversation, session)
-            call = ModelCall(self.agent, self.pending)
-            self.plan = await plan_call(call, there, forced=self.plan.decision.trigger)
-        if self.plan.decision.must_load_first:
-            return await self._read_backlog(session, room_tokens)
-        return Batch(
-            tuple(row for row in self.plan.decision.to_summarise if row.position > session.summary_through_position)
-        )
-
-    @property
-    def _position(self) -> int:
-        return self.conversation.session.summary_through_position
-
-    async def _read_backlog(self, session: Session, room_tokens: int) -> Batch:
-        """Read messages after the cursor until they exceed `room_tokens` or BATCH_CHARACTERS.
-
-        The batch ends with a whole group; the rest is read again for the next one.
-        """
-        rows: list[Message] = []
-        tokens = characters = 0
-        after, limit = session.summary_through_id, PAGE_MESSAGES
-        while True:
-            page = await self.messages.get_messages_after(session.id, after, limit=limit)
-            rows += page
-            tokens += sum(row.token_count for row in page)
-            of_page = _characters_held(page)
-            characters += of_page
-            is_all = len(page) < limit or page[-1].position >= (self.plan.decision.through_position or math.inf)
-            if is_all or tokens > room_tokens or characters >= BATCH_CHARACTERS:
-                behind = backlog(rows, self.plan.decision.through_position)
-                if behind or is_all:
-                    return Batch(behind, more_follows=not is_all)
-            after = page[-1].id
-            limit = _next_limit(limit, of_page)
-
-
-def _characters_held(messages: Sequence[Message]) -> int:
-    """Return the characters in memory, images included, of which summary models see only a placeholder."""
-    blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
-    return characters_of(messages) + sum(len(block.url) for block in blocks if isinstance(block, ImageBlock))
-
-
-def _next_limit(limit: int, characters: int) -> int:
-    return min(2 * limit, MOST_PAGE_MESSAGES) if characters <= SHORT_PAGE_CHARACTERS else PAGE_MESSAGES
-
-
-HOOK_SECONDS = 5.0
-SHARE_OF_LIMIT = 0.5
-"""Share of a compaction's time limit that a hook may use; the summary itself needs the rest."""
-
-GO_ON = Decision()
-
-
-async def ask_hook(
-    dependencies: SummaryDependencies, name: str, event: PreCompact, *, limit_seconds: float
-) -> Decision:
-    """Return the decision of the hook `name`; to go on, if it gives none within its share of `limit_seconds`.
-
-    It has at most HOOK_SECONDS. After several failures in a row the hook is not called until a cool-down is over. While
-    earlier calls of it still hang, it is not called either.
-    """
-    key = f"pre_compact:{name}"
-    if not name or _is_hanging(dependencies, name) or not dependencies.breakers.acquire(key):
-        return GO_ON
-    try:
-        decision = await _ask_in_time(dependencies, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))
-    except asyncio.CancelledError:
-        dependencies.breakers.released(key)
-        raise
-    except (_HookFailedError, SettingInvalid) as error:
-        dependencies.breakers.failed(key)
-        kind = str(error) if isinstance(error, _HookFailedError) else "SettingInvalid"
-        log.warning("pre_compact hook failed", hook=name, error=kind)
-        return GO_ON
-    dependencies.breakers.succeeded(key)
-    return decision
-
-
-class _HookFailedError(Exception):
-    """Raised if the hook gave no valid decision.
-
-    The text names the class of the hook's error or says what is wrong with its answer. It never has the hook's own
-    message.
-    """
-
-
-def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:
-    dependencies.hanging_hooks[name] = [call for call in dependencies.hanging_hooks.get(name, ()) if call.is_hanging]
-    if not dependencies.hanging_hooks[name]:
-        return False
-    log.warning("pre_compact hook skipped", hook=name)
-    return True
-
-
-async def _ask_in_time(dependencies: SummaryDependencies, name: str, event: PreCompact, seconds: float) -> Decision:
-    call = PluginCall(partial(dependencies.hooks.get(name), event), _check_decision)
-    try:
-        outcome = await call.outcome(seconds)
-    finally:
-        if call.is_hanging:
-            dependencies.hanging_hooks[name].append(call)
-    if isinstance(outcome, Raised):
-        is_answer = isinstance(outcome.error, _HookFailedError)
-        raise _HookFailedError(str(outcome.error) if is_answer else type(outcome.error).__name__)
-    return outcome.value
-
-
-def _check_decision(answer: object) -> Decision:
-    """Return the decision with cleaned texts; None means to go on. The types of all fields are checked."""
-    if answer is None:
-        return GO_ON
-    if not isinstance(answer, Decision):
-        raise _HookFailedError(f"answered {type(answer).__name__}")
-    cancel, instructions, summary = _answered_fields(answer)
-    if not isinstance(cancel, bool):
-        raise _HookFailedError("answered a Decision whose cancel is no bool")
-    if not isinstance(instructions, str) or not isinstance(summary, str):
-        raise _HookFailedError("answered a Decision whose texts are none")
-    return Decision(cancel, clean_text(instructions), clean_text(summary))
-
-
-def _answered_fields(answer: Decision) -> tuple[object, object, object]:
-    return answer.cancel, answer.instructions, answer.summary
-
+from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
+from throughline.turn.summary.read_messages import plan_batch, read_batch
+from throughline.turn.summary.summariser import Summariser, find_summarisers, first_chunk
+from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, Ask, SummariserCalls, Written
 
 NOTHING_TO_READ = "The remaining messages are the newest ones, and a call and its results stay together."
-CHANGED_MEANWHILE = "Another turn or request has changed the session's summary."
 NOT_WRITTEN = "The summary could not be written."
-CANCELLED_BY_HOOK = "The agent's pre_compact hook cancelled it."
+
+BY_HOOK = "pre_compact"
+"""Stored in place of a model's name for a text that the hook wrote."""
+
+HALVINGS = 3
+"""Number of times that a chunk refused as too long is halved before the smallest size is tried."""
+
+MANY_CHARACTERS = 8_000
+"""Length of a text from which facts are searched in a worker thread: 48,000 characters take a quarter of a second."""
+
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """The conversation to compact, and its limits. `lease` is None outside turns (on demand, or in the background).
-
-    `seconds_left` is the remaining time, None for the policy's time limit. If summarised messages are read again, the
-    text begins with `beginning`, and is useful only if it reaches `must_reach`, the old cursor.
-    """
-
-    agent: ReadyAgent
-    conversation: Conversation
-    pending: NewMessage | None = None
-    lease: Lease | None = None
-    instructions: str = ""
-    seconds_left: float | None = None
-    beginning: Draft | None = None
-    must_reach: int = 0
-
-    @property
-    def limit_seconds(self) -> float:
-        """The seconds that this compaction may take."""
-        usual = self.agent.definition.context.summary.timeout_seconds
-        return usual if self.seconds_left is None else self.seconds_left
-
-    @property
-    def is_in_turn(self) -> bool:
-        """Whether a turn waits for the compaction, or it has a turn's time limit."""
-        return self.lease is not None or self.seconds_left is None
+def begin_summary(
+    dependencies: SummaryDependencies, compaction: Compaction, event: PreCompact, *, round_seconds: float = math.inf
+) -> "SummaryWriter":
+    """Return the writer of a summary, whose time limit begins now; `event` is for the agent's hook."""
+    limit, clock = compaction.limit_seconds, dependencies.clock
+    calls = SummariserCalls(
+        clock=clock,
+        metrics=dependencies.metrics,
+        breakers=dependencies.breakers,
+        paces=dependencies.paces,
+        session_id=event.session_id,
+        deadline=clock.monotonic() + limit,
+        least_seconds_of_model=FAIR_SHARE * max(compaction.policy.timeout_seconds, limit),
+        is_in_turn=compaction.is_in_turn,
+    )
+    return SummaryWriter(dependencies, compaction, event, calls, round_seconds=round_seconds)
 
 
 @dataclass(slots=True)
-class SummaryWriting:
-    """A summary being written for `task` within its time limit. `writer` holds the finished part, also after a failure.
+class SummaryWriter:
+    """Writer of one summary. `draft` is what is finished so far, also after a failure.
 
-    `extends_prepared`: it begins with the prepared summary, not with the adopted one. After `round_seconds` no further
-    messages are read; the segments read by then are complete.
+    The summary models are tried in order. After `round_seconds` no further messages are read; the segments read by then
+    are complete. `rooms` holds the chunk size that each model was found to accept. `unmerged` are segments that a model
+    failed to merge; they are not tried again in this compaction. `measured` caches the tokens that the narrative may
+    take in a draft.
     """
 
     dependencies: SummaryDependencies
-    task: Compaction
-    plan: ContextPlan
+    compaction: Compaction
     event: PreCompact
-    extends_prepared: bool
+    calls: SummariserCalls
+    summarisers: tuple[Summariser, ...] = ()
+    draft: Draft = field(default_factory=Draft)
     round_seconds: float = math.inf
-    writer: SegmentWriter | None = None
-    calls: SummariserCalls = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Start the time limit."""
-        dependencies, usual = self.dependencies, self.task.agent.definition.context.summary.timeout_seconds
-        self.calls = SummariserCalls(
-            clock=dependencies.clock,
-            metrics=dependencies.metrics,
-            breakers=dependencies.breakers,
-            paces=dependencies.paces,
-            session_id=self._session_id,
-            deadline=dependencies.clock.monotonic() + self.task.limit_seconds,
-            least_seconds_of_model=FAIR_SHARE * max(usual, self.task.limit_seconds),
-            is_in_turn=self.task.is_in_turn,
-        )
+    rooms: dict[str, int] = field(default_factory=dict)
+    unmerged: tuple[Segment, ...] = ()
+    measured: tuple[Draft | None, int] = (None, 0)
 
     async def run(self) -> CompactionResult:
         """Write until all is read, the time is up or something fails; return why it ended.
 
-        The finished part is in `writer`. Any error of a model's adapter or a counter becomes a failed result, so that
-        no turn fails because of it. Raises LeaseLost, DatabaseUnavailable.
+        Any error of a model's adapter or a counter becomes a failed result, so that no turn fails because of it. Raises
+        LeaseLost, DatabaseUnavailable.
         """
+        session_id = self.event.session_id
         try:
-            with ErrorBoundary(
-                log.error, task="summary", lets_through=(ThroughlineError,), session_id=self._session_id
-            ):
+            with ErrorBoundary(log.error, task="summary", lets_through=(ThroughlineError,), session_id=session_id):
                 return await self._write_within_time()
-            return self._result(CompactionOutcome.FAILED, NOT_WRITTEN)
+            return self.compaction.unchanged(CompactionOutcome.FAILED, NOT_WRITTEN)
         finally:
             await self._store_calls()
 
     @property
     def rest_seconds(self) -> float:
         """Seconds until the first of the summary models may be called again; 0 if one may be called now."""
-        summarisers = () if self.writer is None else self.writer.summarisers
-        return min((self.calls.rest_seconds(one) for one in summarisers), default=0.0)
+        return min((self.calls.rest_seconds(one) for one in self.summarisers), default=0.0)
+
+    @property
+    def reaches_further(self) -> bool:
+        """Whether the draft covers more messages than the session's summary."""
+        return self.draft.through_position > self.compaction.session.summary_through_position
+
+    async def session(self) -> Session:
+        """Return the session as it will be once the draft is adopted."""
+        making = partial(self.draft.adopted, self.compaction)
+        return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
+
+    async def adoption(self) -> Adoption:
+        """Return the version to adopt or prepare. The draft must reach beyond the session's summary."""
+        making = partial(self.draft.adoption, self.compaction)
+        return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
 
     async def _store_calls(self) -> None:
         """Store what the model calls used, also those of unusable answers; if that fails, it is only logged."""
-        session, lease = self.task.conversation.session, self.task.lease
+        session, lease = self.compaction.session, self.compaction.lease
         run_id = None if lease is None else lease.run_id
-        payer = Payer(session.owner_id, session.id, run_id, self.task.agent.definition.name)
-        with ErrorBoundary(log.warning, "model calls not stored", session_id=self._session_id):
+        payer = Payer(session.owner_id, session.id, run_id, self.compaction.agent.definition.name)
+        with ErrorBoundary(log.warning, "model calls not stored", session_id=self.event.session_id):
             await self.dependencies.usage.store_calls(payer, self.calls.answered)
 
     async def _write_within_time(self) -> CompactionResult:
+        limit, ended = self.compaction.limit_seconds, self.compaction.unchanged
         try:
-            async with asyncio.timeout(self.task.limit_seconds):
+            async with asyncio.timeout(limit):
                 return await self._write_all()
         except TimeoutError:
             self.calls.timed_out()
-            return self._result(
-                CompactionOutcome.FAILED, f"The time for it, {self.task.limit_seconds:.3g} seconds, was up."
-            )
+            return ended(CompactionOutcome.FAILED, f"The time for it, {limit:.3g} seconds, was up.")
         except NotWorthIt as error:
-            return self._result(CompactionOutcome.SKIPPED, error.detail)
+            return ended(CompactionOutcome.SKIPPED, error.detail)
         except SummaryConflict:
-            return changed_meanwhile(self.task, self.plan)
+            return self.compaction.overtaken()
         except (*SUMMARISER_ERRORS, SettingInvalid) as error:
-            log.warning("summary failed", session_id=self._session_id, error=error.code, **provider_words(error))
-            return self._result(CompactionOutcome.FAILED, error.detail)
+            log.warning("summary failed", session_id=self.event.session_id, error=error.code, **provider_words(error))
+            return ended(CompactionOutcome.FAILED, error.detail)
 
     async def _write_all(self) -> CompactionResult:
-        decision = await ask_pre_compact(self.dependencies, self.task, self.event)
+        decision = await ask_hook(self.dependencies, self.compaction, self.event)
         if decision.cancel:
-            return self._result(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
-        self.writer = writer = await self.open_writer(decision)
-        if not (decision.summary and await self._take_hook_text(writer, decision.summary)):
-            await self._read_batches(writer)
-        await writer.merge()
-        if not self.task.is_in_turn:
-            await writer.choose_facts()
-        return self._result(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
+            return self.compaction.unchanged(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
+        await self.open(decision.instructions)
+        if not (decision.summary and await self._take_hook_text(decision.summary)):
+            await self._read_batches()
+        await self.merge()
+        if not self.compaction.is_in_turn:
+            await self.choose_facts()
+        return self.compaction.unchanged(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
 
-    async def _read_batches(self, writer: SegmentWriter) -> None:
-        unsummarised = self._unsummarised()
-        until = self.dependencies.clock.monotonic() + self.round_seconds
-        while self.dependencies.clock.monotonic() < until:
-            batch = await unsummarised.next_batch(await writer.session(), await writer.room_tokens())
-            if not batch.messages:
-                return
-            await writer.read(batch, until=until)
-
-    async def open_writer(self, decision: Decision) -> SegmentWriter:
-        """Return the writer, with the instructions of the session, the request and the hook.
+    async def open(self, instructions: str = "") -> None:
+        """Begin the draft, and find the models, for the instructions of the session, the request and the hook.
 
         Raises SummaryConflict, and SummaryRejected for instructions that no summary model has room for.
         """
-        task, policy = self.task, self.task.agent.definition.context.summary
-        session, count = task.conversation.session, task.agent.counter.count
-        instructions = "\n".join(
-            part for part in (session.summary_instructions, task.instructions, decision.instructions) if part
-        )
-        draft = task.beginning or await open_draft(
-            self.dependencies.summaries, session, count, lease=task.lease, extends_prepared=self.extends_prepared
-        )
-        return SegmentWriter(
-            summaries=self.dependencies.summaries,
-            assignment=Assignment(
-                session, policy, summary_tokens(task.agent), task.lease, is_rewriting=task.beginning is not None
-            ),
-            summarisers=await find_summarisers(self.dependencies, task.agent, instructions),
-            calls=self.calls,
-            draft=draft,
-        )
+        task = self.compaction
+        parts = (task.session.summary_instructions, task.instructions, instructions)
+        draft = task.beginning or await open_draft(self.dependencies.summaries, task)
+        wanted = "\n".join(part for part in parts if part)
+        self.summarisers = await find_summarisers(self.dependencies, task.agent, wanted)
+        self.draft = draft
 
-    async def _take_hook_text(self, writer: SegmentWriter, text: str) -> bool:
+    async def _read_batches(self) -> None:
+        until, plan = self.calls.clock.monotonic() + self.round_seconds, self.compaction.plan
+        while self.calls.clock.monotonic() < until:
+            session = await self.session()
+            plan = await plan_batch(self.compaction, plan, session)
+            messages, more = await read_batch(self.dependencies.messages, plan, session, await self.room_tokens())
+            if not messages:
+                return
+            await self.read(messages, more_follows=more, until=until)
+
+    async def _take_hook_text(self, text: str) -> bool:
         """Use the hook's text for all messages to be read; facts are kept nevertheless.
 
         Return False if there is no message to read, or the text fails the checks.
         """
-        before = session = await writer.session()
-        unsummarised, replaced = self._unsummarised(), 0
+        session, plan, replaced = await self.session(), self.compaction.plan, 0
+        last: Message | None = None
         facts: tuple[KeptFact, ...] = ()
-        while batch := (await unsummarised.next_batch(session, await writer.room_tokens())).messages:
-            replaced += sum(message.token_count for message in batch)
-            facts = merge_kept_facts(facts, await writer.facts(without_recall_results(batch)))
-            session = _reaching(session, batch[-1])
-        if session is not before and await writer.take(text, session, facts, replaced):
+        while True:
+            plan = await plan_batch(self.compaction, plan, session)
+            messages, _ = await read_batch(self.dependencies.messages, plan, session, await self.room_tokens())
+            if not messages:
+                break
+            replaced += sum(message.token_count for message in messages)
+            facts = merge_kept_facts(facts, await self._facts(without_recall_results(messages)))
+            last = messages[-1]
+            session = replace(session, summary_through_id=last.id, summary_through_position=last.position)
+        if last is not None and await self._take(text, last, facts, replaced):
             return True
-        log.warning("summary text of pre_compact hook rejected", session_id=self._session_id)
+        log.warning("summary text of pre_compact hook rejected", session_id=self.event.session_id)
         return False
 
-    def _result(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:
-        return unchanged(self.task, self.plan, outcome, detail)
-
-    def _unsummarised(self) -> Unsummarised:
-        task = self.task
-        is_reread = task.beginning is not None
-        return Unsummarised(
-            self.dependencies.messages, task.agent, task.conversation, task.pending, self.plan, is_reread
+    async def _take(self, text: str, last: Message, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
+        """Use `text` as the summary of all messages up to `last`; return False if it fails the checks."""
+        limit, sources = await self._free_tokens(), Sources(reach=(1, last.position))
+        check = partial(
+            check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self.compaction.count
         )
+        try:
+            checked, tokens = await run_off_loop_if_large(len(text), partial(check, sources=sources))
+        except (SummaryRejected, NotWorthIt):
+            return False
+        reach = (self.draft.through_position + 1, last.position)
+        new = self._new_segment(reach, last.id, read_hash(checked, (), f"{BY_HOOK} {reach[0]} {reach[1]}"))
+        segment = await self._save(with_text(new, Written(checked, BY_HOOK, tokens=tokens)))
+        self.draft = self.draft.extended((*self.draft.segments, segment), facts, replaced_tokens)
+        return True
 
-    @property
-    def _session_id(self) -> str:
-        return str(self.task.conversation.session.id)
+    async def room_tokens(self) -> int:
+        """Return the most tokens of messages for one segment, by our count: what the first model can read at once."""
+        return await self._room(self.summarisers[0])
+
+    async def read(self, messages: tuple[Message, ...], *, more_follows: bool = False, until: float = math.inf) -> None:
+        """Summarise the messages, which follow the draft, segment by segment; finished segments stay in the draft.
+
+        If more messages follow, the last ones are left for a segment that they fill together with those. Outside turns,
+        segments are merged after each one, so that an interruption leaves no merge undone. No new segment begins after
+        `until` (of the calls' clock). Raises NotWorthIt, SUMMARISER_ERRORS, LeaseLost, DatabaseUnavailable.
+        """
+        rest = messages
+        while rest and self.calls.clock.monotonic() < until:
+            taken = await self.calls.first_success(self.summarisers, partial(self._read_next, rest))
+            rest = rest[taken:]
+            if self.compaction.lease is None and (rest or more_follows):
+                await self.merge()
+            if more_follows and not await self._fills_segment(rest):
+                return
+
+    async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
+        """Summarise the beginning of `rest`; return the number of messages summarised.
+
+        A chunk that the model refuses as too long is halved, for this compaction only. The chunk is also halved for
+        each consecutive call that timed out.
+        """
+        room = await self._room(summariser)
+        if time_outs := self.calls.time_outs(summariser):
+            tokens = sum(message.token_count for message in rest)
+            room = self.rooms[summariser.key] = max(min(room, tokens) >> time_outs, SMALLEST_BUDGET)
+        for _ in range(HALVINGS):
+            chunk = await first_chunk(rest, room, summariser)
+            try:
+                return await self._read_chunk(chunk, rest, summariser)
+            except ContextOverflow:
+                used = summariser.count(render_transcript(chunk))
+                room = max(min(room, used) // 2, SMALLEST_BUDGET)
+                self.rooms[summariser.key] = room
+        smallest = await first_chunk(rest, SMALLEST_BUDGET, summariser)
+        try:
+            return await self._read_chunk(smallest, rest, summariser)
+        except ContextOverflow:
+            self.calls.too_long(summariser)
+            raise
+
+    async def _fills_segment(self, messages: Sequence[Message]) -> bool:
+        most = self.compaction.policy.chunk_messages
+        is_many = most is not None and len(messages) > most
+        return is_many or sum(message.token_count for message in messages) > await self.room_tokens()
+
+    async def _room(self, summariser: Summariser) -> int:
+        """Return the most tokens of a transcript in the model's window, by our count, as far as known so far."""
+        most = await self.max_tokens()
+        request = self.request((), summariser, most)
+        room = summariser.transcript_tokens(request, most + summariser.keep_tokens)
+        return min(self.rooms.get(summariser.key, room), room)
+
+    async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
+        """Summarise the chunk, which is the beginning of `rest`, possibly shortened for the model.
+
+        Facts are taken from the unshortened messages in `rest`.
+        """
+        if chunk[0].position != self.draft.through_position + 1:
+            raise SummaryConflict("The messages to read do not follow the summarised messages.")
+        existing, read = self.draft.text if self.compaction.is_rolling else "", rest[: len(chunk)]
+        known = read_hash(existing, chunk, summariser.style_and_instructions, names_facts=summariser.keep_tokens > 0)
+        segment = await self._find(known)
+        if segment is None:
+            segment = await self._summarise(chunk, read, summariser, known)
+        facts = await self._facts(without_recall_results(read), segment.kept_facts)
+        kept = () if self.compaction.is_rolling else self.draft.segments
+        replaced = sum(message.token_count for message in chunk)
+        self.draft = self.draft.extended((*kept, segment), facts, replaced)
+        return len(chunk)
+
+    async def _summarise(
+        self, chunk: tuple[Message, ...], read: tuple[Message, ...], summariser: Summariser, known: str
+    ) -> Segment:
+        """Return a segment for the chunk, copied or written. `read` holds the same messages unshortened."""
+        first = 1 if self.compaction.is_rolling else self.draft.through_position + 1
+        reach, most = (first, chunk[-1].position), await self.max_tokens()
+        replaced = sum(message.token_count for message in chunk)
+        replaced += summariser.count(self.draft.text) if self.compaction.is_rolling and self.draft.text else 0
+        asking = partial(self.request, chunk, summariser, most)
+        prompt = await run_off_loop_if_large(characters_of(chunk), asking)
+        ask = Ask(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
+        return await self._copied_or_written(summariser, ask, self._new_segment(reach, chunk[-1].id, known), read)
+
+    async def _facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
+        """Return the facts kept verbatim from `messages`: those that the model named, and those that rules find.
+
+        Empty if the agent's policy wants the narrative alone.
+        """
+        if self.compaction.policy.kind is not SummaryKind.HYBRID:
+            return ()
+        finding = partial(facts_of, messages, named, self.draft.kept_facts)
+        return await run_off_loop_if_large(characters_of(messages), finding, large=MANY_CHARACTERS)
+
+    async def merge(self) -> None:
+        """Merge neighbouring segments while there are too many; a failed merge is left for the next time.
+
+        Raises LeaseLost, DatabaseUnavailable.
+        """
+        while (task := await self._merge_due()) is not None:
+            segments = self.draft.segments
+            parts = segments[task.start : task.stop]
+            if parts == self.unmerged:
+                return
+            try:
+                merged = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
+            except (*SUMMARISER_ERRORS, NotWorthIt) as error:
+                log.info(
+                    "merge of summary segments postponed", error=error.code, level=task.level, **provider_words(error)
+                )
+                self.unmerged = () if isinstance(error, ModelUnavailable) else parts
+                return
+            self.draft = replace(self.draft, segments=(*segments[: task.start], merged, *segments[task.stop :]))
+
+    async def _merge_due(self) -> MergeTask | None:
+        """Return the next merge, None if none is due.
+
+        A hook's texts may be as large as the whole narrative and are merged in a rolling summary, too. A model's texts
+        are made to fit.
+        """
+        segments, room = self.draft.segments, self.compaction.layout.narrative_tokens
+        free = await self._free_tokens()
+        due = None if self.compaction.is_rolling else merge_due(segments, room, free)
+        if due is not None or not any(segment.model == BY_HOOK for segment in segments):
+            return due
+        return merge_of_large(segments, free)
+
+    async def _merge(self, task: MergeTask, parts: tuple[Segment, ...], summariser: Summariser) -> Segment:
+        known = merge_hash(parts, summariser.style_and_instructions)
+        found = await self._find(known)
+        if found is not None:
+            return found
+        prompt = merge_request(parts, summariser.policy, TextRequest(task.max_tokens, summariser.instructions))
+        replaced = sum(part.token_count for part in parts)
+        reach = (parts[0].from_position, parts[-1].through_position)
+        ask = Ask(prompt, task.max_tokens, replaced, reach)
+        new = self._new_segment(reach, parts[-1].through_id, known, task.level)
+        return await self._copied_or_written(summariser, ask, new)
+
+    async def choose_facts(self) -> None:
+        """Let a model choose the most important kept facts if there is no room for all."""
+        facts, room_tokens = self.draft.kept_facts, self.compaction.layout.fact_tokens(self.draft.kept_facts)
+        chosen = await choose_facts(facts, room_tokens, self.summarisers, self.calls, self._choice)
+        self.draft = replace(self.draft, kept_facts=chosen)
+
+    async def _choice(self, summariser: Summariser, ask: Ask) -> str:
+        """Return the answer to a request to choose facts of the draft. Raises the same as `_copied_or_written`."""
+        last = self.draft.segments[-1]
+        known = request_key(self.compaction.session.owner_id, summariser, ask, level=CHOICE_LEVEL)
+        found = await self._find(known)
+        if found is None:
+            new = self._new_segment((1, last.through_position), last.through_id, known, CHOICE_LEVEL)
+            found = await self._copied_or_written(summariser, ask, new)
+        return found.text
+
+    async def _find(self, read_hash: str) -> Segment | None:
+        """Return the session's own segment that was made from exactly this input, None without one."""
+        return await self.dependencies.summaries.find_segment(self.compaction.session.id, read_hash)
+
+    def _new_segment(self, reach: tuple[int, int], through_id: MessageId, known: str, level: int = 0) -> NewSegment:
+        redactions = self.compaction.session.redaction_count
+        return NewSegment(*reach, through_id, known, level=level, redaction_count=redactions)
+
+    async def _copied_or_written(
+        self, summariser: Summariser, ask: Ask, wanted: NewSegment, read: Sequence[Message] = ()
+    ) -> Segment:
+        """Return the segment for `ask`: another session's answer to the same request, or else a newly written one.
+
+        The facts of the messages `read` are kept with a new segment. Raises what SummariserCalls.ask raises, and
+        LeaseLost, SummaryConflict, DatabaseUnavailable.
+        """
+        session = self.compaction.session
+        hashing = partial(request_key, session.owner_id, summariser, ask, read, wanted.level)
+        known = replace(wanted, request_hash=await run_off_loop_if_large(characters_of(read), hashing))
+        copied = await self.dependencies.summaries.copy_segment(session.id, known, self.compaction.lease)
+        if copied is not None:
+            return copied
+        written = await self.calls.ask(summariser, ask)
+        said = without_recall_results(read) if ask.keep_tokens else ()
+        naming = partial(named_facts, written.text, written.keep_lines, said)
+        named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
+        return await self._save(replace(with_text(known, written), kept_facts=named))
+
+    async def _save(self, new: NewSegment) -> Segment:
+        """Store a segment, or return the stored one that was made from the same input.
+
+        Raises SummaryConflict if a message was redacted since it was read, LeaseLost, NotFound, DatabaseUnavailable.
+        """
+        segment = await self.dependencies.summaries.save_segment(self.compaction.session.id, new, self.compaction.lease)
+        self.calls.saved()
+        return segment
+
+    async def _free_tokens(self) -> int:
+        """Return the tokens that the narrative may take besides the facts, computed once per draft."""
+        draft = self.draft
+        if self.measured[0] is not draft:
+            measuring = partial(self.compaction.layout.free_narrative_tokens, draft.kept_facts, draft.segments)
+            self.measured = draft, await run_off_loop_if_large(draft.characters, measuring, large=MANY_CHARACTERS)
+        return self.measured[1]
+
+    async def max_tokens(self) -> int:
+        """Return the most tokens of the next segment's text."""
+        free = await self._free_tokens()
+        if self.compaction.is_rolling:
+            return min(free, self.compaction.layout.rolling_tokens)
+        return segment_tokens(self.draft.segments, self.compaction.layout.narrative_tokens, free)
+
+    def request(self, chunk: Sequence[Message], summariser: Summariser, max_tokens: int) -> Prompt:
+        """Return the request for a text about the chunk, or for the rolling summary with it."""
+        subjects = subjects_again(self.draft.kept_facts, chunk) if summariser.keep_tokens else None
+        asked = TextRequest(max_tokens, summariser.instructions, subjects)
+        if self.compaction.is_rolling:
+            return summary_request(self.draft.text, chunk, summariser.policy, asked)
+        return segment_request(chunk, summariser.policy, asked)
 
 
-def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = False) -> PreCompact:
-    """Return the event for the agent's hook; `must_compact` says that the prompt would not fit without a compaction."""
-    agent, session, prepared = task.agent, task.conversation.session, task.conversation.prepared
-    reached, through = session.summary_through_position, _through_position(task, plan)
-    if extends_prepared and prepared is not None:
-        reached = prepared.through_position
-    return PreCompact(
-        trigger="manual" if plan.decision.trigger is CompactionTrigger.MANUAL else "auto",
-        agent=agent.definition.name,
-        session_id=str(session.id),
-        tokens=plan.tokens,
-        target_tokens=agent.budget.target_tokens,
-        message_count=max(through - reached, 0),
-        from_position=reached + 1,
-        through_position=through,
-        instructions=task.instructions,
-        must_compact=plan.tokens > agent.budget.budget_tokens,
-    )
+def request_key(
+    owner_id: UserId, summariser: Summariser, ask: Ask, read: Sequence[Message] = (), level: int = 0
+) -> str:
+    """Return the hash by which the owner's other sessions find the answer to `ask`.
 
-
-async def ask_pre_compact(dependencies: SummaryDependencies, task: Compaction, event: PreCompact) -> Decision:
-    """Return the decision of the agent's hook; it cannot cancel if the prompt would not fit otherwise."""
-    name = task.agent.definition.context.pre_compact
-    decision = await ask_hook(dependencies, name, event, limit_seconds=task.limit_seconds)
-    return replace(decision, cancel=decision.cancel and not event.must_compact)
-
-
-def _through_position(task: Compaction, plan: ContextPlan) -> int:
-    prepared = task.conversation.prepared
-    if plan.decision.action is CompactionAction.ADOPT and prepared is not None:
-        return prepared.through_position
-    return plan.decision.through_position or 0
-
-
-def _reaching(session: Session, last: Message) -> Session:
-    return replace(session, summary_through_id=last.id, summary_through_position=last.position)
-
-
-def unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, detail: str = "") -> CompactionResult:
-    """Return the result of a compaction that left the session as it was."""
-    return CompactionResult(outcome, task.conversation.session, detail, plan.tokens, plan.tokens)
-
-
-def changed_meanwhile(task: Compaction, plan: ContextPlan) -> CompactionResult:
-    """Return the result of a compaction that was dropped because something else changed the summary first.
-
-    That is another turn, a side job, or a request on demand.
+    It covers the owner, the model, the request and its limits, and the messages `read` as stored.
     """
-    return replace(unchanged(task, plan, CompactionOutcome.SKIPPED, CHANGED_MEANWHILE), is_stale=True)
+    numbers = (ask.max_tokens, ask.keep_tokens, level)
+    return request_hash(str(owner_id), summariser.key, ask.prompt, numbers, read)
+
+
+def with_text(segment: NewSegment, written: Written) -> NewSegment:
+    """Return the segment to store, with what was written for it."""
+    return replace(
+        segment,
+        text=written.text,
+        token_count=written.tokens,
+        model=written.model,
+        prompt_version=PROMPT_VERSION,
+        duration_seconds=written.seconds,
+        input_tokens=written.input_tokens,
+        output_tokens=written.output_tokens,
+    )
