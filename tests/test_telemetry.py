@@ -9,7 +9,7 @@ import yaml
 
 from fakes.programs import ROOT
 from throughline.domain.run import RunStatus
-from throughline.http.problem_kinds import PROBLEM_KINDS
+from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.telemetry import PrometheusMetrics
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scripts.reference.markdown import anchor, code, link, table
-from throughline.http.problem_kinds import KINDS_BY_SUBJECT, ProblemKind
+from throughline.http.route_errors import KINDS_BY_SUBJECT, ProblemKind
 
 PAGE = "reference/errors.md"
 

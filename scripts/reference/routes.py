@@ -11,8 +11,7 @@ from throughline.api.document import document
 from throughline.api.front_end import API
 from throughline.http import route_errors
 from throughline.http.documents import ON_BEHALF_OF, operation_id
-from throughline.http.problem_kinds import PROBLEM_KINDS
-from throughline.http.route_errors import TooManyConnections
+from throughline.http.route_errors import PROBLEM_KINDS, TooManyConnections
 
 CODE = re.compile(r"^- `(\w+)`:", re.MULTILINE)
 EVERYWHERE = (*route_errors.ANY_ROUTE, *route_errors.AUTHENTICATION, *route_errors.CONNECTION)

@@ -17,7 +17,7 @@ from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.http.app import create_app
 from throughline.http.problem_documents import error_problem
-from throughline.http.problem_kinds import KINDS_BY_SUBJECT, PROBLEM_KINDS
+from throughline.http.route_errors import KINDS_BY_SUBJECT, PROBLEM_KINDS
 from throughline.http.services import Readiness
 from throughline.openai.front_end import OPENAI_API
 

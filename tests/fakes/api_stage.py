@@ -39,7 +39,7 @@ from throughline.domain.run import RunInput
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.http.app import CORS_EXPOSED, create_app
 from throughline.http.problem_documents import MEDIA_TYPE
-from throughline.http.problem_kinds import PROBLEM_KINDS
+from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.http.services import ApiConfig, Readiness, Services
 from throughline.llm.registry import ModelRegistry
 from throughline.openai.front_end import OPENAI_API

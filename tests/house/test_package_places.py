@@ -43,7 +43,7 @@ PLACES = {
     "slack_sdk": {"slack"},
     "aiohttp": {"slack"},
     "jsonschema_rs": {"execution"},
-    "yaml": {"agents", "llm"},
+    "yaml": {"agents", "http", "llm"},
     "genai_prices": {"llm"},
     "opentelemetry": {"tracing"},
     "prometheus_client": {"telemetry"},

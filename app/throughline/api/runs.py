@@ -31,8 +31,7 @@ from throughline.http.documents import (
 from throughline.http.follow import follow_run, following_of, stopping, stream_or_refuse
 from throughline.http.headers import prefers_stream
 from throughline.http.problem_documents import error_problem, problem
-from throughline.http.problem_kinds import RUN_CANCELLED
-from throughline.http.route_errors import FOLLOWING, TURN, StreamAborted, codes
+from throughline.http.route_errors import FOLLOWING, RUN_CANCELLED, TURN, StreamAborted, codes
 from throughline.http.sse import JsonResponse, RunStream, json_line, nothing_more
 from throughline.turn.follow_run import Followed, Idle, reset_event
 from throughline.wire.events import (

@@ -1,4 +1,4 @@
-"""Conversion of errors to RFC 9457 problem documents; `problem_kinds.py` has the status and title of each error code.
+"""Conversion of errors to RFC 9457 problem documents; `problem_kinds.yaml` has the status and title of each code.
 
 `type` is `/problems/<code>`, a stable reference relative to the service. Clients compare it and need not fetch it. The
 service answers it with an explanation (`api/pages.py`).
@@ -31,8 +31,7 @@ from throughline.domain.errors import (
 )
 from throughline.domain.message import clean_text
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.http.problem_kinds import PROBLEM_KINDS
-from throughline.http.route_errors import FieldError, InvalidRequest, TooManyConnections
+from throughline.http.route_errors import PROBLEM_KINDS, FieldError, InvalidRequest, TooManyConnections
 from throughline.http.sse import json_bytes
 
 MEDIA_TYPE = "application/problem+json"

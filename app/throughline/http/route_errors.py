@@ -1,4 +1,4 @@
-"""Errors that a route can answer with, by the parts of a request that raise them: the table behind the document.
+"""Errors that a route can answer with, by code and by the parts of a request that raise them: behind the document.
 
 `api/document.py` derives most of a route's errors from its parameters, its body and its authentication. A route
 names only the errors of its own work.
@@ -7,32 +7,35 @@ names only the errors of its own work.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import TypeAlias
 
-from throughline.domain.errors import (
-    AgentInvalid,
-    DailyBudgetReserved,
-    DailyBudgetSpent,
-    DatabaseUnavailable,
-    DatabaseUnusable,
-    IdempotencyKeyReused,
-    InvalidInput,
-    LeaseLost,
-    ModelRejected,
-    ModelUnavailable,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    NoWorkerAvailable,
-    PermanentError,
-    PromptCannotFit,
-    RunAbandoned,
-    SettingInvalid,
-    TemporaryError,
-    ThroughlineError,
-    TurnTimeout,
-)
-from throughline.http.problem_kinds import PROBLEM_KINDS, RUN_CANCELLED
+import yaml
+
+from throughline.domain import errors
+from throughline.domain.errors import PermanentError, TemporaryError, ThroughlineError
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """HTTP status, title, cause and remedy of an error code, as `problem_kinds.yaml` has them."""
+
+    status: int
+    title: str
+    cause: str
+    remedy: str
+    page: str = ""
+
+
+_FILE = Path(__file__).with_name("problem_kinds.yaml")
+KINDS_BY_SUBJECT: Mapping[str, Mapping[str, ProblemKind]] = {
+    subject: {code: ProblemKind(**kind) for code, kind in kinds.items()}
+    for subject, kinds in yaml.safe_load(_FILE.read_text(encoding="utf-8")).items()
+}
+PROBLEM_KINDS: Mapping[str, ProblemKind] = {
+    code: kind for kinds in KINDS_BY_SUBJECT.values() for code, kind in kinds.items()
+}
+RUN_CANCELLED = "run_cancelled"
 
 # Errors that the HTTP interface raises itself, in addition to those of `domain/errors.py`. `problem_documents.py` maps
 # each of them to its HTTP status.
@@ -134,9 +137,9 @@ class StreamAborted(Exception):
 Codes: TypeAlias = tuple[str, ...]
 
 
-def codes(*errors: type[ThroughlineError]) -> Codes:
+def codes(*kinds: type[ThroughlineError]) -> Codes:
     """Return the stable codes of the classes of errors, in their order, each once."""
-    return tuple(dict.fromkeys(error.code for error in errors))
+    return tuple(dict.fromkeys(kind.code for kind in kinds))
 
 
 def _with_kinds(error: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
@@ -149,18 +152,27 @@ ANY_ROUTE = codes(ThroughlineError)
 CONNECTION = codes(MalformedRequest, HeadTooSlow, HeadTooLarge, TooManyConnections)
 """Errors of the server, before any route is known."""
 
-AUTHENTICATION = codes(NotAuthenticated, NotAllowed, OriginRefused, InvalidInput, DatabaseUnavailable, DatabaseUnusable)
-PATH = codes(NotFound)
-PARAMETERS = codes(InvalidInput)
+AUTHENTICATION = codes(
+    errors.NotAuthenticated,
+    errors.NotAllowed,
+    OriginRefused,
+    errors.InvalidInput,
+    errors.DatabaseUnavailable,
+    errors.DatabaseUnusable,
+)
+PATH = codes(errors.NotFound)
+PARAMETERS = codes(errors.InvalidInput)
 BODY = codes(MalformedBody, BodyTooSlow, BodyTooLarge, UnsupportedMediaType, InvalidRequest, BodyMemoryExhausted)
-IDEMPOTENCY = codes(IdempotencyKeyReused)
-AGENT = codes(AgentInvalid, PromptCannotFit, SettingInvalid)
+IDEMPOTENCY = codes(errors.IdempotencyKeyReused)
+AGENT = codes(errors.AgentInvalid, errors.PromptCannotFit, errors.SettingInvalid)
 """Errors of routes that prepare a prompt of the session's agent."""
 
-FOLLOWING = codes(NoWorkerAvailable, ServiceStopping)
+FOLLOWING = codes(errors.NoWorkerAvailable, ServiceStopping)
 TURN = (
-    *codes(*_with_kinds(ModelRejected), *_with_kinds(ModelUnavailable)),
-    *codes(DailyBudgetReserved, DailyBudgetSpent, LeaseLost, RunAbandoned, TurnTimeout),
+    *codes(*_with_kinds(errors.ModelRejected), *_with_kinds(errors.ModelUnavailable)),
+    *codes(
+        errors.DailyBudgetReserved, errors.DailyBudgetSpent, errors.LeaseLost, errors.RunAbandoned, errors.TurnTimeout
+    ),
     *AGENT,
     RUN_CANCELLED,
 )
