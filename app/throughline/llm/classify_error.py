@@ -6,7 +6,7 @@ or the provider's own message, which the error carries apart.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
@@ -185,14 +185,10 @@ AUTH_WORDS = re.compile(r"\bAPI key (?:not valid|expired|not found)", re.IGNOREC
 REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
 OVERLOADED_CODES = frozenset({"overloaded_error", "server_overloaded", "engine_overloaded"})
 
-TIMEOUT_KINDS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError", "ModelTimeoutError"})
-CONNECTION_KINDS = frozenset({
+TIMEOUT_CLASSES = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError", "ModelTimeoutError"})
+CONNECTION_CLASSES = frozenset({
     *("APIConnectionError", "TransportError", "StreamError", "ModelConnectionError", "OSError", "IncompleteReadError"),
 })
-TIMEOUT_STATUSES = frozenset({408, 504})
-PASSING_STATUSES = frozenset({409, 425})
-_CLIENT_ERRORS = range(400, 500)
-_SERVER_ERRORS = range(500, 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +234,21 @@ def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
 
 def _known(failure: Failure, model: str) -> ThroughlineError | None:
     known = find_refusal(failure)
-    if known is None:
-        return None
-    detail = f"{model}: {known.cause}. {known.remedy}{_label(failure)}"
-    if issubclass(known.kind, ModelUnavailable):
-        return known.kind(detail, delay_seconds=failure.retry_after_seconds)
-    return known.kind(detail)
+    return None if known is None else _error(known.kind, f"{model}: {known.cause}. {known.remedy}", failure)
 
 
 def _by_rule(failure: Failure, model: str) -> ThroughlineError:
-    return next(make(failure, f"{model}: ") for fits, make in RULES if fits(failure))
+    rule = next(rule for rule in RULES if rule.fits(failure))
+    return _error(rule.kind, f"{model}: {rule.text}", failure)
 
 
-def _is_quota(failure: Failure) -> bool:
-    if failure.status == HTTPStatus.PAYMENT_REQUIRED or _names(failure) & QUOTA_CODES:
-        return True
-    return bool(QUOTA_WORDS.search(failure.message)) or _is_google_daily_quota(failure)
+def _error(
+    kind: type[ModelRejected] | type[ModelUnavailable], text: str, failure: Failure
+) -> ModelRejected | ModelUnavailable:
+    detail = f"{text}{_label(failure)}"
+    if issubclass(kind, ModelUnavailable):
+        return kind(detail, delay_seconds=failure.retry_after_seconds)
+    return kind(detail)
 
 
 def _is_google_daily_quota(failure: Failure) -> bool:
@@ -263,75 +258,60 @@ def _is_google_daily_quota(failure: Failure) -> bool:
     )
 
 
-def _is_rate_limit(failure: Failure) -> bool:
-    return failure.status == HTTPStatus.TOO_MANY_REQUESTS or bool(_names(failure) & RATE_CODES)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The error for failures with one of these statuses, names (the provider's code or type), words or classes.
+
+    The `classes` of the exception count only without a status. `test` recognises further failures.
+    """
+
+    kind: type[ModelRejected] | type[ModelUnavailable]
+    text: str
+    statuses: Container[int | None] = ()
+    names: frozenset[str] = frozenset()
+    words: re.Pattern[str] | None = None
+    classes: frozenset[str] = frozenset()
+    test: Callable[[Failure], bool] = lambda _: False
+
+    def fits(self, failure: Failure) -> bool:
+        """Return whether the failure is one of these."""
+        return (
+            failure.status in self.statuses
+            or not self.names.isdisjoint(_names(failure))
+            or (self.words is not None and bool(self.words.search(failure.message)))
+            or (failure.status is None and not self.classes.isdisjoint(failure.kinds))
+            or self.test(failure)
+        )
 
 
-def _is_auth(failure: Failure) -> bool:
-    return (
-        failure.status in {401, 403} or bool(_names(failure) & AUTH_CODES) or bool(AUTH_WORDS.search(failure.message))
-    )
-
-
-def _is_refusal(failure: Failure) -> bool:
-    return bool(_names(failure) & REFUSED_CODES)
-
-
-def _is_timeout(failure: Failure) -> bool:
-    return failure.status in TIMEOUT_STATUSES or (failure.status is None and bool(failure.kinds & TIMEOUT_KINDS))
-
-
-def _is_passing(failure: Failure) -> bool:
-    return failure.status in PASSING_STATUSES or bool(_names(failure) & OVERLOADED_CODES)
-
-
-def _is_unknown_model(failure: Failure) -> bool:
-    return failure.status == HTTPStatus.NOT_FOUND
-
-
-def _is_client_error(failure: Failure) -> bool:
-    return failure.status in _CLIENT_ERRORS
-
-
-def _is_server_error(failure: Failure) -> bool:
-    return failure.status in _SERVER_ERRORS
-
-
-def _is_connection(failure: Failure) -> bool:
-    return failure.status is None and not failure.in_stream and bool(failure.kinds & CONNECTION_KINDS)
-
-
-def _is_in_stream(failure: Failure) -> bool:
-    return failure.in_stream
-
-
-def _is_anything(_failure: Failure) -> bool:
-    return True
-
-
-def _permanent(kind: type[ThroughlineError], text: str) -> Callable[[Failure, str], ThroughlineError]:
-    return lambda failure, prefix: kind(f"{prefix}{text}{_label(failure)}")
-
-
-def _temporary(kind: type[ModelUnavailable], text: str) -> Callable[[Failure, str], ThroughlineError]:
-    return lambda failure, prefix: kind(f"{prefix}{text}{_label(failure)}", delay_seconds=failure.retry_after_seconds)
-
-
-Rule = tuple[Callable[[Failure], bool], Callable[[Failure, str], ThroughlineError]]
-RULES: tuple[Rule, ...] = (
-    (_is_quota, _permanent(ModelQuotaExhausted, "the provider account has no credit or quota left; check its billing")),
-    (_is_rate_limit, _temporary(ModelRateLimited, "the provider limits the rate of requests; try again later")),
-    (_is_auth, _permanent(ModelAuthenticationFailed, "the provider does not accept the key for this model; check it")),
-    (_is_refusal, _permanent(ModelRefused, "the provider's content filter declined this request")),
-    (_is_timeout, _temporary(ModelTimeout, "the provider did not answer in time; try again")),
-    (_is_passing, _temporary(ModelUnavailable, "the provider is overloaded; try again later")),
-    (_is_unknown_model, _permanent(ModelInvalidRequest, "the provider does not know this model or address")),
-    (_is_client_error, _permanent(ModelInvalidRequest, "the provider calls the request invalid")),
-    (_is_server_error, _temporary(ModelUnavailable, "the provider failed; try again later")),
-    (_is_connection, _temporary(ModelUnavailable, "the connection to the provider failed; try again")),
-    (_is_in_stream, _temporary(ModelUnavailable, "the provider failed during its answer; try again")),
-    (_is_anything, _temporary(ModelUnavailable, "the provider sent an answer that cannot be read; try again")),
+RULES = (
+    Rule(
+        ModelQuotaExhausted,
+        "the provider account has no credit or quota left; check its billing",
+        {402},
+        QUOTA_CODES,
+        QUOTA_WORDS,
+        test=_is_google_daily_quota,
+    ),
+    Rule(ModelRateLimited, "the provider limits the rate of requests; try again later", {429}, RATE_CODES),
+    Rule(
+        ModelAuthenticationFailed,
+        "the provider does not accept the key for this model; check it",
+        {401, 403},
+        AUTH_CODES,
+        AUTH_WORDS,
+    ),
+    Rule(ModelRefused, "the provider's content filter declined this request", names=REFUSED_CODES),
+    Rule(ModelTimeout, "the provider did not answer in time; try again", {408, 504}, classes=TIMEOUT_CLASSES),
+    Rule(ModelUnavailable, "the provider is overloaded; try again later", {409, 425}, OVERLOADED_CODES),
+    Rule(ModelInvalidRequest, "the provider does not know this model or address", {404}),
+    Rule(ModelInvalidRequest, "the provider calls the request invalid", range(400, 500)),
+    Rule(ModelUnavailable, "the provider failed; try again later", range(500, 600)),
+    Rule(ModelUnavailable, "the provider failed during its answer; try again", test=lambda failure: failure.in_stream),
+    Rule(ModelUnavailable, "the connection to the provider failed; try again", classes=CONNECTION_CLASSES),
+    Rule(ModelUnavailable, "the provider sent an answer that cannot be read; try again", test=lambda _: True),
 )
+"""The rules in the order in which they are tried; the last one fits any failure."""
 
 
 def _names(failure: Failure) -> set[str]:
