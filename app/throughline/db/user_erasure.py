@@ -7,11 +7,11 @@ own, and at last everything else with the user. An erasure that was interrupted 
 from collections import Counter
 from collections.abc import Sequence
 
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.front_end_storage import FrontEndStorage
 from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
-from throughline.db.sessions.repository import Announcements
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import NotFound
@@ -58,19 +58,19 @@ class UserErasure:
     def __init__(
         self,
         transactions: Transactions,
-        announcements: Announcements,
+        notifier: Notifier,
         loaded: MessageCache,
         front_ends: Sequence[FrontEndStorage],
         *,
         keeps_costs: bool,
     ) -> None:
-        """Use `transactions`; stop turns through `announcements`; remove erased rows from the cache `loaded`.
+        """Use `transactions`; stop turns through `notifier`; remove erased rows from the cache `loaded`.
 
         `front_ends` names the user's rows in their tables. With `keeps_costs` the records of model calls stay, without
         the user, the session and the run.
         """
         self._transactions = transactions
-        self._announcements = announcements
+        self._notifier = notifier
         self._loaded = loaded
         self._front_ends = front_ends
         self._delete = (*_DELETE, *(statement for each in front_ends for statement in each.erased))
@@ -110,10 +110,10 @@ class UserErasure:
             return Counter()
         self._loaded.forget(session_id)
         for run_id in stopped:
-            self._announcements.announce_cancel(run_id)
-            self._announcements.announce_events(run_id)
+            self._notifier.announce_cancel(run_id)
+            self._notifier.announce_events(run_id)
         if stopped:
-            self._announcements.announce_work()  # runs of others may start now
+            self._notifier.announce_work()  # runs of others may start now
         return Counter(sessions=1, messages=messages, runs=runs)
 
     async def _erase_rest(self, tx: Statements, user_id: UserId) -> tuple[Counter[str], list[SessionId]]:

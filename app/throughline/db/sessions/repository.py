@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 from uuid import UUID
 
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_history
@@ -18,7 +18,7 @@ from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
 from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, sql
 from throughline.db.summaries.adopt import discard_prepared
-from throughline.domain.basic_types import JsonObject, MessageId, Page, RunId, SessionId, UserId
+from throughline.domain.basic_types import JsonObject, MessageId, Page, SessionId, UserId
 from throughline.domain.message import Message, MessageCopy, NewMessage
 from throughline.domain.session import NewSession, Session
 
@@ -89,29 +89,16 @@ class SessionChange:
     external_id: str | None = None
 
 
-class Announcements(Protocol):
-    """Notifications to workers and readers of runs, in this process and others."""
-
-    def announce_cancel(self, run_id: RunId) -> None:
-        """Announce that the run is to stop."""
-
-    def announce_events(self, run_id: RunId) -> None:
-        """Announce that the run has changed."""
-
-    def announce_work(self) -> None:
-        """Announce that runs may be claimed."""
-
-
 class SessionRepository:
     """Storage of sessions. Missing sessions and other users' sessions raise the same NotFound."""
 
-    def __init__(self, transactions: Transactions, announcements: Announcements, loaded: MessageCache) -> None:
-        """Use `transactions`; notify turns and readers of erased sessions through `announcements`.
+    def __init__(self, transactions: Transactions, notifier: Notifier, loaded: MessageCache) -> None:
+        """Use `transactions`; notify turns and readers of erased sessions through `notifier`.
 
         The rows of erased sessions are removed from the cache `loaded`.
         """
         self._transactions = transactions
-        self._announcements = announcements
+        self._notifier = notifier
         self._loaded = loaded
 
     async def create(self, new: NewSession) -> tuple[Session, CreateOutcome]:
@@ -212,10 +199,10 @@ class SessionRepository:
         for changed in (session_id, *erased.session_ids):
             self._loaded.forget(changed)
         for run_id in erased.run_ids:
-            self._announcements.announce_cancel(run_id)
-            self._announcements.announce_events(run_id)
+            self._notifier.announce_cancel(run_id)
+            self._notifier.announce_events(run_id)
         if erased.run_ids:
-            self._announcements.announce_work()  # the user's other runs may start now
+            self._notifier.announce_work()  # the user's other runs may start now
         return erased.kept_copies
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
-from throughline.db.connection.notifier import Signal
+from throughline.db.connection.notifier import Notifier, Signal
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs import resume as run_resume
@@ -133,16 +132,6 @@ class AcceptOutcome(StrEnum):
     QUEUE_FULL = "queue_full"
 
 
-class Announcements(Protocol):
-    """Notifications to workers and readers of runs, in this process and others."""
-
-    def announce_work(self) -> None:
-        """Announce that a run waits for a worker."""
-
-    def announce_events(self, run_id: RunId) -> None:
-        """Announce that the run has changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class InboxConfig:
     """The agent for Slack, the queue limits, and the reply to a message that exceeds them."""
@@ -155,12 +144,10 @@ class InboxConfig:
 class SlackInbox:
     """Storage of incoming Slack messages: acceptance, edits and deletions."""
 
-    def __init__(
-        self, transactions: Transactions, announcements: Announcements, outgoing: Signal, config: InboxConfig
-    ) -> None:
+    def __init__(self, transactions: Transactions, notifier: Notifier, outgoing: Signal, config: InboxConfig) -> None:
         """Use `transactions`; wake the outbox through `outgoing`."""
         self._transactions = transactions
-        self._announcements = announcements
+        self._notifier = notifier
         self._outgoing = outgoing
         self._config = config
 
@@ -181,7 +168,7 @@ class SlackInbox:
         except QueueFull:
             taken = await self._transactions.run(lambda tx: _refuse(tx, message, self._config.too_many))
         if taken in {AcceptOutcome.ACCEPTED, AcceptOutcome.ANSWERED}:
-            self._announcements.announce_work()
+            self._notifier.announce_work()
         if taken in {AcceptOutcome.ACCEPTED, AcceptOutcome.ANSWERED, AcceptOutcome.QUEUE_FULL}:
             self._outgoing.wake()
         return taken
@@ -200,8 +187,8 @@ class SlackInbox:
         run = await self._transactions.run(lambda tx: withdraw_message(tx, deleted))
         if run is None:
             return WithdrawalOutcome.LEFT
-        self._announcements.announce_events(run.id)
-        self._announcements.announce_work()
+        self._notifier.announce_events(run.id)
+        self._notifier.announce_work()
         self._outgoing.wake()
         return WithdrawalOutcome.WITHDRAWN if run.status.is_final else WithdrawalOutcome.STOPPING
 
