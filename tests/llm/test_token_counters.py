@@ -22,6 +22,7 @@ from tokenizers.trainers import BpeTrainer
 from fakes.growth import FACTOR, grows_linearly
 from fakes.provider_double.counting import COUNTINGS, TEXTS, play
 from fakes.waiting import HANG_SECONDS
+from throughline.context.measure import count_message
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Role
 from throughline.domain.prompt import PromptMessage
@@ -34,7 +35,6 @@ from throughline.llm.counters import (
     CharsCounter,
     TiktokenCounter,
     count_piece,
-    count_tokens,
     import_counter,
     load_encoding,
     make_counter,
@@ -76,7 +76,7 @@ def test_special_tokens_are_plain_text(text: str) -> None:
 def test_any_text_can_be_counted_lone_surrogates_too(name: str, text: str) -> None:
     counter = make_counter(name)
 
-    assert count_tokens(text, counter) >= (1 if text else 0)
+    assert counter.count(text) >= (1 if text else 0)
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -193,9 +193,9 @@ def test_a_counter_that_cannot_work_is_refused_with_the_reason(name: str, reason
 
 def test_messages_are_counted_with_their_framing() -> None:
     counter = make_counter("tiktoken")
-    messages = [PromptMessage(Role.USER, "hello world"), PromptMessage(Role.ASSISTANT, "hello world")]
+    message = PromptMessage(Role.USER, "hello world")
 
-    assert count_tokens(messages, counter) > 2 * count_tokens("hello world", counter)
+    assert count_message(message, counter.count) > counter.count("hello world")
 
 
 @pytest.mark.parametrize("word", ["break", "leave", "interrupt"])
@@ -274,7 +274,7 @@ def test_a_tokenizer_of_a_local_file_counts_whole_texts_and_nothing_else(tokeniz
     assert counter.count("The") == 1
     assert one > 10
     assert ten == 10 * one
-    assert count_tokens("", counter) == 0
+    assert counter.count("") == 0
 
 
 def test_a_folder_with_a_tokenizer_will_do(tokenizer_file: Path) -> None:

@@ -330,8 +330,8 @@ class Screen:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Write to `out` and `err`, by default the process's standard streams. `clock` returns seconds."""
-        self._is_terminal = (out or sys.stdout).isatty()
-        if width is None and not self._is_terminal:
+        self.is_terminal = (out or sys.stdout).isatty()
+        if width is None and not self.is_terminal:
             width = WIDTH_WITHOUT_TERMINAL
         self._out = _PipeConsole(file=out, width=width, highlight=False, theme=THEME)
         self._err = _PipeConsole(file=err, stderr=err is None, width=width, highlight=False)
@@ -339,7 +339,7 @@ class Screen:
             if console.width < 1:
                 console.width = USUAL_WIDTH
         self._mid_line = False
-        is_drawn = self._is_terminal and self._out.color_system is not None and not self._out.no_color
+        is_drawn = self.is_terminal and self._out.color_system is not None and not self._out.no_color
         self._answer = LiveAnswer(self._out, widest=WIDEST, clock=clock) if is_drawn else None
 
     @property
@@ -347,15 +347,10 @@ class Screen:
         """Largest width of a drawing in columns."""
         return min(self._out.width, WIDEST)
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether standard output is a terminal."""
-        return self._is_terminal
-
     def say(self, text: str, *, style: str = "") -> None:
         """Print a line of the result. At a terminal, a line that is too long is wrapped between words."""
         shown = printable(text)
-        is_too_wide = self._is_terminal and cell_len(shown) > self._out.width
+        is_too_wide = self.is_terminal and cell_len(shown) > self._out.width
         lines = wrapped(shown, width=self._out.width) if is_too_wide else [shown]
         self.draw(Text("\n".join(lines), style=style))
 
@@ -365,7 +360,7 @@ class Screen:
         At a terminal, lines that are too long are wrapped between words; for a file or pipe, a text keeps its lines.
         """
         self.end_line()
-        self._out.print(drawing, soft_wrap=isinstance(drawing, Text) and not self._is_terminal)
+        self._out.print(drawing, soft_wrap=isinstance(drawing, Text) and not self.is_terminal)
 
     def write(self, text: str) -> None:
         """Print a piece of an answer as it arrives: as Markdown at a terminal with colours, else as it is."""

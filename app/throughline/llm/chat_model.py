@@ -208,22 +208,12 @@ class LangChainChatModel:
 
     def __init__(self, model: BaseChatModel, traits: ModelTraits, known_window: KnownWindow) -> None:
         """Wrap `model`; its own retries must be off, because only the turn retries."""
+        self.name, self.address, self.has_known_tokenizer = traits.name, traits.address, traits.has_known_tokenizer
+        self.calibration_key = f"{traits.name}@{traits.base_url}" if traits.base_url else traits.name
         self._model = model
         self._known_window = known_window
         self._traits = traits
         self._provider = traits.provider
-
-    @property
-    def name(self) -> str:
-        return self._traits.name
-
-    @property
-    def calibration_key(self) -> str:
-        return f"{self.name}@{self._traits.base_url}" if self._traits.base_url else self.name
-
-    @property
-    def address(self) -> str:
-        return self._traits.address
 
     @property
     def context_limit(self) -> int:
@@ -235,10 +225,6 @@ class LangChainChatModel:
 
     async def ask_window(self) -> None:
         await self._known_window.refresh()
-
-    @property
-    def has_known_tokenizer(self) -> bool:
-        return self._traits.has_known_tokenizer
 
     @property
     def is_priced(self) -> bool:

@@ -7,7 +7,7 @@ import base64
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +17,8 @@ import structlog
 import tiktoken
 from tiktoken.model import encoding_name_for_model
 
-from throughline.context.measure import count_message
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.message import Message, NewMessage, clean_text
-from throughline.domain.prompt import PromptMessage
+from throughline.domain.message import clean_text
 from throughline.execution.call_plugin import PluginCall, PluginTimedOut, ThreadLimitReached, import_plugin
 from throughline.execution.compute_threads import run_in_compute_thread
 from throughline.execution.error_boundary import Raised, outcome_of
@@ -282,13 +280,6 @@ def make_counter(name: str) -> TokenCounter:
         f"unknown token counter {name!r}: use tiktoken, tiktoken:o200k_base, transformers:<name or path>, chars or "
         "module:function"
     )
-
-
-def count_tokens(text_or_messages: str | Sequence[Message | NewMessage | PromptMessage], counter: TokenCounter) -> int:
-    """Return the number of tokens of a text, or of messages with their framing, without using stored counts."""
-    if isinstance(text_or_messages, str):
-        return counter.count(text_or_messages) if text_or_messages else 0
-    return sum(count_message(message, counter.count) for message in text_or_messages)
 
 
 async def warm_counter(counter: TokenCounter) -> None:

@@ -65,16 +65,11 @@ class LangChainEmbedder:
     def __init__(
         self, model: str, embeddings: Embeddings, timeout_seconds: float, cost: Callable[[Usage], Decimal | None]
     ) -> None:
-        """Use `embeddings`, with at most `timeout_seconds` for one answer. `cost` returns the price of a usage."""
-        self._model = model
+        """Use `embeddings`, whose full name is `model`. One answer takes `timeout_seconds` at most."""
+        self.model = model
         self._cost = cost
         self._embeddings = embeddings
         self._timeout_seconds = timeout_seconds
-
-    @property
-    def model(self) -> str:
-        """The model's full name, `provider:model`."""
-        return self._model
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return the vectors. One text too long for the model is halved, keeping its beginning, until it fits.
@@ -108,7 +103,7 @@ class LangChainEmbedder:
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         sent = Sent(tuple(texts), secrets_of(self._embeddings))
-        with raised_as(partial(classify, call=Call(self._model, sent=sent))):
+        with raised_as(partial(classify, call=Call(self.model, sent=sent))):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._embeddings.aembed_documents(list(texts))
         return self._read(answer, len(texts))
@@ -124,7 +119,7 @@ class LangChainEmbedder:
         return vectors
 
     def _unreadable(self, detail: str) -> ModelUnavailable:
-        return ModelUnavailable(f"{self._model}: the provider sent an answer that cannot be used: {detail}")
+        return ModelUnavailable(f"{self.model}: the provider sent an answer that cannot be used: {detail}")
 
 
 def _as_vectors(answer: list[list[float]]) -> tuple[Vector, ...]:
