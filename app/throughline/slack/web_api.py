@@ -223,16 +223,7 @@ class SlackWebApi:
         self, thread: Thread, text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
     ) -> str:
         """Post a complete message and return its `ts`."""
-        args: JsonObject = {
-            "channel": thread.channel_id,
-            "thread_ts": thread.thread_ts,
-            "markdown_text": text,
-            "metadata": dict(metadata),
-            "unfurl_links": False,
-            "unfurl_media": False,
-        }
-        reply = await self._call("chat.postMessage", args, place=thread.channel_id, max_wait_seconds=max_wait_seconds)
-        return str(reply["ts"])
+        return await self._post(thread, {"markdown_text": text, "metadata": dict(metadata)}, max_wait_seconds)
 
     async def update(
         self, place: tuple[str, str], text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
@@ -243,16 +234,14 @@ class SlackWebApi:
 
     async def post_blocks(self, thread: Thread, text: str, blocks: Sequence[JsonObject], metadata: JsonObject) -> str:
         """Post a message of blocks and return its `ts`. `text` is shown in notifications."""
-        args: JsonObject = {
-            "channel": thread.channel_id,
-            "thread_ts": thread.thread_ts,
-            "text": text,
-            "blocks": [dict(block) for block in blocks],
-            "metadata": dict(metadata),
-            "unfurl_links": False,
-            "unfurl_media": False,
-        }
-        return str((await self._call("chat.postMessage", args, place=thread.channel_id))["ts"])
+        content: JsonObject = {"text": text, "blocks": [dict(block) for block in blocks], "metadata": dict(metadata)}
+        return await self._post(thread, content, MAX_WAIT_SECONDS)
+
+    async def _post(self, thread: Thread, content: JsonObject, max_wait_seconds: float) -> str:
+        place: JsonObject = {"channel": thread.channel_id, "thread_ts": thread.thread_ts}
+        args = {**place, **content, "unfurl_links": False, "unfurl_media": False}
+        reply = await self._call("chat.postMessage", args, place=thread.channel_id, max_wait_seconds=max_wait_seconds)
+        return str(reply["ts"])
 
     async def update_blocks(
         self, place: tuple[str, str], text: str, blocks: Sequence[JsonObject], metadata: JsonObject

@@ -9,8 +9,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from throughline.db.connection.notifier import Signal
-from throughline.db.connection.pool import Row
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.pool import Row, Statement
+from throughline.db.connection.transactions import Repository, Statements, Transactions
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, content_from, message_from
 from throughline.db.statements.sql import new_id, sql
@@ -211,7 +211,7 @@ class SlackOutbox:
     async def finish(self, lease: RowLease, *, error: str = "") -> None:
         """End the delivery, as failed if `error` is not empty. Raises LeaseLost."""
         status = "failed" if error else "delivered"
-        check_held(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
+        await _write(self._transactions, _FINISH, lease, status=status, error=error)
         self.waiting.wake()
 
     async def put_back(self, lease: RowLease, *, delay_seconds: float, error: str = "") -> None:
@@ -219,8 +219,10 @@ class SlackOutbox:
 
         Without an error this try is not counted.
         """
-        parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
-        check_held(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
+        uncounted = 0 if error else 1
+        await _write(
+            self._transactions, _PUT_BACK, lease, delay_seconds=delay_seconds, error=error, uncounted=uncounted
+        )
 
     async def parts(self, delivery_id: UUID) -> tuple[Part, ...]:
         """Return the delivery's Slack messages recorded so far, in order."""
@@ -231,14 +233,11 @@ class SlackOutbox:
 
         `starts` is the offset of its text in the answer.
         """
-        check_held(
-            await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
-        )
+        await _write(self._transactions, _BEGIN_PART, lease, number=number, starts=starts)
 
     async def note_part(self, lease: RowLease, number: int, ts: str, status: PartStatus) -> None:
         """Record the `ts` of a posted message and its status. Raises LeaseLost."""
-        parameters = {"number": number, "ts": ts, "status": status.value}
-        check_held(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
+        await _write(self._transactions, _NOTE_PART, lease, number=number, ts=ts, status=status.value)
 
     async def drop_parts(self, lease: RowLease, number: int) -> None:
         """Delete the records of part `number` and all later ones, which were never posted; no error without a lease."""
@@ -272,9 +271,9 @@ class SlackOutbox:
         return tuple(said for row in rows if (said := _text_from(row)).strip())
 
 
-def check_held(rows: object) -> None:
-    """Raise LeaseLost if a write of the holder of a delivery changed no row."""
-    if not rows:
+async def _write(transactions: Transactions, statement: Statement, lease: RowLease, **parameters: str | float) -> None:
+    """Run a statement of the holder of a delivery. Raises LeaseLost if it changes no row."""
+    if not await transactions.fetch(statement, id=lease.id, fence=lease.fence, **parameters):
         raise LeaseLost("Another process is delivering this answer.")
 
 
@@ -390,11 +389,8 @@ class ClickedCall:
     reader: SlackId
 
 
-class CallQuestions:
+class CallQuestions(Repository):
     """Records of the messages that ask about calls. Each write checks the delivery's lease."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def of(self, delivery_id: UUID) -> tuple[AskedCall, ...]:
         """Return the delivery's messages about calls, in the order in which they were asked."""
@@ -403,8 +399,7 @@ class CallQuestions:
 
     async def begin(self, lease: RowLease, number: int, call_id: str) -> None:
         """Record that the message about a call is about to be posted. Raises LeaseLost."""
-        parameters = {"number": number, "call_id": call_id}
-        check_held(await self._transactions.fetch(_BEGIN, id=lease.id, fence=lease.fence, **parameters))
+        await _write(self._transactions, _BEGIN, lease, number=number, call_id=call_id)
 
     async def drop(self, lease: RowLease, number: int) -> None:
         """Delete the record of a message that was never posted; no error without a lease."""
@@ -412,7 +407,7 @@ class CallQuestions:
 
     async def end_text(self, lease: RowLease, rest_starts: int) -> None:
         """Record that the answer's text from `rest_starts` on begins a new message. Raises LeaseLost."""
-        check_held(await self._transactions.fetch(_END_TEXT, id=lease.id, fence=lease.fence, rest_starts=rest_starts))
+        await _write(self._transactions, _END_TEXT, lease, rest_starts=rest_starts)
 
     async def put_aside(self, lease: RowLease, run: Run) -> None:
         """End the lease until the waiting run is given something or goes on. This try is not counted.
@@ -420,8 +415,7 @@ class CallQuestions:
         Raises LeaseLost.
         """
         given = 0 if run.wait is None else len(run.wait.resolutions)
-        parameters = {"asked_wait": run.wait_count, "asked_given": given}
-        check_held(await self._transactions.fetch(_PUT_ASIDE, id=lease.id, fence=lease.fence, **parameters))
+        await _write(self._transactions, _PUT_ASIDE, lease, asked_wait=run.wait_count, asked_given=given)
 
     async def messages(self, run: Run, call_ids: Collection[str]) -> tuple[Message, ...]:
         """Return the run's assistant messages and the results of these calls, in their order."""
