@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from throughline.db.connection.failures import sqlstate
 from throughline.db.connection.migrations import locked_connection
 from throughline.db.connection.pool import Row
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Repository, Statements, Transactions
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.statements.rows import to_json
 from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, sql
@@ -297,11 +297,8 @@ _DELETE_OTHERS = sql("""
 """)
 
 
-class MemoryVectorRepository:
+class MemoryVectorRepository(Repository):
     """Storage of memory vectors and nearest-neighbour search."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def put(self, model: str, memories: Sequence[Memory], vectors: Sequence[Vector]) -> None:
         """Store a vector for each memory, all of one length.

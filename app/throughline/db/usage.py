@@ -6,7 +6,7 @@ from functools import cache
 
 from throughline.context.calibration import Calibration
 from throughline.db.connection.pool import Row, Statement
-from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.transactions import Repository
 from throughline.db.statements.rows import INSERT_CALLS, USAGE_COLUMNS, call_parameters, usage_from
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
@@ -23,11 +23,8 @@ _SAVE = sql("""
 """)
 
 
-class CalibrationRepository:
+class CalibrationRepository(Repository):
     """Storage of calibrations; implements the interface CalibrationStore (ports/storage.py)."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def load(self, model: str) -> Calibration | None:
         rows = await self._transactions.fetch(_LOAD, model=model)
@@ -106,12 +103,8 @@ _OF_SESSION = sql(
 )
 
 
-class UsageRepository:
+class UsageRepository(Repository):
     """Implements the interface UsageStore, and reports what calls used."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        """Use `transactions`."""
-        self._transactions = transactions
 
     async def store_calls(self, payer: Payer, calls: Sequence[ModelCall]) -> None:
         if calls:

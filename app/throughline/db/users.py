@@ -6,7 +6,7 @@ import string
 from collections.abc import Collection
 
 from throughline.db.connection.pool import Row
-from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.transactions import Repository, Transactions
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import KeyId, SessionId, UserId
 from throughline.domain.errors import InvalidInput
@@ -31,11 +31,8 @@ _FIND = sql("select id from users where name = :name")
 _CREATE_USER = sql("insert into users (id, name) values (:id, :name) on conflict (name) do nothing returning id")
 
 
-class UserRepository:
+class UserRepository(Repository):
     """Storage of users: lookup by name, and creation."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def get(self, name: str) -> UserId | None:
         """Return the user's id, None if there is no user with this name."""
@@ -182,11 +179,8 @@ _AUTHENTICATE_TOKEN = sql("""
 _OWNED = sql("select id from sessions where owner_id = :owner_id and id = any(cast(:session_ids as uuid[]))")
 
 
-class AccessTokenRepository:
+class AccessTokenRepository(Repository):
     """Storage of access tokens: creation and check."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def create(self, new: NewToken) -> CreatedToken:
         """Create a token `tlt_<43 characters>` and return it with its secret, which is not stored."""

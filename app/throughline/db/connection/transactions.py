@@ -78,6 +78,13 @@ class Transactions:
             raise
 
 
+class Repository:
+    """Storage whose statements run through `transactions`."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+
 class _OnConnection:
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection

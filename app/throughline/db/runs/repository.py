@@ -29,7 +29,6 @@ from throughline.domain.run import (
     Claimer,
     Lease,
     LeaseRenewal,
-    Opening,
     Outcome,
     RowLease,
     Run,
@@ -110,10 +109,12 @@ class RunRepository:
         self._caps = caps
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
-        new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
-        if submission.opening is not None:
-            return await self._open(new, submission.opening)
-        submitted = await run_submit.submit_in_one_statement(self._transactions, new) or await self._submit_in_line(new)
+        new, opening = NewRun(submission, run_submit.new_run_id(), claimer, self._caps), submission.opening
+        if opening is not None:
+            submitted = await self._transactions.run(lambda tx: submit_conversation(tx, new, opening))
+        else:
+            quick = await run_submit.submit_in_one_statement(self._transactions, new)
+            submitted = quick or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
             self._notifier.announce_work()
         return submitted
@@ -123,12 +124,6 @@ class RunRepository:
         if stopped is not None:
             self._notifier.announce_cancel(stopped)
             self._notifier.announce_events(stopped)
-        return submitted
-
-    async def _open(self, new: NewRun, opening: Opening) -> Submitted:
-        submitted = await self._transactions.run(lambda tx: submit_conversation(tx, new, opening))
-        if submitted.claimed is None and not submitted.replayed:
-            self._notifier.announce_work()
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:

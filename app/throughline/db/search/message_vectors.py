@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughline.db.connection.pool import Row
-from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.transactions import Repository
 from throughline.db.search.rank import conditions_of, is_positional, scope_of
 from throughline.db.search.ranking_statement import BOUNDS, FILTERED, SCOPE
 from throughline.db.statements.sql import sql
@@ -133,11 +133,8 @@ class Scope:
     only: HistoryFilter
 
 
-class MessageVectorRepository:
+class MessageVectorRepository(Repository):
     """Storage of the embeddings of messages, and search by them."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def missing(self, kind: VectorKind, newest: SessionId | None = None) -> UnembeddedMessages | None:
         """Return the next messages of all users without an embedding of this kind; None if there are none.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from throughline.context.view.groups import Group, group_messages
 from throughline.db.connection.pool import Row, Statement
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Repository, Statements
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from throughline.db.statements.sql import sql
@@ -60,11 +60,8 @@ _UNPIN = sql("""
 """)
 
 
-class PinRepository:
+class PinRepository(Repository):
     """Storage of pins; implements the interface PinStore (ports/storage.py)."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
         whose = _OwnedSession(owner_id, session_id)

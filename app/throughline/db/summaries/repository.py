@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from throughline.db.connection.pool import Statement
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Repository, Statements
 from throughline.db.side_jobs import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import lease_lost, session_not_found, to_json
@@ -84,16 +84,6 @@ async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seco
     return SummaryLease(id=lease_id, session_id=session_id)
 
 
-async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> bool:
-    """Extend the lease; return False if another request has taken it."""
-    return bool(await tx.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds))
-
-
-async def release_lease(tx: Statements, lease: SummaryLease) -> None:
-    """Release the lease, so that the next request can take it; do nothing if another request has taken it."""
-    await tx.fetch(_RELEASE, session_id=lease.session_id, lease_id=lease.id)
-
-
 _OF_OTHERS = """
     from sessions here
         join summaries o on o.request_hash = :request_hash and o.session_id <> here.id
@@ -121,14 +111,6 @@ _COPY = sql(
 
 One that is being deleted, with its session or by a redaction, is skipped, so neither side waits.
 """
-
-
-async def is_with_others(tx: Statements, session_id: SessionId, wanted: NewSegment) -> bool:
-    """Whether another session of the owner has a segment made by the same model request.
-
-    This takes one index lookup and no lock.
-    """
-    return bool(await tx.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)))
 
 
 async def copy_segment(
@@ -219,11 +201,8 @@ _PREPARED = sql(
 _OF_STATE: Mapping[SummaryState, Statement] = {SummaryState.ADOPTED: _LATEST, SummaryState.PREPARED: _PREPARED}
 
 
-class SummaryRepository:
+class SummaryRepository(Repository):
     """Storage of segments and versions; each change of a cursor is a compare-and-set on `summary_version`."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
         return await find_segment(self._transactions, session_id, read_hash)
@@ -241,7 +220,8 @@ class SummaryRepository:
     async def copy_segment(
         self, session_id: SessionId, wanted: NewSegment, lease: Lease | None = None
     ) -> Segment | None:
-        if not await is_with_others(self._transactions, session_id, wanted):
+        # Whether another session of the owner has one made by the same request takes one index lookup and no lock.
+        if not await self._transactions.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)):
             return None
         return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
 
@@ -312,10 +292,14 @@ class SummaryRepository:
     async def renew_leases(
         self, leases: Collection[SummaryLease], seconds: float
     ) -> Mapping[SummaryLease, LeaseRenewal]:
-        return {lease: HELD for lease in leases if await renew_lease(self._transactions, lease, seconds)}
+        return {
+            lease: HELD
+            for lease in leases
+            if await self._transactions.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds)
+        }
 
     async def release_lease(self, lease: SummaryLease) -> None:
-        await release_lease(self._transactions, lease)
+        await self._transactions.fetch(_RELEASE, session_id=lease.session_id, lease_id=lease.id)
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         return await self._find(_LATEST, session_id)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from throughline.db.connection.pool import Row
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Repository, Statements
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.slack.store.people import SlackId
@@ -180,11 +180,8 @@ class OpenRun:
     owner_id: UserId
 
 
-class SlackConversations:
+class SlackConversations(Repository):
     """Lookups limited to sessions that the asking user owns or takes part in."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def latest(self, team_id: str, channel_id: str, asker: Asker) -> Found:
         """Return the conversation in the thread of the asker's newest message in the channel.

@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass
 from enum import StrEnum
 
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Repository, Statements
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput, NotFound
@@ -122,11 +122,8 @@ async def lock_person(tx: Statements, who: SlackId) -> None:
     await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
 
 
-class SlackPeople:
+class SlackPeople(Repository):
     """Lookups of Slack people and their profiles."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def find(self, who: SlackId) -> Person | None:
         """Return the Slack person's user, None if they have never written to the bot."""
@@ -229,11 +226,8 @@ class EmailLink(StrEnum):
     ENDED = "ended"
 
 
-class PeopleLinks:
+class PeopleLinks(Repository):
     """Creation and end of links between Slack people and users."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def follow_email(self, who: SlackId, email: str) -> EmailLink:
         """Update the person's link by e-mail; `email` is their confirmed address, '' for none.

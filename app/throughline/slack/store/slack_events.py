@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.transactions import Repository, Statements
 from throughline.db.runs import cancel as run_cancel
 from throughline.db.sessions.append import retitle
 from throughline.db.statements.rows import content_from, to_json
@@ -259,11 +259,8 @@ _END_PARTS = sql("""
 """)
 
 
-class Participants:
+class Participants(Repository):
     """Removal of participants. They are added when a message of theirs is accepted."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
 
     async def leave(self, left: Left) -> int:
         """Remove a person who left a Slack channel from the sessions of that channel; return how many those were.
