@@ -20,7 +20,15 @@ from throughline.cli.context_views import draw_context, draw_preview
 from throughline.cli.history_views import draw_hit
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
-from throughline.cli.session_files import Renamed, check_id, export_session, import_session, is_whole, whole_id
+from throughline.cli.session_files import (
+    Renamed,
+    check_id,
+    export_session,
+    import_session,
+    is_position,
+    is_whole,
+    whole_id,
+)
 from throughline.domain.errors import InvalidInput
 from throughline.domain.tool import read_arguments
 from throughline.wire.events import RunOut
@@ -119,8 +127,6 @@ MOST_LISTED = 10_000
 WIDE = 100  # columns from which on a list of sessions shows the time of day
 MOST_OF_AGENT, LEAST_OF_AGENT = 30, 12
 MOST_FOUND = 50
-MOST_DIGITS = 10
-LARGEST_POSITION = 2**31 - 1
 
 sessions = click.Group("sessions", help="List, show, export, import and delete sessions; show their context.")
 id_argument = click.argument("session_id", metavar="ID", callback=check_id)
@@ -368,7 +374,7 @@ async def _message_id(client: ServiceClient, session_id: str, name: str) -> str:
 def _name_of(argument: str) -> str:
     """Return an id in its canonical form, or a position as `#12`. Raises InvalidInput for anything else."""
     digits = argument.removeprefix("#")
-    if digits.isascii() and digits.isdecimal() and 1 <= int(digits[: MOST_DIGITS + 1]) <= LARGEST_POSITION:
+    if is_position(digits):
         return f"#{int(digits)}"
     try:
         return str(UUID(argument))

@@ -71,6 +71,14 @@ async def whole_id(client: ServiceClient, screen: Screen, given: str) -> str:
     raise InvalidInput(f"{count} sessions have ids that begin with {given}. Write more characters of the one you mean.")
 
 
+LARGEST_POSITION = 2**31 - 1
+
+
+def is_position(text: str) -> bool:
+    """Return whether a text is the position of a message, in decimal digits."""
+    return text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= LARGEST_POSITION
+
+
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
 COMPUTED = "citations"

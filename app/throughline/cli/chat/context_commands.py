@@ -12,6 +12,7 @@ from throughline.cli.client import ServiceClient
 from throughline.cli.context_views import draw_context, draw_preview, span
 from throughline.cli.history_views import INVALID_STYLE, marked, problems
 from throughline.cli.printable import joined, moment, one_line, printable, wrapped
+from throughline.cli.session_files import is_position
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import InvalidInput
 from throughline.wire.messages import MessageOut
@@ -189,7 +190,6 @@ def _is_id(text: str) -> bool:
     return True
 
 
-LARGEST_POSITION = 2**31 - 1
 NO_REQUEST = "nothing"
 
 
@@ -300,7 +300,7 @@ async def unpin(state: ChatState, argument: str) -> None:
 
 async def _message_at(state: ChatState, argument: str, *, command: str) -> MessageOut:
     session, text = session_of(state), argument.removeprefix("#")
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:11]) <= LARGEST_POSITION:
+    if not is_position(text):
         given = f", not {one_line(argument, limit=20)!r}" if argument else ""
         raise InvalidInput(f"Write {command} with a message's number in /history{given}.")
     message = await state.client.message_at(session.id, int(text))

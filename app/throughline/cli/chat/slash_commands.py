@@ -19,7 +19,7 @@ from throughline.cli.chat.state import ChatState, in_history, remark_on, session
 from throughline.cli.client import SessionFilter
 from throughline.cli.history_views import draw_hit, draw_message
 from throughline.cli.printable import moment, one_line
-from throughline.cli.session_files import SHORTEST_PREFIX, read_id, whole_id
+from throughline.cli.session_files import LARGEST_POSITION, SHORTEST_PREFIX, is_position, read_id, whole_id
 from throughline.domain.errors import InvalidInput
 from throughline.domain.prompt import OverrideField
 from throughline.wire.messages import CitedMessageOut
@@ -92,8 +92,6 @@ SHOWN_HITS = 10
 AROUND = 2
 """Messages shown before and after the one that `/read` names."""
 
-LARGEST_POSITION = 2**31 - 1
-
 
 async def show_history(state: ChatState, argument: str) -> None:
     """Print the newest messages, 20 if no number is given, and only the first lines of the long ones."""
@@ -151,7 +149,7 @@ def _number(argument: str, *, default: int) -> int:
 
 def _position_of(argument: str) -> int:
     position = argument.removeprefix("#")
-    if not _is_position(position):
+    if not is_position(position):
         raise InvalidInput("Write /reasoning with a message's number: /reasoning 12.")
     return int(position)
 
@@ -163,14 +161,10 @@ def _span_of(argument: str) -> tuple[int, int]:
     """
     first, _, last = argument.replace("#", "").partition("-")
     ends = [part.strip() for part in (first, last or first)]
-    if not all(map(_is_position, ends)):
+    if not all(map(is_position, ends)):
         raise InvalidInput("Write /read with a message's number, or with two: /read 12 or /read 12-20.")
     low, high = sorted(int(part) for part in ends)
     return (low, high) if last else (max(low - AROUND, 1), high + AROUND)
-
-
-def _is_position(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= LARGEST_POSITION
 
 
 LISTED_SESSIONS = 20
