@@ -2,10 +2,12 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 import uvloop
@@ -84,29 +86,23 @@ async def _nothing_to_end() -> None:
 
 
 log = structlog.get_logger(__name__)
+Options = TypeVar("Options")
 
 
-def serve(options: ServeOptions) -> None:
+def _until_stopped(program: Callable[[Options], Coroutine[None, None, None]]) -> Callable[[Options], None]:
+    """Turn a coroutine function into a program that runs until it is stopped, also while it starts."""
+
+    @wraps(program)
+    def run(options: Options) -> None:
+        with suppress(asyncio.CancelledError):
+            uvloop.run(program(options))
+
+    return run
+
+
+@_until_stopped
+async def serve(options: ServeOptions) -> None:
     """Serve the REST API until stopped."""
-    _run_until_stopped(_serve(options))
-
-
-def work(options: WorkerOptions) -> None:
-    """Run turns until stopped."""
-    _run_until_stopped(_work(options))
-
-
-def serve_front_end(options: FrontEndOptions) -> None:
-    """Run a front end that needs no HTTP application until stopped."""
-    _run_until_stopped(_serve_front_end(options))
-
-
-def _run_until_stopped(program: Coroutine[None, None, None]) -> None:
-    with suppress(asyncio.CancelledError):  # stopped while it started
-        uvloop.run(program)
-
-
-async def _serve(options: ServeOptions) -> None:
     settings = read_program_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
@@ -126,7 +122,9 @@ async def _serve(options: ServeOptions) -> None:
             await serve_on(listener, runtime, config, mode)
 
 
-async def _work(options: WorkerOptions) -> None:
+@_until_stopped
+async def work(options: WorkerOptions) -> None:
+    """Run turns until stopped."""
     given = {"worker_concurrency": options.concurrency, "health_port": options.health_port}
     settings = _settings_with(given, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
@@ -144,7 +142,9 @@ async def _work(options: WorkerOptions) -> None:
     check_unbroken(broken)
 
 
-async def _serve_front_end(options: FrontEndOptions) -> None:
+@_until_stopped
+async def serve_front_end(options: FrontEndOptions) -> None:
+    """Run a front end that needs no HTTP application until stopped."""
     settings = _settings_with({"health_port": options.health_port}, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
