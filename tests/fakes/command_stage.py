@@ -39,9 +39,9 @@ from throughline.domain.message import Source
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import Line, ServiceStatus
 from throughline.domain.session import NewSession
+from throughline.http.follow import MEDIA_TYPE
 from throughline.http.route_errors import StreamAborted
 from throughline.http.services import ApiConfig
-from throughline.http.sse import MEDIA_TYPE
 
 IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
 

@@ -15,8 +15,8 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import OverrideField
 from throughline.http.call import Reader, dependencies_of
+from throughline.http.problem_documents import JsonResponse
 from throughline.http.services import Readiness
-from throughline.http.sse import JsonResponse
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import AgentList, AgentOut, Health
 

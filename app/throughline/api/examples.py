@@ -12,8 +12,8 @@ from throughline.api.pages import MEDIA_TYPE as HTML_PAGE
 from throughline.api.pages import html_page
 from throughline.domain.events import EventType
 from throughline.http.documents import Json
-from throughline.http.sse import MEDIA_TYPE as EVENT_STREAM
-from throughline.http.sse import json_bytes
+from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
+from throughline.http.problem_documents import json_bytes
 from throughline.wire.json_shape import JsonDict
 
 _FILE = json.loads(Path(__file__).with_name("examples.json").read_text(encoding="utf-8"))

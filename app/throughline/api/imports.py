@@ -46,8 +46,8 @@ from throughline.http.fields import (
     content_kind,
 )
 from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMessage, read_messages
+from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import InvalidRequest, MalformedBody, codes
-from throughline.http.sse import JsonResponse, json_bytes
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.messages import ExportedMessage, MessageOut
 from throughline.wire.sessions import SessionOut

@@ -13,7 +13,7 @@ from throughline.http.body import read_body
 from throughline.http.call import PathId, Reader, Writer, memory_id_of
 from throughline.http.documents import described, response_headers
 from throughline.http.fields import STRICT, Metadata, QueryParameters
-from throughline.http.sse import JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.wire.sessions import MemoryList, MemoryOut, MemoryPage
 
 

@@ -23,8 +23,8 @@ from throughline.http.call import Call, PathId, Reader, Writer, message_id_of, s
 from throughline.http.documents import ACCEPT, PREFER, X_CLIENT, described
 from throughline.http.fields import ListMessages
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency
+from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import AGENT, FOLLOWING, TURN, codes
-from throughline.http.sse import JsonResponse
 from throughline.wire.json_shape import JsonDict, Shape
 from throughline.wire.messages import (
     CitedMessageOut,

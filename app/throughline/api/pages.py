@@ -18,9 +18,9 @@ from throughline.domain.errors import NotFound
 from throughline.domain.message import clean_text
 from throughline.http.call import dependencies_of
 from throughline.http.headers import prefers_html
+from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.http.services import ApiConfig
-from throughline.http.sse import JsonResponse
 from throughline.wire.service import ProblemKindOut
 
 # The page `/docs`: Swagger UI. All of its files are served by this service.

@@ -28,11 +28,10 @@ from throughline.http.documents import (
     event_stream,
     response_headers,
 )
-from throughline.http.follow import follow_run, following_of, stopping, stream_or_refuse
+from throughline.http.follow import RunStream, follow_run, following_of, nothing_more, stopping, stream_or_refuse
 from throughline.http.headers import prefers_stream
-from throughline.http.problem_documents import error_problem, problem
+from throughline.http.problem_documents import JsonResponse, error_problem, json_line, problem
 from throughline.http.route_errors import FOLLOWING, RUN_CANCELLED, TURN, StreamAborted, codes
-from throughline.http.sse import JsonResponse, RunStream, json_line, nothing_more
 from throughline.turn.follow_run import Followed, Idle, reset_event
 from throughline.wire.events import (
     UNKNOWN_ERROR,

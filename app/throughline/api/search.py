@@ -14,7 +14,7 @@ from throughline.domain.message import Role, clean_text, is_blank
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.http.call import Call, PathId, Reader, session_id_of
 from throughline.http.fields import MAX_POSITION, Moment, QueryParameters
-from throughline.http.sse import JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.wire.messages import SearchOut, search_json
 
 POSITION_WORDS = (

@@ -20,8 +20,8 @@ from throughline.http.call import PathId, Reader, Writer, run_id_of, session_id_
 from throughline.http.documents import X_CLIENT, described, response_headers
 from throughline.http.fields import ListRuns, ListSessions
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency
+from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
-from throughline.http.sse import JsonResponse
 from throughline.wire.events import RunPage, run_json
 from throughline.wire.sessions import DeletedSessionOut, SessionOut, SessionPage
 

@@ -24,8 +24,8 @@ from throughline.http.body import read_optional_body
 from throughline.http.call import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.http.documents import described
 from throughline.http.fields import ListSummaries
+from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import AGENT, codes
-from throughline.http.sse import JsonResponse
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryCostOut, SummaryList, SummaryVersionOut

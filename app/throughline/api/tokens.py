@@ -26,8 +26,8 @@ from throughline.http.call import (
 )
 from throughline.http.documents import described
 from throughline.http.fields import STRICT, Moment, QueryParameters
+from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
-from throughline.http.sse import JsonResponse
 from throughline.wire.service import AccessTokenOut, ErasedUserOut, UsageReportOut, group_json
 
 MOST_DAYS = 3_660

@@ -10,22 +10,23 @@ from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.telemetry import TelemetryConfig
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from throughline.agents.registry import AgentRegistry
 from throughline.db.database import Database
 from throughline.domain.basic_types import Clock
+from throughline.domain.message import clean_text
 from throughline.domain.service_status import ProcessKind
 from throughline.http.auth import Authenticator
 from throughline.http.body import BodyCap, Cap
 from throughline.http.call import ApiDependencies, SharedSessions
 from throughline.http.documents import operation_id
-from throughline.http.headers import RefusedPreflights
-from throughline.http.problem_documents import UnexpectedErrors, add_error_handlers
-from throughline.http.services import ApiConfig, Readiness, Services
+from throughline.http.problem_documents import UnexpectedErrors, add_error_handlers, problem
+from throughline.http.services import ANY_ORIGIN, ApiConfig, Readiness, Services
 from throughline.turn.context_requests import ContextRequests
 
 
@@ -196,3 +197,44 @@ def _middleware(config: ApiConfig, own_caps: Mapping[str, Cap]) -> list[Middlewa
         max_age=600,
     )
     return [refused, cors, *inner]
+
+
+# Refusal of preflight requests from pages whose origin is not listed, with the setting that lists it. A browser sends a
+# preflight (`OPTIONS`) before a page of another origin may call the service.
+
+MOST_SHOWN = 200
+
+
+class RefusedPreflights:
+    """Middleware that answers a preflight from an origin that is not listed with a problem document."""
+
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = _preflight_origin(scope)
+        if origin is None or origin in self._origins or ANY_ORIGIN in self._origins:
+            await self._app(scope, receive, send)
+            return
+        await problem("origin_refused", _reason(clean_text(origin)[:MOST_SHOWN]))(scope, receive, send)
+
+
+def _preflight_origin(scope: Scope) -> str | None:
+    """Return the origin of the page that sends a preflight, None for any other request."""
+    if scope["type"] != "http" or scope["method"] != "OPTIONS":
+        return None
+    headers = Headers(scope=scope)
+    return headers.get("origin") if "access-control-request-method" in headers else None
+
+
+def _reason(origin: str) -> str:
+    if origin == "null":
+        return (
+            "The page has no origin: it is a file, or in a sandboxed frame. Serve it over HTTP, and list its origin in "
+            "CORS_ORIGINS."
+        )
+    return (
+        f"Pages of {origin} may not call this service, because CORS_ORIGINS does not list them. Set "
+        f"CORS_ORIGINS={origin}, beside other origins after a comma, and restart the service."
+    )

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from throughline.domain.keys import Scope
 from throughline.http.call import as_key_holder, as_reader, as_writer
+from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER
-from throughline.http.sse import MEDIA_TYPE as EVENT_STREAM
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"

@@ -1,9 +1,10 @@
-"""Conversion of errors to RFC 9457 problem documents; `problem_kinds.yaml` has the status and title of each code.
+"""JSON responses, and errors as RFC 9457 problem documents; `problem_kinds.yaml` has the status and title of each code.
 
 `type` is `/problems/<code>`, a stable reference relative to the service. Clients compare it and need not fetch it. The
 service answers it with an explanation (`api/pages.py`).
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
+from pydantic_core import PydanticSerializationError, to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,7 +34,35 @@ from throughline.domain.errors import (
 from throughline.domain.message import clean_text
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.route_errors import PROBLEM_KINDS, FieldError, InvalidRequest, TooManyConnections
-from throughline.http.sse import json_bytes
+
+LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+"""Characters that are legal inside JSON strings, but that many readers of event streams treat as line ends."""
+
+
+def json_bytes(value: object) -> bytes:
+    """Return `value` (JSON types only) as JSON in UTF-8. Text that UTF-8 cannot encode is escaped instead."""
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except (PydanticSerializationError, UnicodeEncodeError):
+        return json.dumps(value, ensure_ascii=True).encode()
+
+
+def json_line(value: object) -> bytes:
+    """Return `value` as JSON in UTF-8 without anything that a reader may take for the end of a line."""
+    data = json_bytes(value)
+    for raw, escaped in LINE_ENDS:
+        data = data.replace(raw, escaped)
+    return data
+
+
+class JsonResponse(Response):
+    """JSON response for a value of JSON types, as the shapes of `throughline.wire` render it."""
+
+    media_type = "application/json"
+
+    def render(self, content: JsonValue) -> bytes:
+        return json_bytes(content)
+
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2

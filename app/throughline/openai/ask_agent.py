@@ -16,7 +16,7 @@ from throughline.domain.session import NewSession, Session
 from throughline.domain.tool import Resolution
 from throughline.http.call import Call, Reader
 from throughline.http.headers import Idempotency
-from throughline.http.sse import JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute
 from throughline.openai.follow_part import FollowedPart
 

@@ -19,7 +19,7 @@ from throughline.domain.session import NewSession, Session
 from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.fields import STRICT
-from throughline.http.sse import JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute
 from throughline.openai.input_items import Items, read_items
 from throughline.openai.output_items import (

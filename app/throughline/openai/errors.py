@@ -19,9 +19,14 @@ from starlette.exceptions import HTTPException
 from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
 from throughline.domain.run import Run, RunError, RunStatus
-from throughline.http.problem_documents import field_errors, headers_of, http_error_problem, http_error_words
+from throughline.http.problem_documents import (
+    JsonResponse,
+    field_errors,
+    headers_of,
+    http_error_problem,
+    http_error_words,
+)
 from throughline.http.route_errors import PROBLEM_KINDS, RUN_CANCELLED, InvalidRequest
-from throughline.http.sse import JsonResponse
 from throughline.openai.output_items import conversation_id
 
 # Errors in the words of OpenAI's clients: the request's own fields, and conversations by their ids. Most errors come

@@ -9,8 +9,8 @@ from pydantic.json_schema import models_json_schema
 from throughline.execution.compute_threads import OwnerLimits
 from throughline.http.app import FrontEnd
 from throughline.http.documents import ERRORS, JSON, REF, SECURITY, SERVERS, Json, describe_routes
+from throughline.http.problem_documents import json_bytes
 from throughline.http.services import ApiConfig
-from throughline.http.sse import json_bytes
 from throughline.openai import ask_agent, conversations
 from throughline.openai.chat import routes as chat
 from throughline.openai.chat.request import CreateCompletion

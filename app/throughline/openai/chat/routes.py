@@ -18,7 +18,8 @@ from throughline.domain.run import Run, RunStatus
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.call import Call, Writer
 from throughline.http.documents import described
-from throughline.http.sse import STREAM_HEADERS, EventStream, JsonResponse, json_line
+from throughline.http.follow import STREAM_HEADERS, EventStream
+from throughline.http.problem_documents import JsonResponse, json_line
 from throughline.openai.chat.begin_chat import SESSION_HEADER, ChatTurn, begin_chat
 from throughline.openai.chat.chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured
 from throughline.openai.chat.request import UNSUPPORTED, CreateCompletion

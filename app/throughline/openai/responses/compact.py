@@ -17,7 +17,7 @@ from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session
 from throughline.http.call import Call, Writer, source_of
 from throughline.http.documents import described
-from throughline.http.sse import JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.openai.ask_agent import UNSTORED_SECONDS, find_agent
 from throughline.openai.errors import OPENAI, OpenAIRoute
 from throughline.openai.input_items import Input, make_compaction_item, read_items

@@ -23,7 +23,7 @@ from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.headers import read_idempotency
-from throughline.http.sse import JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.openai.follow_part import FollowedPart, messages_of, newest_part, wait_for_end
 from throughline.openai.output_items import ResponseRef, read_response_id, response_not_found

@@ -24,8 +24,9 @@ from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.run import RunStatus
 from throughline.domain.tool import ASK_USER, AwaitedCall, WaitKind
 from throughline.http.call import Call
+from throughline.http.follow import STREAM_HEADERS, EventStream
+from throughline.http.problem_documents import json_line
 from throughline.http.route_errors import StreamAborted
-from throughline.http.sse import STREAM_HEADERS, EventStream, json_line
 from throughline.openai.follow_part import FollowedPart, RunPart, follow_batches
 from throughline.openai.output_items import (
     JsonDict,

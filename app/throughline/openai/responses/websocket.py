@@ -17,8 +17,8 @@ from throughline.execution.compute_threads import OwnerLimits
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.body import parse_json
 from throughline.http.call import Call, admit_websocket, source_of
+from throughline.http.problem_documents import json_bytes
 from throughline.http.route_errors import FieldError, InvalidRequest, MalformedBody, TooManyConnections
-from throughline.http.sse import json_bytes
 from throughline.openai.errors import RESPONSE_WORDS, error_json, error_response, explained_json, status_of
 from throughline.openai.output_items import JsonDict
 from throughline.openai.read_request import Unsupported, validate_request
