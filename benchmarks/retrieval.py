@@ -36,7 +36,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import Found, HistoryQuery
 from throughline.domain.run import Claimer, OnBusy, RunInput, Submission
-from throughline.llm.embedding import EmbeddingConfig, make_embedder
+from throughline.llm.registry import EmbeddingConfig, make_embedder
 from throughline.system_clock import SystemClock
 from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedHistory, Pace
 from throughline.turn.recall.history_search import HistorySearch, MessageVectors

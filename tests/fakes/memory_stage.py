@@ -11,7 +11,7 @@ from fakes.waiting import ManualClock
 from throughline.db.database import Database
 from throughline.db.side_jobs import EMBED_MEMORIES
 from throughline.domain.basic_types import UserId
-from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.llm.registry import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedMemories, Pace
 from throughline.turn.recall.memory_service import MemoryService, MemoryVectors
 

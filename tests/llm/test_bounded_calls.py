@@ -12,8 +12,7 @@ from throughline.domain.errors import AnswerTooLong, ModelInvalidRequest, ModelU
 from throughline.domain.prompt import AnswerComplete, TextDelta
 from throughline.llm.bounded_http import ResponseBounds
 from throughline.llm.chat_model import CHUNKS_AT_ONCE
-from throughline.llm.embedding import EmbeddingConfig, make_embedder
-from throughline.llm.registry import ModelRegistry
+from throughline.llm.registry import EmbeddingConfig, ModelRegistry, make_embedder
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

@@ -17,7 +17,7 @@ from throughline.domain.errors import (
     SettingInvalid,
     ThroughlineError,
 )
-from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.llm.registry import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.settings import Settings
 
 

@@ -24,7 +24,7 @@ from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, Vector
 from throughline.execution.breaker import FAILURES_TO_OPEN
 from throughline.execution.compute_threads import work_for
 from throughline.llm.counters import make_counter
-from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.llm.registry import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedHistory, Pace
 from throughline.turn.recall.history_search import HistorySearch, MessageVectors
 

@@ -35,9 +35,8 @@ from throughline.domain.service_status import Process, ProcessKind
 from throughline.execution.breaker import Breakers
 from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
-from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from throughline.llm.prices import read_prices
-from throughline.llm.registry import ModelRegistry
+from throughline.llm.registry import EmbeddingConfig, LangChainEmbedder, ModelRegistry, make_embedder
 from throughline.logs import dropped_lines
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.settings import Settings, read_variable
