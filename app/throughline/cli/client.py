@@ -154,7 +154,6 @@ class ServiceRequests:
         self._place = place
 
     def unreachable(self, error: httpx.HTTPError) -> ServiceUnreachable:
-        """Return the error for a connection that failed."""
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
             return ServiceUnreachable(
                 f"Cannot connect to {self._place}. Start the service with `throughline serve`, or check --url."
@@ -263,7 +262,6 @@ class ServiceClient(ServiceRequests):
     """HTTP client of one service: a method for each of its routes that the command line uses."""
 
     async def agents(self) -> tuple[AgentOut, ...]:
-        """Return the agents available for chats."""
         return tuple(read_json(AgentList, await self._get("/v1/agents")).data)
 
     async def create_session(self, agent: str, *, title: str) -> SessionOut:
@@ -405,17 +403,14 @@ class ServiceClient(ServiceRequests):
         return read_json(MemoryOut, await self._get(f"/v1/memories/{memory_id}"))
 
     async def add_memory(self, text: str) -> MemoryOut:
-        """Store a text as a memory."""
         return read_json(MemoryOut, await self._post("/v1/memories", {"text": text}))
 
     async def search_memories(self, words: str, *, limit: int) -> tuple[MemoryOut, ...]:
-        """Return the best matching memories."""
         return tuple(
             read_json(MemoryList, await self._post("/v1/memories/search", {"query": words, "limit": limit})).data
         )
 
     async def change_memory(self, memory_id: str, text: str) -> None:
-        """Replace a memory's text by `text`."""
         await self._send("PATCH", f"/v1/memories/{memory_id}", json={"text": text})
 
     async def delete_memory(self, memory_id: str) -> None:

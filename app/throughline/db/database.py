@@ -164,7 +164,6 @@ class DatabaseConfig:
 
     @property
     def urls(self) -> DatabaseUrls:
-        """Both database URLs."""
         return DatabaseUrls(self.url, self.direct_url)
 
 

@@ -49,7 +49,6 @@ class ParticipantRepository:
         self._front_ends = front_ends
 
     async def any_exists(self) -> bool:
-        """Whether any session has participants."""
         for each in self._front_ends:
             if (await self._transactions.fetch(each.is_any_shared))[0]["is_shared"]:
                 return True

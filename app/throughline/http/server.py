@@ -168,7 +168,6 @@ class HttpServer(uvicorn.Server):
         await self.serve(sockets=[self._listener])
 
     def stop(self) -> None:
-        """Begin the shutdown."""
         self.should_exit = True
 
     @contextmanager

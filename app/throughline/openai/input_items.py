@@ -274,7 +274,6 @@ class _Reader:
         )
 
     def add(self, item: Item) -> None:
-        """Add one item to the messages or to the instructions."""
         match item:
             case MessageItem(role=role) if role in INSTRUCTING:
                 self.instructions.append(text_of(content_of(item.content)))

@@ -64,7 +64,6 @@ class RunResponse:
 
     @property
     def ref(self) -> ResponseRef:
-        """The response that the part is."""
         return ResponseRef(self.run.id, self.part.number)
 
     @property
@@ -79,7 +78,6 @@ class RunResponse:
 
     @property
     def status(self) -> str:
-        """The response's status."""
         return STATUSES[self.run.status] if self.part.is_last else "completed"
 
 

@@ -115,7 +115,6 @@ class CachedMessages:
 
     @property
     def last(self) -> Message:
-        """The newest cached row."""
         return self.rows[-1]
 
 
@@ -133,7 +132,6 @@ class MessageCache:
 
     @property
     def size_bytes(self) -> int:
-        """The current size of the cache."""
         return self._bytes
 
     def get(self, session_id: SessionId) -> CachedMessages | None:
@@ -160,7 +158,6 @@ class MessageCache:
             self.forget(next(iter(self._sessions)))
 
     def forget(self, session_id: SessionId) -> None:
-        """Remove the session from the cache."""
         dropped = self._sessions.pop(session_id, None)
         if dropped is not None:
             self._bytes -= _size_of_kept(dropped)

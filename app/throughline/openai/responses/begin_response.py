@@ -74,7 +74,6 @@ class ResponseRequest:
 
     @property
     def approvals(self) -> tuple[ApprovalItem, ...]:
-        """The decisions on approvals."""
         items = () if isinstance(self.body.input, str) else self.body.input
         return tuple(item for item in items if isinstance(item, ApprovalItem))
 

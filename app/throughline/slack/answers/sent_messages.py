@@ -30,7 +30,6 @@ class DeliveryServices:
 
     @property
     def outbox(self) -> SlackOutbox:
-        """The outbox of the database."""
         return self.slack.outbox
 
 
