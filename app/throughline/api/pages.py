@@ -28,30 +28,8 @@ from throughline.wire.service import ProblemKindOut
 ASSETS: Final = "fastapi_offline"
 """Package that contains Swagger UI's files; nothing else of the package is used."""
 
-REFERENCE_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Throughline</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-</head>
-<body>
-<div id="page"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script>
-</body>
-</html>
-"""
-REFERENCE_SCRIPT = """SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#page",
-  deepLinking: true,
-  validatorUrl: null,
-  presets: [SwaggerUIBundle.presets.apis],
-});
-"""
+REFERENCE_PAGE = Path(__file__).with_name("reference_page.html").read_text(encoding="utf-8")
+REFERENCE_SCRIPT = Path(__file__).with_name("reference_page.js").read_text(encoding="utf-8")
 REFERENCE_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "

@@ -16,40 +16,9 @@ from throughline.postgres_server.process import end_orphans, shorten, wait_until
 ROLE = "throughline"
 DATABASE = "throughline"
 _SETTINGS_FILE = "throughline.conf"
-# SQL errors are reported by the application. Their text may contain values, so the server does not log them.
-_SETTINGS = """\
-# Written again at every start.
-cluster_name = '{mark}'
-listen_addresses = ''
-port = 5432
-unix_socket_directories = '{socket_dir}'
-unix_socket_permissions = 0700
-max_connections = 100
-shared_buffers = 128MB
-jit = off
-fsync = on
-synchronous_commit = on
-full_page_writes = on
-wal_level = minimal
-max_wal_senders = 0
-max_logical_replication_workers = 0
-max_wal_size = 512MB
-timezone = 'UTC'
-log_timezone = 'UTC'
-log_destination = 'stderr'
-logging_collector = off
-log_checkpoints = off
-log_error_verbosity = terse
-log_min_messages = log
-log_min_error_statement = panic
-log_statement = none
-log_min_duration_statement = -1
-log_lock_waits = off
-log_temp_files = -1
-log_autovacuum_min_duration = -1
-log_parameter_max_length = 0
-log_parameter_max_length_on_error = 0
-"""
+_SETTINGS = Path(__file__).with_name(_SETTINGS_FILE).read_text(encoding="utf-8")
+"""The settings. SQL errors are reported by the application: their text may contain values, so the server logs none."""
+
 _ACCESS = f"""\
 # The superuser has no way in; see the module that makes this file.
 local {DATABASE} {ROLE} scram-sha-256
