@@ -64,7 +64,7 @@ async def compact_now(stage: Stage, instructions: str = "") -> CompactionResult:
     plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     assert plan.decision.trigger is not None
     task = Compaction(agent, conversation, plan, instructions=instructions)
-    return (await compact(stage.dependencies, task))[1]
+    return (await compact(stage.dependencies, task))[2]
 
 
 async def prepare_one(stage: Stage) -> bool:

@@ -104,7 +104,7 @@ async def open_late(stage: Stage, seen_version: int) -> str:
     old = replace(conversation.session, summary_version=seen_version, summary_through_position=0)
     stale = replace(conversation, session=old, history=history)
     plan = plan_context(make_context_input(agent, stale, None), forced=CompactionTrigger.MANUAL)
-    return (await compact(stage.dependencies, Compaction(agent, stale, plan)))[1].outcome
+    return (await compact(stage.dependencies, Compaction(agent, stale, plan)))[2].outcome
 
 
 async def test_a_slow_summariser_costs_its_time_limit_and_no_more(database: Database) -> None:

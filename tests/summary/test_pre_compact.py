@@ -45,7 +45,7 @@ async def compact_for(stage: Stage, *, tokens: int | None = None) -> CompactionR
     plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     plan = replace(plan, decision=replace(plan.decision, trigger=CompactionTrigger.THRESHOLD))
     plan = plan if tokens is None else replace(plan, tokens=tokens)
-    return (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[1]
+    return (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[2]
 
 
 async def test_it_is_told_once_what_is_going_to_be_compacted(database: Database) -> None:
@@ -203,7 +203,7 @@ async def test_a_hook_that_fails_costs_no_turn_what_was_prepared(database: Datab
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     plan = as_adoption(plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL))
 
-    assert (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[1].outcome == "adopted"
+    assert (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[2].outcome == "adopted"
 
 
 async def test_of_what_is_prepared_it_is_told_as_of_what_is_summarised_already(database: Database) -> None:

@@ -55,7 +55,7 @@ async def open_with(database: Database, **policy: object) -> Stage:
 async def adopt_what_is_prepared(stage: Stage) -> CompactionResult:
     agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     plan = as_adoption(plan_context(make_context_input(agent, conversation, None)))
-    return (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[1]
+    return (await compact(stage.dependencies, Compaction(agent, conversation, plan)))[2]
 
 
 async def prepared_through(stage: Stage) -> int | None:
@@ -132,7 +132,7 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     plan = as_adoption(plan_context(make_context_input(agent, conversation, None)))
     await compact_now(stage, "first")
 
-    _, done = await compact(stage.dependencies, Compaction(agent, conversation, plan))
+    _, _, done = await compact(stage.dependencies, Compaction(agent, conversation, plan))
 
     assert (done.outcome, done.is_stale) == ("skipped", True)
     assert (await stage.reload()).summary_version == 1

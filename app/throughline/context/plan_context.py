@@ -11,9 +11,7 @@ from throughline.context.calibration import scale
 from throughline.context.compaction.compaction_cut import minimum_tokens
 from throughline.context.compaction.compaction_triggers import GROWTH_SHARE, CompactionTrigger, due_triggers
 from throughline.context.compaction.decide_compaction import (
-    ALL_ALLOWED,
     CompactionAction,
-    CompactionAllowance,
     CompactionDecision,
     background_trigger,
     decide_ahead,
@@ -69,16 +67,10 @@ class ContextPlan:
         return _is_floor_too_high(self.view)
 
 
-def plan_context(
-    context_input: ContextInput,
-    *,
-    forced: CompactionTrigger | None = None,
-    allowance: CompactionAllowance = ALL_ALLOWED,
-) -> ContextPlan:
+def plan_context(context_input: ContextInput, *, forced: CompactionTrigger | None = None) -> ContextPlan:
     """Return the plan for one model call: the prompt after pruning and the agent's strategy, and what summary is due.
 
     `forced` (manual or overflow) compacts regardless of the triggers; manual summarises as many messages as possible.
-    `allowance` limits what is decided about the summary.
     """
     context_input = with_effective_state(context_input)
     opened = show(context_input, context_input.view_state)
@@ -87,12 +79,12 @@ def plan_context(
     if triggers and forced is not CompactionTrigger.MANUAL:
         view, reduced = STRATEGIES[context_input.policy.strategy](view)
         fired += reduced
-    decision = decide_compaction(view, triggers, allowance)
+    decision = decide_compaction(view, triggers)
     if decision.trigger is None and forced is None:
         decision = decide_ahead(view)
     return ContextPlan(
-        tokens_before=scale(opened.tokens, context_input.factor),
-        tokens=scale(view.tokens, context_input.factor),
+        tokens_before=opened.model_tokens,
+        tokens=view.model_tokens,
         raw_tokens=view.tokens,
         fired=fired,
         decision=decision,

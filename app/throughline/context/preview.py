@@ -70,7 +70,7 @@ def preview_call(context_input: ContextInput, quotations: Sequence[Quotation] = 
     plan = _done_now(plan_context(context_input))
     fitted, quoted = with_quotations(fit_view(_once_adopted(plan)), quotations)
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
-    budget, tokens = view.context_input.budget, scale(view.tokens, view.context_input.factor)
+    budget, tokens = view.context_input.budget, view.model_tokens
     return Preview(
         action=_action(plan, fitted),
         cause=plan.decision.trigger,

@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.context.calibration import scale
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.fit_prompt import FittedPrompt, fit_view
 from throughline.context.plan_context import ContextPlan
-from throughline.context.view.view import View, kept_state
+from throughline.context.view.view import View, kept_state, waiting_for_growth
 from throughline.context.view.view_state import view_state_json
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
 from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
-from throughline.turn.prompting.planning import ModelCall, compute_context, plan_call, reload_conversation, view_after
+from throughline.turn.prompting.planning import compute_context, plan_call, reload_conversation
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.state import Turn
 from throughline.turn.summary.compact import compact
@@ -69,37 +68,45 @@ async def reduce_context(
     summary raises nothing: the view is trimmed later, when the prompt is fitted.
     """
     cap_tokens = None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1)
-    call = ModelCall(agent, pending, cap_tokens)
-    plan = await plan_call(call, conversation, allowance=turn.compaction_usage.allowance(agent))
+    plan = turn.compaction_usage.limited(await plan_call(agent, conversation, pending, cap_tokens=cap_tokens), agent)
     if plan.decision.action is CompactionAction.WRITE_IN_BACKGROUND:
         await _request_background_summary(turn, conversation)
     if not plan.fired and not plan.decision.is_now:
         return ReducedContext(conversation, plan.view)
     turn.events.emit(CompactionStarted(_trigger(plan), plan.tokens_before))
-    conversation, plan, done = await _carry_out(turn, call, conversation, plan)
-    view = await view_after(call, conversation, plan, done)
-    conversation = await _keep(turn, conversation, view)
+    compaction = Compaction(agent, conversation, plan, pending=pending, cap_tokens=cap_tokens, lease=turn.lease)
+    compaction, view, done = await _carry_out(turn, compaction)
+    plan, conversation = compaction.plan, await _keep(turn, compaction.conversation, view)
     _report_compaction(turn, view, plan, done)
     stages = plan.fired if done is None else (*plan.fired, f"summary_{done.outcome}")
     return ReducedContext(conversation, view, stages)
 
 
-async def _carry_out(
-    turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
-) -> tuple[Conversation, ContextPlan, CompactionResult | None]:
-    """Compact as planned, and make a new plan if another process has changed the session's summary meanwhile."""
-    done = None
+async def _carry_out(turn: Turn, compaction: Compaction) -> tuple[Compaction, View, CompactionResult | None]:
+    """Compact as planned, and make a new plan if another process has changed the session's summary meanwhile.
+
+    Returns the compaction with the conversation and the plan in force, and the view to continue with. If the summary
+    was not worth writing, the triggers count from the newest message on.
+    """
+    view, done = compaction.plan.view, None
     for _ in range(MOST_TRIES):
-        if not plan.decision.is_now:
+        if not compaction.plan.decision.is_now:
             break
-        conversation, done = await _compact(turn, call, conversation, plan)
+        conversation, view, done = await _compact(turn, compaction)
+        compaction = replace(compaction, conversation=conversation)
         if not done.is_stale:
             break
-        conversation = await reload_conversation(
-            turn.dependencies.messages, turn.lease.run_id, call.agent, conversation
-        )
-        plan = await plan_call(call, conversation, allowance=turn.compaction_usage.allowance(call.agent))
-    return conversation, plan, done
+        compaction = await _planned_again(turn, compaction)
+        view = compaction.plan.view
+    is_waiting = done is not None and done.is_not_worth_it
+    return compaction, waiting_for_growth(view) if is_waiting else view, done
+
+
+async def _planned_again(turn: Turn, compaction: Compaction) -> Compaction:
+    messages, agent, run_id = turn.dependencies.messages, compaction.agent, turn.lease.run_id
+    conversation = await reload_conversation(messages, run_id, agent, compaction.conversation)
+    plan = await plan_call(agent, conversation, compaction.pending, cap_tokens=compaction.cap_tokens)
+    return replace(compaction, conversation=conversation, plan=turn.compaction_usage.limited(plan, agent))
 
 
 async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
@@ -112,11 +119,18 @@ async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
     fitted = await compute_context(view.context_input, lambda _: fit_view(view))
     if not fitted.notes:
         return FittedContext(reduced.conversation, fitted, reduced.stages)
-    before = scale(view.tokens, view.context_input.factor)
-    turn.events.emit(CompactionStarted(CompactionTrigger.THRESHOLD, before))
+    turn.events.emit(CompactionStarted(CompactionTrigger.THRESHOLD, view.model_tokens))
     conversation = await _keep(turn, reduced.conversation, fitted.view)
-    stage = _Reduction(CompactionTrigger.THRESHOLD, fitted.notes, before)
-    _report(turn, stage.finished(fitted.view, CompactionOutcome.FITTED))
+    finished = CompactionFinished(
+        cause=CompactionTrigger.THRESHOLD,
+        outcome=CompactionOutcome.FITTED,
+        detail="",
+        fired=fitted.notes,
+        tokens_before=view.model_tokens,
+        tokens_after=fitted.view.model_tokens,
+        through_position=view.context_input.summary_through_position,
+    )
+    _report(turn, finished)
     return FittedContext(conversation, fitted, (*reduced.stages, *fitted.notes))
 
 
@@ -134,17 +148,14 @@ async def _request_background_summary(turn: Turn, conversation: Conversation) ->
         log.warning("summary job not enqueued", session_id=str(conversation.session.id), error=error.code)
 
 
-async def _compact(
-    turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
-) -> tuple[Conversation, CompactionResult]:
+async def _compact(turn: Turn, compaction: Compaction) -> tuple[Conversation, View, CompactionResult]:
     usage, started = turn.compaction_usage, turn.dependencies.clock.monotonic()
-    seconds = usage.seconds_left(call.agent)
-    task = Compaction(call.agent, conversation, plan, pending=call.pending, lease=turn.lease, seconds_left=seconds)
-    conversation, done = await compact(turn.dependencies, task)
+    task = replace(compaction, seconds_left=usage.seconds_left(compaction.agent))
+    conversation, view, done = await compact(turn.dependencies, task)
     usage.seconds += turn.dependencies.clock.monotonic() - started
     usage.has_failed = usage.has_failed or done.outcome is CompactionOutcome.FAILED
     usage.is_cancelled = usage.is_cancelled or done.outcome is CompactionOutcome.CANCELLED
-    return conversation, done
+    return conversation, view, done
 
 
 async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:
@@ -160,31 +171,16 @@ async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversat
 
 def _report_compaction(turn: Turn, view: View, plan: ContextPlan, done: CompactionResult | None) -> None:
     without = CompactionOutcome.PRUNED if plan.fired else CompactionOutcome.SKIPPED
-    outcome, detail = (without, "") if done is None else (done.outcome, done.detail)
-    _report(turn, _Reduction(_trigger(plan), plan.fired, plan.tokens_before).finished(view, outcome, detail))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reduction:
-    """A reduction of the context: its trigger, the stages that ran, and the prompt's tokens before it.
-
-    Tokens are the model's.
-    """
-
-    trigger: CompactionTrigger
-    fired: tuple[str, ...]
-    tokens_before: int
-
-    def finished(self, view: View, outcome: CompactionOutcome, detail: str = "") -> CompactionFinished:
-        return CompactionFinished(
-            cause=self.trigger,
-            outcome=outcome,
-            detail=detail,
-            fired=self.fired,
-            tokens_before=self.tokens_before,
-            tokens_after=scale(view.tokens, view.context_input.factor),
-            through_position=view.context_input.summary_through_position,
-        )
+    finished = CompactionFinished(
+        cause=_trigger(plan),
+        outcome=without if done is None else done.outcome,
+        detail="" if done is None else done.detail,
+        fired=plan.fired,
+        tokens_before=plan.tokens_before,
+        tokens_after=view.model_tokens,
+        through_position=view.context_input.summary_through_position,
+    )
+    _report(turn, finished)
 
 
 def _report(turn: Turn, finished: CompactionFinished) -> None:

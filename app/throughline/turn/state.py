@@ -1,10 +1,11 @@
 """State of one turn: `TurnState` is passed between the graph's nodes, `Turn` is what all of them share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from throughline.agents.definition import AgentDefinition
-from throughline.context.compaction.decide_compaction import CompactionAllowance
+from throughline.context.compaction.decide_compaction import CompactionAction
+from throughline.context.plan_context import ContextPlan
 from throughline.context.quoted_history import Quotation
 from throughline.domain.message import NewMessage, Source
 from throughline.domain.prompt import MAX_ANSWER_BYTES
@@ -99,10 +100,14 @@ class CompactionUsage:
         """Return the seconds that the agent's time limit leaves for further summaries of this turn."""
         return max(agent.definition.context.summary.timeout_seconds - self.seconds, 0)
 
-    def allowance(self, agent: ReadyAgent) -> CompactionAllowance:
-        """Return whether the turn may still write a summary, and whether the hook has cancelled one."""
+    def limited(self, plan: ContextPlan, agent: ReadyAgent) -> ContextPlan:
+        """Return the plan, without a compaction that this turn may not make any more."""
+        decision, fits = plan.decision, plan.tokens <= agent.budget.budget_tokens
         may_write = not self.has_failed and self.seconds_left(agent) > 0
-        return CompactionAllowance(may_write=may_write, is_cancelled=self.is_cancelled)
+        is_too_late = decision.action is CompactionAction.WRITE_NOW and not may_write
+        if is_too_late or (decision.is_now and self.is_cancelled and fits):
+            return replace(plan, decision=replace(decision, action=CompactionAction.NONE))
+        return plan
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from throughline.context.calibration import scale
@@ -49,17 +49,6 @@ class CompactionAction(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionAllowance:
-    """What a turn may still do about summaries.
-
-    `may_write`: it may write one while the user waits. `is_cancelled`: the operator's hook has cancelled a compaction.
-    """
-
-    may_write: bool = True
-    is_cancelled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CompactionDecision:
     """What is done now about a new summary, its trigger, and the messages that it will cover.
 
@@ -81,22 +70,20 @@ class CompactionDecision:
         return self.action in {CompactionAction.ADOPT, CompactionAction.WRITE_NOW}
 
 
-ALL_ALLOWED, NOTHING_DUE = CompactionAllowance(), CompactionDecision()
+NOTHING_DUE = CompactionDecision()
 
 
-def decide_compaction(
-    view: View, triggers: Sequence[CompactionTrigger], allowance: CompactionAllowance = ALL_ALLOWED
-) -> CompactionDecision:
+def decide_compaction(view: View, triggers: Sequence[CompactionTrigger]) -> CompactionDecision:
     """Return the decision for the first of `triggers` for which a new summary is possible and worthwhile.
 
-    A manual trigger works for every agent, the others only for agents that summarise automatically. The action is NONE
-    if `allowance` forbids it, or if no trigger leads to a summary.
+    A manual trigger works for every agent, the others only for agents that summarise automatically.
+    NOTHING_DUE if no trigger leads to a summary.
     """
     for trigger in triggers:
         if trigger is CompactionTrigger.MANUAL or is_summarising(view.context_input):
             decision = _decide_for(view, trigger)
             if decision.trigger is not None:
-                return _allowed(view, decision, allowance)
+                return decision
     return NOTHING_DUE
 
 
@@ -138,14 +125,6 @@ def _must_wait(view: View, trigger: CompactionTrigger) -> bool:
         return True
     is_cut = trigger is CompactionTrigger.OVERFLOW or view.tokens > critical_tokens(view.context_input)
     return is_cut and not view.context_input.has_gap
-
-
-def _allowed(view: View, decision: CompactionDecision, allowance: CompactionAllowance) -> CompactionDecision:
-    """Return the decision, without an action if the turn's allowance forbids it."""
-    fits = scale(view.tokens, view.context_input.factor) <= view.context_input.budget.budget_tokens
-    is_cancelled = decision.is_now and allowance.is_cancelled and fits
-    is_too_late = decision.action is CompactionAction.WRITE_NOW and not allowance.may_write
-    return replace(decision, action=CompactionAction.NONE) if is_cancelled or is_too_late else decision
 
 
 def background_trigger(view: View) -> CompactionTrigger | None:

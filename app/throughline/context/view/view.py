@@ -7,6 +7,7 @@ lasts, and a prompt made again from the same rows has the same bytes. All tokens
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from throughline.context.calibration import scale
 from throughline.context.measure import REPLY_TOKENS, count_message, count_system, tokens_of
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.groups import OPENING, build_prompt_messages, build_system, is_valid, repair_messages
@@ -49,6 +50,11 @@ class View:
     def tokens(self) -> int:
         """The tokens of the whole prompt."""
         return self.fixed_tokens + self.message_tokens
+
+    @property
+    def model_tokens(self) -> int:
+        """The tokens of the whole prompt as the model counts them."""
+        return scale(self.tokens, self.context_input.factor)
 
     @property
     def unreduced_tokens(self) -> int:

@@ -1,23 +1,21 @@
 """Conversion of an agent and a conversation into the context engine's input, and calls of the engine's functions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
-from throughline.context.compaction.decide_compaction import ALL_ALLOWED, CompactionAllowance
 from throughline.context.measure import count_message
-from throughline.context.plan_context import ContextPlan, plan_context, with_effective_state
+from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.groups import group_messages
 from throughline.context.view.placeholder_texts import hints_for
-from throughline.context.view.view import View, next_view, waiting_for_growth
 from throughline.context.view.view_state import view_state_from
 from throughline.domain.basic_types import RunId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.session import Session
-from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation, Prepared
+from throughline.domain.summary import Conversation, Prepared
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import TokenCounter
 from throughline.ports.storage import MessageStore
@@ -164,49 +162,19 @@ def _estimated_work(messages: Sequence[Message | NewMessage]) -> int:
     return characters_of(messages) + CHARACTERS_PER_PIECE * sum(1 + len(message.tool_calls) for message in messages)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """The model call that a prompt is planned for.
-
-    `pending` is the user's message while it is not stored. `cap_tokens` (our count) is set if the provider refused the
-    call's prompt before: the next one stays below it.
-    """
-
-    agent: ReadyAgent
-    pending: NewMessage | None = None
-    cap_tokens: int | None = None
-
-
 async def plan_call(
-    call: ModelCall,
+    agent: ReadyAgent,
     conversation: Conversation,
+    pending: NewMessage | None = None,
     *,
+    cap_tokens: int | None = None,
     forced: CompactionTrigger | None = None,
-    allowance: CompactionAllowance = ALL_ALLOWED,
 ) -> ContextPlan:
-    """Return the context engine's plan for the call.
+    """Return the context engine's plan for the next model call.
 
-    If the provider refused the call's prompt before (`cap_tokens`), the plan compacts regardless of the triggers.
+    `pending` is the user's message while it is not stored. If the provider refused the call's prompt before, the next
+    one stays below `cap_tokens` (our count), and the plan compacts regardless of the triggers.
     """
-    forced = forced if call.cap_tokens is None else CompactionTrigger.OVERFLOW
-    context_input = _call_input(call, conversation)
-    return await compute_context(context_input, partial(plan_context, forced=forced, allowance=allowance))
-
-
-async def view_after(
-    call: ModelCall, conversation: Conversation, plan: ContextPlan, done: CompactionResult | None
-) -> View:
-    """Return the view after the compaction `done`: a new one if a summary was adopted, else the plan's.
-
-    If the summary was not worth writing, the triggers count from the newest message on.
-    """
-    if done is not None and done.is_not_worth_it:
-        return waiting_for_growth(plan.view)
-    if done is None or done.outcome is not CompactionOutcome.ADOPTED:
-        return plan.view
-    context_input = replace(_call_input(call, conversation), view_state=plan.view_state)
-    return await compute_context(context_input, lambda context_input: next_view(with_effective_state(context_input)))
-
-
-def _call_input(call: ModelCall, conversation: Conversation) -> ContextInput:
-    return replace(make_context_input(call.agent, conversation, call.pending), cap_tokens=call.cap_tokens)
+    context_input = replace(make_context_input(agent, conversation, pending), cap_tokens=cap_tokens)
+    forced = forced if cap_tokens is None else CompactionTrigger.OVERFLOW
+    return await compute_context(context_input, partial(plan_context, forced=forced))

@@ -9,12 +9,14 @@ from dataclasses import replace
 import structlog
 
 from throughline.context.compaction.decide_compaction import CompactionAction
+from throughline.context.plan_context import with_effective_state
+from throughline.context.view.view import View, next_view
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
 from throughline.execution.error_boundary import UNEXPECTED
 from throughline.ports.tracing import CompactionPart, traced
-from throughline.turn.prompting.planning import ModelCall, plan_call, with_prepared, with_summary
+from throughline.turn.prompting.planning import compute_context, make_context_input, with_prepared, with_summary
 from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
@@ -27,17 +29,20 @@ NOT_SMALLER = "The summary would not make the prompt smaller."
 log = structlog.get_logger(__name__)
 
 
-async def compact(dependencies: SummaryDependencies, compaction: Compaction) -> tuple[Conversation, CompactionResult]:
-    """Carry out the plan: write a new summary or adopt the prepared one; return the conversation to continue with.
+async def compact(
+    dependencies: SummaryDependencies, compaction: Compaction
+) -> tuple[Conversation, View, CompactionResult]:
+    """Carry out the plan: write a new summary or adopt the prepared one.
 
-    If writing fails, the segments finished until then are adopted as one version; without any, the cursor stays where
-    it is. Nothing is adopted that would not make the prompt smaller. A summary model that fails, is slow or writes
-    nonsense raises nothing. Raises LeaseLost, DatabaseUnavailable.
+    Returns the conversation and the view to continue with. If writing fails, the segments finished until then are
+    adopted as one version; without any, the cursor stays where it is. Nothing is adopted that would not make the prompt
+    smaller. A summary model that fails, is slow or writes nonsense raises nothing. Raises LeaseLost,
+    DatabaseUnavailable.
     """
     decision, started = compaction.plan.decision, dependencies.clock.monotonic()
     with traced(CompactionPart(decision.trigger or "none", decision.action.value)) as span:
         adopts_prepared = decision.action is CompactionAction.ADOPT
-        done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(dependencies, compaction)
+        view, done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(dependencies, compaction)
         conversation = compaction.conversation
         if done.outcome is CompactionOutcome.ADOPTED:
             conversation = with_summary(conversation, done.session)
@@ -46,7 +51,7 @@ async def compact(dependencies: SummaryDependencies, compaction: Compaction) -> 
             conversation, done = replace(conversation, session=session), replace(done, session=session)
         _record(dependencies, compaction, done, dependencies.clock.monotonic() - started)
         span.add_result(done)
-        return conversation, done
+        return conversation, view, done
 
 
 def _record(dependencies: SummaryDependencies, compaction: Compaction, done: CompactionResult, seconds: float) -> None:
@@ -69,54 +74,54 @@ def _record(dependencies: SummaryDependencies, compaction: Compaction, done: Com
     )
 
 
-async def _adopt_prepared(dependencies: SummaryDependencies, compaction: Compaction) -> CompactionResult:
+async def _adopt_prepared(dependencies: SummaryDependencies, compaction: Compaction) -> tuple[View, CompactionResult]:
     """Adopt the prepared summary, unless the hook cancels it.
 
     The hook's instructions were applied when the summary was written.
     """
-    session, prepared = compaction.session, compaction.conversation.prepared
+    session, prepared, view = compaction.session, compaction.conversation.prepared, compaction.plan.view
     if prepared is None:
         raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
-    tokens = await _tokens_after(compaction, with_prepared(session, prepared))
-    if _is_no_smaller(compaction, tokens):
-        return compaction.unchanged(CompactionOutcome.SKIPPED, NOT_SMALLER)
+    after = await _view_after(compaction, with_prepared(session, prepared))
+    if _is_no_smaller(compaction, after):
+        return view, compaction.unchanged(CompactionOutcome.SKIPPED, NOT_SMALLER)
     if (await ask_hook(dependencies, compaction, compaction.hook_event)).cancel:
-        return compaction.unchanged(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
+        return view, compaction.unchanged(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
     try:
         adopted = await dependencies.summaries.adopt_prepared(
             session.id, prepared.id, session.summary_version, compaction.lease
         )
     except SummaryConflict:
-        return compaction.overtaken()
-    return replace(compaction.unchanged(CompactionOutcome.ADOPTED), session=adopted, tokens_after=tokens)
+        return view, compaction.overtaken()
+    done = compaction.unchanged(CompactionOutcome.ADOPTED)
+    return after, replace(done, session=adopted, tokens_after=after.model_tokens)
 
 
-async def _write_and_adopt(dependencies: SummaryDependencies, compaction: Compaction) -> CompactionResult:
-    writer = begin_summary(dependencies, compaction, compaction.hook_event)
+async def _write_and_adopt(dependencies: SummaryDependencies, compaction: Compaction) -> tuple[View, CompactionResult]:
+    writer, view = begin_summary(dependencies, compaction, compaction.hook_event), compaction.plan.view
     ended = await writer.run()
     ended = replace(ended, spent=writer.calls.spent)
     if not writer.reaches_further:
-        return ended
+        return view, ended
     if writer.draft.through_position < compaction.must_reach:
-        return replace(ended, outcome=CompactionOutcome.FAILED, detail=_what_is_read(writer))
-    tokens = await _tokens_after(compaction, await writer.session())
+        return view, replace(ended, outcome=CompactionOutcome.FAILED, detail=_what_is_read(writer))
+    after = await _view_after(compaction, await writer.session())
     adoption = await writer.adoption()
     says_the_same = adoption.is_rewritten and adoption.text == compaction.session.conversation_summary
-    if says_the_same or _is_no_smaller(compaction, tokens):
+    if says_the_same or _is_no_smaller(compaction, after):
         writer.calls.count_unused("not_smaller")
         detail = SAYS_THE_SAME if says_the_same else NOT_SMALLER
-        return replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
+        return view, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
     try:
         session = await dependencies.summaries.adopt_summary(adoption, compaction.lease)
     except SummaryConflict:
         writer.calls.count_unused("conflict")
-        return compaction.overtaken()
+        return view, compaction.overtaken()
     except ValueError as error:  # segments with gaps: no turn fails because of a summary
         log.error(UNEXPECTED, task="summary", session_id=writer.event.session_id, error=type(error).__name__)
-        return compaction.unchanged(CompactionOutcome.FAILED, NOT_WRITTEN)
-    detail = _what_is_left(writer, ended)
-    adopted = compaction.unchanged(CompactionOutcome.ADOPTED, detail)
-    return replace(adopted, session=session, tokens_after=tokens, spent=ended.spent)
+        return view, compaction.unchanged(CompactionOutcome.FAILED, NOT_WRITTEN)
+    done = compaction.unchanged(CompactionOutcome.ADOPTED, _what_is_left(writer, ended))
+    return after, replace(done, session=session, tokens_after=after.model_tokens, spent=ended.spent)
 
 
 def _what_is_left(writer: SummaryWriter, ended: CompactionResult) -> str:
@@ -134,13 +139,18 @@ def _what_is_read(writer: SummaryWriter) -> str:
     )
 
 
-async def _tokens_after(compaction: Compaction, session: Session) -> int:
-    """Return the tokens that the prompt would have with the summary of `session`."""
-    call, there = ModelCall(compaction.agent, compaction.pending), with_summary(compaction.conversation, session)
-    return (await plan_call(call, there)).tokens
+async def _view_after(compaction: Compaction, session: Session) -> View:
+    """Return the view with the summary of `session`; what the plan's stages did to messages still shown stays."""
+    there = with_summary(compaction.conversation, session)
+    context_input = replace(
+        make_context_input(compaction.agent, there, compaction.pending),
+        cap_tokens=compaction.cap_tokens,
+        view_state=compaction.plan.view_state,
+    )
+    return await compute_context(context_input, lambda context_input: next_view(with_effective_state(context_input)))
 
 
-def _is_no_smaller(compaction: Compaction, tokens: int) -> bool:
+def _is_no_smaller(compaction: Compaction, after: View) -> bool:
     """Return whether a summary would free nothing.
 
     A history too long to be loaded in one piece is exempt: each summary is a step towards one that frees something.
@@ -148,4 +158,4 @@ def _is_no_smaller(compaction: Compaction, tokens: int) -> bool:
     """
     history, cursor = compaction.conversation.history, compaction.session.summary_through_position
     is_whole = not history or history[0].position <= cursor + 1
-    return is_whole and tokens >= compaction.plan.tokens
+    return is_whole and after.model_tokens >= compaction.plan.tokens

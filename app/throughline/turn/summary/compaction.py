@@ -41,7 +41,8 @@ CHANGED_MEANWHILE = "Another turn or request has changed the session's summary."
 class Compaction:
     """A conversation to compact as `plan` says, and its limits. `lease` is None outside turns.
 
-    `pending` is the user's message while it is not stored. `seconds_left` is the remaining time, None for the policy's
+    `pending` is the user's message while it is not stored. `cap_tokens` is the most that the next prompt may take, by
+    our count, after the provider refused one. `seconds_left` is the remaining time, None for the policy's
     time limit. If summarised messages are read again, the text begins with `beginning`, and is useful only if it
     reaches `must_reach`, the old cursor.
     """
@@ -50,6 +51,7 @@ class Compaction:
     conversation: Conversation
     plan: ContextPlan
     pending: NewMessage | None = None
+    cap_tokens: int | None = None
     lease: Lease | None = None
     instructions: str = ""
     seconds_left: float | None = None

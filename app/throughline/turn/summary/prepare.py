@@ -18,7 +18,6 @@ from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
 from throughline.turn.prompting.planning import (
-    ModelCall,
     at_rest,
     compute_context,
     make_context_input,
@@ -142,7 +141,7 @@ async def _plan_after_newest(task: Compaction) -> ContextPlan:
     if prepared is not None:
         there = with_prepared(conversation.session, prepared)
         conversation = with_summary(conversation, there)
-    return await plan_call(ModelCall(task.agent, task.pending), conversation, forced=CompactionTrigger.MANUAL)
+    return await plan_call(task.agent, conversation, task.pending, forced=CompactionTrigger.MANUAL)
 
 
 def _reached_position(task: Compaction) -> int:

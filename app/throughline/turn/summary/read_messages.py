@@ -8,7 +8,7 @@ from throughline.domain.message import ImageBlock, Message
 from throughline.domain.session import Session
 from throughline.execution.compute_threads import characters_of
 from throughline.ports.storage import MessageStore
-from throughline.turn.prompting.planning import ModelCall, plan_call, with_summary
+from throughline.turn.prompting.planning import plan_call, with_summary
 from throughline.turn.summary.compaction import Compaction
 
 PAGE_MESSAGES = 20
@@ -30,8 +30,8 @@ async def plan_batch(compaction: Compaction, plan: ContextPlan, session: Session
     has_read = session.summary_through_position > compaction.session.summary_through_position
     if not plan.decision.must_load_first or not has_read or compaction.is_reread:
         return plan
-    call, there = ModelCall(compaction.agent, compaction.pending), with_summary(compaction.conversation, session)
-    return await plan_call(call, there, forced=plan.decision.trigger)
+    there = with_summary(compaction.conversation, session)
+    return await plan_call(compaction.agent, there, compaction.pending, forced=plan.decision.trigger)
 
 
 async def read_batch(

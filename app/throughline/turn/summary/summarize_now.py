@@ -27,7 +27,7 @@ from throughline.execution.error_boundary import running_concurrently
 from throughline.execution.lease_loop import Heartbeats
 from throughline.ports.storage import SummaryStore
 from throughline.ports.tracing import SpanUnderWay, SummaryTrace
-from throughline.turn.prompting.planning import ModelCall, at_rest, plan_call
+from throughline.turn.prompting.planning import at_rest, plan_call
 from throughline.turn.summary.compact import compact
 from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
@@ -124,7 +124,7 @@ async def _load_task(dependencies: SummaryDependencies, session: Session, reques
             f"There is no message #{request.from_position}: the session has {conversation.session.message_count}.",
             field="from_position",
         )
-    plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
+    plan = await plan_call(agent, conversation, forced=CompactionTrigger.MANUAL)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
     return Compaction(agent, conversation, plan, instructions=request.instructions, seconds_left=seconds)
 
@@ -135,7 +135,7 @@ async def _summarize(dependencies: SummaryDependencies, session: Session, reques
         task, _ = await plan_reread(dependencies, task, request.first)
     elif task.plan.decision.trigger is None:
         return task.unchanged(CompactionOutcome.SKIPPED, _nothing_to_do(task.session))
-    _, done = await compact(dependencies, task)
+    _, _, done = await compact(dependencies, task)
     if done.outcome is CompactionOutcome.ADOPTED:
         dependencies.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
     if done.is_stale or done.outcome is not CompactionOutcome.ADOPTED:
