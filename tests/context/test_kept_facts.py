@@ -23,7 +23,7 @@ from throughline.context.summaries.keep_lines import (
 )
 from throughline.context.summaries.kept_facts import MAX_FACTS, MAX_INSTRUCTIONS, merge_kept_facts
 from throughline.context.summaries.kept_facts_text import fact_line, render_facts, render_instructions
-from throughline.context.summaries.segment_ends import SummaryLayout, marked
+from throughline.context.summaries.summary_layout import SummaryLayout, marked
 from throughline.domain.basic_types import MessageId, SegmentId
 from throughline.domain.message import Message, Role
 from throughline.domain.summary import FactKind, KeptFact, Segment

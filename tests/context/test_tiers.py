@@ -14,7 +14,7 @@ from context.strategies import COUNTS, by_length
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries.kept_facts_text import FACTS_HEADING, INSTRUCTIONS_HEADING
 from throughline.context.summaries.render_summary import CUT_MARK, narrative_text
-from throughline.context.summaries.segment_ends import MergeTask, SummaryLayout, merge_due, segment_tokens
+from throughline.context.summaries.summary_layout import MergeTask, SummaryLayout, merge_due, segment_tokens
 from throughline.domain.basic_types import MessageId, SegmentId
 from throughline.domain.summary import FactKind, KeptFact, Segment
 

@@ -20,7 +20,7 @@ from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS, NotWorthIt, SummaryRejected
 from throughline.context.summaries.find_facts import facts_of, named_facts, without_recall_results
-from throughline.context.summaries.segment_ends import SummaryLayout
+from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.db.database import Database
 from throughline.db.sessions.redaction import Redaction
 from throughline.db.sessions.repository import SessionChange

@@ -11,7 +11,7 @@ from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.kept_facts import merge_kept_facts, without_subjects
-from throughline.context.summaries.segment_ends import LEAST_NODE_TOKENS, MERGED, SummaryLayout
+from throughline.context.summaries.summary_layout import LEAST_NODE_TOKENS, MERGED, SummaryLayout
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, read_hash
 from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import SummaryConflict

@@ -12,7 +12,7 @@ from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.policy import SummaryShape
 from throughline.context.summaries.check_summary import SummaryRejected
-from throughline.context.summaries.segment_ends import MERGED
+from throughline.context.summaries.summary_layout import MERGED
 from throughline.context.summaries.summary_prompt import TOOL_CHARACTERS
 from throughline.domain.errors import InvalidInput
 from throughline.domain.summary import MeasuredMessages, ReadLimits

@@ -17,7 +17,7 @@ from throughline.context.policy import SummaryKind
 from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
 from throughline.context.summaries.find_facts import facts_of, named_facts, subjects_again, without_recall_results
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.context.summaries.segment_ends import (
+from throughline.context.summaries.summary_layout import (
     MergeTask,
     merge_due,
     merge_of_large,

@@ -1,0 +1,223 @@
+"""How a summary's room is divided among segments and kept facts, and which segments are merged when it is full.
+
+A segment made from messages has level 0. If segments no longer fit together, four neighbours of one level are merged
+into one of the next. Of n segments about 3 log4(n) remain, and a fact is rewritten about log4(n) times instead of n
+times. The text before the merged segments keeps its bytes. While there is room, nothing is merged. A rolling summary
+is one segment of messages 1 to p and needs no merging.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from throughline.context.measure import Count
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.keep_lines import changes
+from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
+from throughline.context.summaries.readable_text import one_line
+from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
+from throughline.context.view.shrink_message import truncate_middle
+from throughline.domain.summary import KeptFact, Segment
+
+NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
+"""Shares of a summary's limit: least of the narrative, most of a rolling narrative, and most of the instructions."""
+
+SHRUNK_TO = 0.75
+"""Largest size of a summary with its facts, as a share of what it replaces: a compaction must free a real part."""
+
+JOIN_TOKENS = 2
+"""Tokens of the blank line between two parts."""
+
+_PLACE = re.compile(r"\[#\d{1,9}\]")
+
+MERGED = 4
+"""Number of neighbours of one level that are merged; each level in use may have one fewer."""
+
+LEAST_NODE_TOKENS = 64
+"""Least tokens of a segment's text, which limits the number of levels.
+
+Segments of the highest level are merged into one of the same level.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLayout:
+    """Division of a summary of at most `limit_tokens`, counted by `count`; with the kind `llm` all is narrative."""
+
+    limit_tokens: int
+    kind: SummaryKind
+    count: Count
+
+    @property
+    def narrative_tokens(self) -> int:
+        """The tokens reserved for the segments, including all their head lines but one."""
+        part = self.limit_tokens
+        if self.kind is SummaryKind.HYBRID:
+            part = part * NARRATIVE_PERCENT // 100
+        return max(part - HEAD_TOKENS, part // 2)
+
+    @property
+    def rolling_tokens(self) -> int:
+        """The most tokens of a rolling summary's single text, which is read and rewritten, and paid for, every time."""
+        return max(self.limit_tokens * ROLLING_PERCENT // 100 - HEAD_TOKENS, self.narrative_tokens)
+
+    def free_narrative_tokens(self, facts: Sequence[KeptFact], segments: Sequence[Segment]) -> int:
+        """Return the tokens that the texts of `segments` may take, given `facts`.
+
+        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that the
+        texts do not state already.
+        """
+        left = self.fact_tokens(facts)
+        beside = _beside("\n".join(segment.text for segment in segments), mattering(facts))
+        return self.narrative_tokens + max(left - self.count(self._facts(beside, left)), 0)
+
+    def fact_tokens(self, facts: Sequence[KeptFact]) -> int:
+        """Return the tokens reserved for facts other than instructions; 0 with the kind `llm` (narrative only)."""
+        rules = self.count(self._instructions(facts))
+        return max(self.limit_tokens - self.narrative_tokens - HEAD_TOKENS - rules - 2 * JOIN_TOKENS, 0)
+
+    def render(
+        self, segments: Sequence[Segment], facts: Sequence[KeptFact], replaced_tokens: int | None = None
+    ) -> tuple[str, int]:
+        """Return the summary and its tokens: the segments from oldest to newest, then instructions and kept facts.
+
+        It never exceeds the limit. Facts fill the room that the limit leaves, or the aim: SHRUNK_TO of
+        `replaced_tokens`, the size of what the text replaces. If instructions would make it no smaller than that, the
+        narrative is cut, never the instructions.
+        """
+        if self.kind is SummaryKind.LLM:
+            return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
+        replaced = 2 * self.limit_tokens if replaced_tokens is None else replaced_tokens
+        rules = self._instructions(facts)
+        beside = max(replaced - 1 - self.count(rules) - JOIN_TOKENS, LEAST_NODE_TOKENS) if rules else self.limit_tokens
+        most = min(self.free_narrative_tokens(facts, segments) + HEAD_TOKENS, beside)
+        narrative = narrative_text(marked(segments, facts), max_tokens=most, count=self.count)
+        aim = min(self.limit_tokens, int(SHRUNK_TO * replaced))
+        left = aim - self.count(PARAGRAPH.join((narrative, rules))) - JOIN_TOKENS
+        return self._joined([narrative, rules, self._facts(_beside(narrative, facts), left)])
+
+    def _instructions(self, facts: Sequence[KeptFact]) -> str:
+        most = self.limit_tokens * INSTRUCTION_PERCENT // 100
+        return render_instructions(facts, max_tokens=most, count=self.count)
+
+    def _facts(self, facts: Sequence[KeptFact], max_tokens: int) -> str:
+        return render_facts(facts, max_tokens=max_tokens, count=self.count)
+
+    def _joined(self, parts: Sequence[str]) -> tuple[str, int]:
+        text = PARAGRAPH.join(part for part in parts if part)
+        if self.count(text) > self.limit_tokens:
+            text = truncate_middle(text, self.limit_tokens, self.count, " of the summary")
+        return text, self.count(text) if text else 0
+
+
+def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
+    """Return the facts that the narrative does not state word for word.
+
+    Replaced facts and facts that state a change are always returned: the narrative may repeat the old value later on.
+    """
+    narrative_line = one_line(narrative)
+    return [fact for fact in facts if fact.replaced_by or fact.text not in narrative_line or changes(fact.text)]
+
+
+def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segment, ...]:
+    """Return the segments with citations marked as replaced.
+
+    A citation `[#12]` is marked if every fact kept from message 12 was replaced by a later one.
+    """
+    ended: dict[str, int] = {}
+    for fact in facts:
+        ended[f"[#{fact.position}]"] = min(fact.replaced_by, ended.get(f"[#{fact.position}]", fact.replaced_by))
+    marks = {place: f"{place[:-1]}, replaced by #{by}]" for place, by in ended.items() if by}
+
+    def mark(place: re.Match[str]) -> str:
+        return marks.get(place[0], place[0])
+
+    return tuple(replace(segment, text=_PLACE.sub(mark, segment.text)) for segment in segments)
+
+
+def mattering(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
+    """Return the facts for which the narrative makes room.
+
+    They are not replaced, and a model has chosen them at least as often as it passed them over.
+    """
+    return tuple(fact for fact in facts if not fact.replaced_by and fact.score >= EVEN)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """A merge to do: `segments[start:stop]` become one segment of `level` with at most `max_tokens`."""
+
+    start: int
+    stop: int
+    level: int
+    max_tokens: int
+
+
+def segment_tokens(segments: Sequence[Segment], narrative_tokens: int, free_tokens: int) -> int:
+    """Return the most tokens of the text of the next segment that is made from messages.
+
+    It is the segment's share of `narrative_tokens`, or, if more, a third of what the other segments leave of
+    `free_tokens`.
+    """
+    node = _node_tokens(max((segment.level for segment in segments), default=0), narrative_tokens)
+    spare = free_tokens - _whole_tokens(segments)
+    return max(node, spare // (MERGED - 1) - HEAD_TOKENS)
+
+
+def merge_due(segments: Sequence[Segment], narrative_tokens: int, free_tokens: int) -> MergeTask | None:
+    """Return the next merge of four neighbours of one level: the lowest level first, the oldest first.
+
+    None while all segments fit `free_tokens`, or if no four neighbours have one level. Merged segments get their share
+    of `narrative_tokens`, which is reserved whatever the kept facts take.
+    """
+    if _whole_tokens(segments) <= free_tokens:
+        return None
+    top = _most_levels(narrative_tokens) - 1
+    levels = [min(segment.level, top) for segment in segments]
+    for level in sorted(set(levels)):
+        start = _run_of(level, levels)
+        if start is not None:
+            stop = start + MERGED
+            merged = level + 1 if level < top else max(segment.level for segment in segments[start:stop])
+            highest = max(merged, *(segment.level for segment in segments))
+            return MergeTask(start, stop, merged, _node_tokens(highest, narrative_tokens))
+    return None
+
+
+def merge_of_large(segments: Sequence[Segment], narrative_tokens: int) -> MergeTask | None:
+    """Return the merge of segments too large for the narrative into one of half its size; None while they fit.
+
+    The newest segment stays as it is if it fits the other half.
+    """
+    if len(segments) < 2 or _whole_tokens(segments) <= narrative_tokens:  # noqa: PLR2004  # one cannot be merged
+        return None
+    half = narrative_tokens // 2
+    stop = len(segments)
+    if stop > 2 and _whole_tokens(segments[-1:]) <= half:  # noqa: PLR2004  # one cannot be merged
+        stop -= 1
+    level = max(segment.level for segment in segments)
+    return MergeTask(0, stop, level, max(half - HEAD_TOKENS, 1))
+
+
+def _most_levels(narrative_tokens: int) -> int:
+    return max(narrative_tokens // ((MERGED - 1) * LEAST_NODE_TOKENS), 1)
+
+
+def _node_tokens(highest_level: int, narrative_tokens: int) -> int:
+    """Return the share of one segment: each level in use may have three, which share the narrative evenly.
+
+    The head lines count, too.
+    """
+    levels = min(highest_level + 1, _most_levels(narrative_tokens))
+    share = narrative_tokens // ((MERGED - 1) * levels)
+    return max(share - HEAD_TOKENS, share // 2, 1)
+
+
+def _whole_tokens(segments: Sequence[Segment]) -> int:
+    return sum(segment.token_count + HEAD_TOKENS for segment in segments)
+
+
+def _run_of(level: int, levels: Sequence[int]) -> int | None:
+    """Return the index at which the first four neighbours of `level` begin; None if there are none."""
+    starts = range(len(levels) - MERGED + 1)
+    return next((start for start in starts if all(found == level for found in levels[start : start + MERGED])), None)
