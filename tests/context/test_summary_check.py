@@ -1,20 +1,22 @@
 """What passes as a summary and what does not."""
 
 import re
-from functools import partial
 
 import pytest
 
 from context.strategies import Said, by_length, stored
-from throughline.context.policy import SummaryPolicy
-from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
+from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
 from throughline.context.summaries.summary_prompt import (
+    CONVERSATION_TAG,
+    EXISTING_TAG,
     TextRequest,
     render_transcript,
     segment_request,
     summary_request,
 )
+from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.message import Role, text_of
+from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.reasoning import without_thinking
 from throughline.llm.offline import summarise
 
@@ -28,24 +30,34 @@ ROWS = stored(
 )
 
 
+def sources(
+    record: str = "",
+    existing: str = "",
+    reach: tuple[int, int] | None = None,
+    *,
+    replaced: int = 5000,
+    most: int = 1500,
+) -> TextRequest:
+    """A request for a text of at most `most` tokens, in place of `replaced`, which shows these texts."""
+    shown = "\n".join((delimited(CONVERSATION_TAG, record), delimited(EXISTING_TAG, existing)))
+    return TextRequest(Prompt("", (PromptMessage(Role.USER, shown),)), most, replaced, reach)
+
+
 def verdict_of(text: str, record: str = "") -> type[Exception] | None:
-    return verdict(text, Sources(record))
+    return verdict(text, sources(record))
 
 
-def verdict(
-    text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tokens: int = 1500
-) -> type[Exception] | None:
+def verdict(text: str, asked: TextRequest) -> type[Exception] | None:
     """The class of the error with which the text is refused, None if it is taken."""
     try:
-        checked(text, sources, replaced_tokens=replaced_tokens, max_tokens=max_tokens)
+        checked(text, asked)
     except (NotWorthIt, SummaryRejected) as error:
         return type(error)
     return None
 
 
-def checked(text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tokens: int = 1500) -> str:
-    taken = partial(check_summary, replaced_tokens=replaced_tokens, max_tokens=max_tokens, count=by_length)
-    return taken(text, sources=sources)[0]
+def checked(text: str, asked: TextRequest) -> str:
+    return check_summary(text, asked, by_length)[0]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +168,9 @@ def test_an_error_text_repeated_from_the_record_is_rejected() -> None:
 
 def test_an_echo_of_the_request_is_rejected() -> None:
     for prompt in (
-        summary_request("", ROWS, SummaryPolicy(), TextRequest(1500)),
-        summary_request("Old facts.", ROWS, SummaryPolicy(), TextRequest(1500)),
-        segment_request(ROWS, SummaryPolicy(), TextRequest(300)),
+        summary_request("", ROWS, 1500),
+        summary_request("Old facts.", ROWS, 1500),
+        segment_request(ROWS, 300),
     ):
         request = text_of(prompt.messages[0].content)
         assert verdict_of(request) is SummaryRejected
@@ -216,14 +228,14 @@ def test_the_record_or_its_beginning_is_no_summary(share: float, opening: str) -
     bare = re.sub(r"\[#\d+ (\w+)\] ", r"\1: ", copy)
 
     for text in (copy, bare):
-        assert verdict(text, Sources(record, reach=(1, 120)), replaced_tokens=9000) is SummaryRejected
-        assert verdict(text, Sources(record, reach=(1, 120)), replaced_tokens=9000, max_tokens=120) is SummaryRejected
+        assert verdict(text, sources(record, reach=(1, 120), replaced=9000)) is SummaryRejected
+        assert verdict(text, sources(record, reach=(1, 120), replaced=9000, most=120)) is SummaryRejected
 
 
 def test_a_copy_without_long_outputs_is_no_summary_although_it_is_smaller() -> None:
     record = talk(20)
 
-    assert verdict(record, Sources(record), replaced_tokens=90_000) is SummaryRejected
+    assert verdict(record, sources(record, replaced=90_000)) is SummaryRejected
 
 
 def test_an_extract_of_sentences_of_the_record_is_a_summary() -> None:
@@ -232,7 +244,7 @@ def test_an_extract_of_sentences_of_the_record_is_a_summary() -> None:
     text = summarise("", record, max_tokens=600, count=by_length)
 
     assert len(text) > 1000
-    assert verdict(text, Sources(record, reach=(1, 120))) is None
+    assert verdict(text, sources(record, reach=(1, 120))) is None
 
 
 def test_a_short_summary_may_quote_a_short_record() -> None:
@@ -254,10 +266,10 @@ def test_the_existing_summary_without_what_is_new_is_no_summary() -> None:
     existing = "## Intent\nThe user wants prices [#1-#4]."
     again = "## Intent\n\nThe user wants   prices [#1-#4]. "
 
-    assert verdict(again, Sources(talk(6), existing, (1, 20))) is SummaryRejected
-    assert verdict(f"{again} And parts.", Sources(talk(6), existing, (1, 20))) is None
+    assert verdict(again, sources(talk(6), existing, (1, 20))) is SummaryRejected
+    assert verdict(f"{again} And parts.", sources(talk(6), existing, (1, 20))) is None
     thanks = "[#5 user] Thank you, that is all.\n[#6 assistant] You are welcome."
-    assert verdict(again, Sources(thanks, existing, (1, 6))) is None
+    assert verdict(again, sources(thanks, existing, (1, 6))) is None
 
 
 @pytest.mark.parametrize(
@@ -271,18 +283,18 @@ def test_the_existing_summary_without_what_is_new_is_no_summary() -> None:
     ],
 )  # fmt: skip
 def test_positions_that_were_never_read_are_taken_out_of_a_summary(text: str, kept: str) -> None:
-    assert checked(text, Sources("[#1 user] Close ticket [#4711].", reach=(1, 10))) == kept
+    assert checked(text, sources("[#1 user] Close ticket [#4711].", reach=(1, 10))) == kept
 
 
 def test_a_summary_of_nothing_but_invented_positions_is_none() -> None:
-    assert verdict("[#900]", Sources(reach=(1, 10))) is SummaryRejected
-    assert verdict("I'm sorry, I can't [#900].", Sources(reach=(1, 10))) is SummaryRejected
+    assert verdict("[#900]", sources(reach=(1, 10))) is SummaryRejected
+    assert verdict("I'm sorry, I can't [#900].", sources(reach=(1, 10))) is SummaryRejected
 
 
 def test_what_a_model_thinks_aloud_is_no_part_of_its_summary() -> None:
-    assert checked("<think>Hm.\n</think>\n\nThey met.", Sources()) == "They met."
-    assert checked("<thinking>a</thinking> <think>b</think>They met.", Sources()) == "They met."
-    assert checked("They use the tag <think> in prompts.", Sources()) == "They use the tag <think> in prompts."
+    assert checked("<think>Hm.\n</think>\n\nThey met.", sources()) == "They met."
+    assert checked("<thinking>a</thinking> <think>b</think>They met.", sources()) == "They met."
+    assert checked("They use the tag <think> in prompts.", sources()) == "They use the tag <think> in prompts."
     assert verdict_of("<think>They met and talked.</think>") is SummaryRejected
     assert verdict_of("<think>They met and talked") is SummaryRejected
 
@@ -290,9 +302,9 @@ def test_what_a_model_thinks_aloud_is_no_part_of_its_summary() -> None:
 def test_the_size_of_a_summary_is_judged_before_it_is_cut() -> None:
     long = " ".join(f"Fact {number} stands here." for number in range(300))
 
-    assert verdict(long, Sources(), replaced_tokens=1000, max_tokens=300) is NotWorthIt
-    assert verdict(long, Sources(), replaced_tokens=4000, max_tokens=300) is None
-    assert verdict(long * 900, Sources(), replaced_tokens=100_000, max_tokens=300) is NotWorthIt
+    assert verdict(long, sources(replaced=1000, most=300)) is NotWorthIt
+    assert verdict(long, sources(replaced=4000, most=300)) is None
+    assert verdict(long * 900, sources(replaced=100_000, most=300)) is NotWorthIt
 
 
 @pytest.mark.parametrize(
@@ -334,13 +346,13 @@ def test_a_draft_kept_word_for_word_below_sections_with_positions_is_no_copy() -
     )
     text = f"## Intent\nA poem of the sea [#1].\n## State\nThe draft [#2]:\n{poem}"
 
-    assert verdict(text, Sources(record, reach=(1, 20)), replaced_tokens=9000) is None
+    assert verdict(text, sources(record, reach=(1, 20), replaced=9000)) is None
 
 
 def test_numbers_of_tickets_links_and_code_are_no_invented_positions() -> None:
     text = "Work on [#1234, #1290] is done [#900]; [#1301](https://example.org) and `[#99]` and bg-[#336699] stay."
     record = "[#1 user] See [#1234] and #1290."
 
-    told = checked(text, Sources(record, reach=(1, 40)))
+    told = checked(text, sources(record, reach=(1, 40)))
 
     assert told == "Work on [#1234, #1290] is done; [#1301](https://example.org) and `[#99]` and bg-[#336699] stay."

@@ -67,10 +67,11 @@ class Growth:
         tasks = []
         while (task := merge_due(self.segments, self.narrative_tokens, self.narrative_tokens)) is not None:
             tasks.append(task)
-            parts = self.segments[task.start : task.stop]
+            where, level, most = task
+            parts = self.segments[where]
             first, last = parts[0].from_position, parts[-1].through_position
-            merged = segment(first, last, task.level, as_long_as(task.max_tokens))
-            self.segments = (*self.segments[: task.start], merged, *self.segments[task.stop :])
+            merged = segment(first, last, level, as_long_as(most))
+            self.segments = (*self.segments[: where.start], merged, *self.segments[where.stop :])
             for position in range(first, last, 10):
                 self.rewritings[position] += 1
         return tasks
@@ -152,8 +153,8 @@ def test_a_further_segment_leaves_all_bytes_before_it_as_they_are(number: int, l
 
 
 def test_the_lowest_level_is_merged_first_and_its_oldest_four() -> None:
-    assert merge_due(leaves([1, 1, 1, 1, 0, 0, 0, 0, 0]), 900, 100) == MergeTask(4, 8, 1, 138)
-    assert merge_due(leaves([1, 1, 1, 1, 0, 0, 0]), 900, 100) == MergeTask(0, 4, 2, 88)
+    assert merge_due(leaves([1, 1, 1, 1, 0, 0, 0, 0, 0]), 900, 100) == (slice(4, 8), 1, 138)
+    assert merge_due(leaves([1, 1, 1, 1, 0, 0, 0]), 900, 100) == (slice(0, 4), 2, 88)
     assert merge_due(leaves([2, 1, 1, 1, 0, 0, 0]), 900, 100) is None
 
 
@@ -174,7 +175,7 @@ def test_levels_made_under_a_larger_limit_are_merged_like_the_highest_of_today()
     task = merge_due(leaves([3, 2, 2, 1]), 200, 10)
 
     assert task is not None
-    assert (task.start, task.stop, task.level) == (0, 4, 3)
+    assert task[:2] == (slice(0, 4), 3)
 
 
 def test_the_narrative_has_three_tenths_and_what_the_kept_facts_leave() -> None:

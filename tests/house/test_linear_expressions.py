@@ -24,11 +24,11 @@ from throughline.agents.read_file import show
 from throughline.cli.printable import one_line, printable
 from throughline.context.compaction.strategy import distinct_words
 from throughline.context.find_citations import contains_quotation, find_citations, fold_text
-from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
+from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
 from throughline.context.summaries.find_facts import facts_of
 from throughline.context.summaries.keep_lines import taken_facts
-from throughline.context.summaries.summary_prompt import render_transcript
-from throughline.context.view.placeholder_texts import escaped, undelimited
+from throughline.context.summaries.summary_prompt import CONVERSATION_TAG, EXISTING_TAG, TextRequest, render_transcript
+from throughline.context.view.placeholder_texts import delimited, escaped, undelimited
 from throughline.context.view.shrink_message import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.db.search.repository import snippet_of
@@ -165,9 +165,11 @@ ANALYZER = Analyzer("english")
 CHARS = CharsCounter().count
 
 
-def _check(text: str, sources: Sources) -> None:
+def _check(text: str, *, record: str, existing: str = "") -> None:
+    asked = "\n".join((delimited(CONVERSATION_TAG, record), delimited(EXISTING_TAG, existing)))
+    prompt = Prompt("", (PromptMessage(Role.USER, asked),))
     with suppress(NotWorthIt, SummaryRejected):
-        check_summary(text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=sources)
+        check_summary(text, TextRequest(prompt, 500, 9999, (1, 9)), CHARS)
 
 
 OLD_FACT = KeptFact(FactKind.VALUE, "wibble is wobble", 0, subject="wibble wobble")
@@ -182,8 +184,8 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "facts_of a call": lambda text: facts_of([_message(Role.ASSISTANT, text)], (), ()),
     "taken_facts": lambda text: taken_facts(f"value | a | {text} | #1\n{text}", [_message(Role.USER, text)]),
     "render_transcript": lambda text: render_transcript([_message(Role.USER, text), _message(Role.ASSISTANT, text)]),
-    "check_summary": lambda text: _check(text, Sources(text, text, (1, 9))),
-    "check_summary of a record": lambda text: _check(text, Sources(f"[#1 user] {text}", "", (1, 9))),
+    "check_summary": lambda text: _check(text, record=text, existing=text),
+    "check_summary of a record": lambda text: _check(text, record=f"[#1 user] {text}"),
     "find_citations": lambda text: find_citations(text, most=len(text)),
     "contains_quotation": lambda text: contains_quotation(fold_text(text), f"{text[:1000]}…a"),
     "truncate_middle": lambda text: truncate_middle(text, 500, CHARS),

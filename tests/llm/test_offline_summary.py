@@ -8,7 +8,6 @@ from throughline.context.summaries.summary_prompt import (
     CONVERSATION_TAG,
     EXISTING_TAG,
     SUMMARISER_SYSTEM_PROMPT,
-    TextRequest,
     merge_request,
     segment_request,
     summary_request,
@@ -103,7 +102,7 @@ async def test_three_summaries_over_short_messages_have_something_of_each_part()
     ]
     text = ""
     for part in parts:
-        text = await summary_of(summary_request(text, part, POLICY, TextRequest(1500)), 100)
+        text = await summary_of(summary_request(text, part, 1500), 100)
 
     lines = text.splitlines()
     positions = [int(line.rsplit("[#", 1)[1].rstrip("]")) for line in lines]
@@ -121,7 +120,7 @@ async def test_ten_rewritings_keep_something_of_most_parts() -> None:
             message(8 * part + n + 1, Role.USER, f"In week {'abcdefghij'[part]} we talk about the {thing}.")
             for n, thing in enumerate(things)
         ]
-        text = await summary_of(summary_request(text, said, POLICY, TextRequest(1500)))
+        text = await summary_of(summary_request(text, said, 1500))
 
     assert sum(f"In week {week} " in text for week in "abcdefghij") >= 8, text
 
@@ -134,11 +133,11 @@ async def test_a_merge_keeps_a_line_of_each_summary_and_none_of_their_head_lines
             segment_of(
                 10 * number + 1,
                 10 * number + 10,
-                await summary_of(segment_request(said, POLICY, TextRequest(200)), 200),
+                await summary_of(segment_request(said, 200), 200),
             )
         )
 
-    merged = await summary_of(merge_request(parts, POLICY, TextRequest(150)), 150)
+    merged = await summary_of(merge_request(parts, 150), 150)
 
     positions = [int(line.rsplit("[#", 1)[1].rstrip("]")) for line in merged.splitlines()]
     assert {(position - 1) // 10 for position in positions} == {0, 1, 2, 3}
@@ -148,8 +147,8 @@ async def test_a_merge_keeps_a_line_of_each_summary_and_none_of_their_head_lines
 async def test_short_replies_are_not_quoted_where_there_is_more() -> None:
     slight = [message(n, Role.USER if n % 2 else Role.ASSISTANT, "ok" if n % 2 else "yes") for n in range(1, 9)]
 
-    assert "[#8]" in await summary_of(segment_request(slight, POLICY, TextRequest(100)), 100)
-    more = await summary_of(segment_request([*slight, message(9, Role.USER, PARTY[1])], POLICY, TextRequest(100)), 100)
+    assert "[#8]" in await summary_of(segment_request(slight, 100), 100)
+    more = await summary_of(segment_request([*slight, message(9, Role.USER, PARTY[1])], 100), 100)
     assert more == f"- {PARTY[1]} [#9]"
 
 
@@ -162,7 +161,7 @@ async def test_calls_code_fences_and_the_tags_digits_are_no_sentences() -> None:
         message(616, Role.USER, "```python\nprint('the mill is rented')\n```"),
     ]
 
-    text = await summary_of(segment_request(said, POLICY, TextRequest(60)), 60)
+    text = await summary_of(segment_request(said, 60), 60)
 
     assert "calculator(" not in text
     assert "```" not in text
@@ -179,7 +178,7 @@ async def test_a_user_who_types_tags_forges_neither_a_message_nor_a_position() -
         message(2, Role.ASSISTANT, "I do not know the price of that."),
     ]
 
-    text = await summary_of(segment_request(said, POLICY, TextRequest(300)), 300)
+    text = await summary_of(segment_request(said, 300), 300)
 
     assert "- What is the price? [#1]" in text.splitlines()
     assert "[#9]" not in text
@@ -188,15 +187,13 @@ async def test_a_user_who_types_tags_forges_neither_a_message_nor_a_position() -
 
 @pytest.mark.parametrize("said", ["今天天气很好，我们去公园散步。明天可能会下雨。", "我的名字是安娜。我喜欢茶。"])
 async def test_sentences_without_blanks_between_them_are_told_apart(said: str) -> None:
-    text = await summary_of(
-        segment_request([message(4, Role.USER, said, author="local")], POLICY, TextRequest(200)), 200
-    )
+    text = await summary_of(segment_request([message(4, Role.USER, said, author="local")], 200), 200)
 
     assert text.splitlines()[0] == f"- {said.partition('。')[0]}。 [#4]"
 
 
 async def test_a_summary_of_nothing_but_the_frames_says_so() -> None:
-    prompt = Prompt(SUMMARISER_SYSTEM_PROMPT, summary_request(f"- {NOTHING}", [], POLICY, TextRequest(1500)).messages)
+    prompt = Prompt(SUMMARISER_SYSTEM_PROMPT, summary_request(f"- {NOTHING}", [], 1500).messages)
 
     assert await summary_of(prompt) == f"- {NOTHING}"
     assert CONVERSATION_TAG != EXISTING_TAG
@@ -216,7 +213,7 @@ TALK = (
 async def test_an_allergy_is_kept_and_filler_is_not(filler: str) -> None:
     said = talk(1, *[filler] * 5, f"{filler}\nI am allergic to penicillin.", *[filler] * 5)
 
-    text = await summary_of(segment_request(said, POLICY, TextRequest(100)), 100)
+    text = await summary_of(segment_request(said, 100), 100)
 
     assert text == "- I am allergic to penicillin. [#11]"
 
@@ -224,7 +221,7 @@ async def test_an_allergy_is_kept_and_filler_is_not(filler: str) -> None:
 async def test_filler_of_an_earlier_summary_goes_once_there_is_more() -> None:
     said = [message(9, Role.USER, "I am allergic to penicillin.")]
 
-    text = await summary_of(summary_request("- Sounds good. [#3]", said, POLICY, TextRequest(100)), 100)
+    text = await summary_of(summary_request("- Sounds good. [#3]", said, 100), 100)
 
     assert text == "- I am allergic to penicillin. [#9]"
 
@@ -239,7 +236,7 @@ async def test_filler_of_an_earlier_summary_goes_once_there_is_more() -> None:
     ],
 )  # fmt: skip
 async def test_of_a_message_the_sentence_that_says_most_is_kept(said: str) -> None:
-    text = await summary_of(segment_request([message(5, Role.USER, said)], POLICY, TextRequest(200)), 200)
+    text = await summary_of(segment_request([message(5, Role.USER, said)], 200), 200)
 
     assert any(word in text for word in ("llergi", "alérgic", "过敏", "Novák", "4,500", "12 May", "Rex"))
     assert len(text.splitlines()) == 1
@@ -253,12 +250,12 @@ async def test_facts_are_kept_over_ten_summaries_while_small_talk_goes(*, is_rol
         said[7] = f"Right. {FACTS[part]}" if part < len(FACTS) else said[7]
         record = talk(24 * part + 1, *said)
         if is_rolling:
-            text = await summary_of(summary_request(text, record, POLICY, TextRequest(160)), 160)
+            text = await summary_of(summary_request(text, record, 160), 160)
         else:
-            written = await summary_of(segment_request(record, POLICY, TextRequest(80)), 80)
+            written = await summary_of(segment_request(record, 80), 80)
             parts.append(segment_of(24 * part + 1, 24 * part + 24, written))
     if not is_rolling:
-        text = await summary_of(merge_request(parts, POLICY, TextRequest(160)), 160)
+        text = await summary_of(merge_request(parts, 160), 160)
 
     assert [fact for fact in FACTS if fact not in text] == []
 
@@ -268,7 +265,7 @@ async def test_what_a_search_quoted_is_not_summarised_again() -> None:
     found = message(8, Role.TOOL, quoted, call_id="c1", name="search_history")
     said = [found, message(9, Role.USER, "We rent the old mill by the river.")]
 
-    text = await summary_of(segment_request(said, POLICY, TextRequest(100)), 100)
+    text = await summary_of(segment_request(said, 100), 100)
 
     assert text == "- We rent the old mill by the river. [#9]"
 
@@ -284,7 +281,7 @@ async def test_a_summary_keeps_to_the_words_it_is_asked_for_where_more_may_be_sa
         1, *(f"We moved {n} boxes to the hall of building {n}." for n in range(40)), "The budget is 5,100 EUR now."
     )
 
-    text = await summary_of(segment_request(said, POLICY, TextRequest(200)), 1_200)
+    text = await summary_of(segment_request(said, 200), 1_200)
 
     assert TiktokenCounter().count(text) <= 200
     assert "5,100 EUR" in text
@@ -292,7 +289,7 @@ async def test_a_summary_keeps_to_the_words_it_is_asked_for_where_more_may_be_sa
 
 @pytest.mark.parametrize("said", ["Boston.", "Anna.", "4711"])
 async def test_one_word_that_answers_is_no_small_talk(said: str) -> None:
-    text = await summary_of(segment_request(talk(1, "Yeah.", said, "Ok, thanks!"), POLICY, TextRequest(100)), 100)
+    text = await summary_of(segment_request(talk(1, "Yeah.", said, "Ok, thanks!"), 100), 100)
 
     assert said.rstrip(".") in text
     assert "Yeah" not in text

@@ -25,6 +25,7 @@ from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import ManualClock
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import Adopt, SummaryPolicy, SummaryShape
+from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.message import Role
@@ -40,7 +41,7 @@ from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.model_paces import MOST_SECONDS, VALID_SECONDS, ModelPaces
 from throughline.turn.summary.prepare import prepare_next
 from throughline.turn.summary.summariser import Summariser
-from throughline.turn.summary.summariser_calls import Ask, SummariserCalls, SummaryTooSlow
+from throughline.turn.summary.summariser_calls import SummariserCalls, SummaryTooSlow
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -282,7 +283,7 @@ async def test_the_speed_is_measured_in_a_call_that_was_cut_off() -> None:
     calls = SummariserCalls(clock, SilentMetrics(), Breakers(clock), "", deadline=100.0, until=0.2)
 
     with pytest.raises(SummaryTooSlow):
-        await calls.ask(summariser, Ask(Prompt("", (PromptMessage(Role.USER, "?"),)), max_tokens=100))
+        await calls.ask(summariser, TextRequest(Prompt("", (PromptMessage(Role.USER, "?"),)), max_tokens=100))
 
     assert calls.paces.tokens_per_second(summariser.key) == pytest.approx(len("four more then") / 0.25)
 

@@ -15,7 +15,7 @@ from fakes.waiting import ManualClock
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.facts_choice_prompt import ANSWER_TOKENS, NUMBER_TOKENS
-from throughline.context.summaries.summary_prompt import MERGE_TASK
+from throughline.context.summaries.summary_prompt import MERGE_TASK, TextRequest
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.message import Role
@@ -25,7 +25,7 @@ from throughline.execution.breaker import Breakers
 from throughline.turn.prompting.ready_agent import assemble_agent
 from throughline.turn.summary.choose_facts import choose_facts
 from throughline.turn.summary.summariser import Summariser, find_summarisers
-from throughline.turn.summary.summariser_calls import Ask, SummariserCalls, write_text
+from throughline.turn.summary.summariser_calls import SummariserCalls, write_text
 from throughline.turn.summary.summarize_now import summarize_transcript
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
@@ -335,7 +335,7 @@ async def test_what_a_model_thinks_of_the_lines_to_keep_is_no_end_of_its_summary
     model.script(Say(f"{thought}## State\nAll is well."))
     summariser = Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=8192)
 
-    written = await write_text(summariser, Ask(Prompt("", ()), max_tokens=100, keep_tokens=100))
+    written = await write_text(summariser, TextRequest(Prompt("", ()), max_tokens=100, keep_tokens=100))
 
     assert written.text == "## State\nAll is well."
 
@@ -347,8 +347,8 @@ async def test_a_window_without_room_for_all_facts_is_asked_about_the_newest() -
     small, smaller = (Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=n) for n in (5000, 2048))
     calls = SummariserCalls(clock, SilentMetrics(), Breakers(clock), "", deadline=100.0)
 
-    async def asking(summariser: Summariser, ask: Ask) -> str:
-        return (await calls.ask(summariser, ask)).text
+    async def asking(summariser: Summariser, asked: TextRequest) -> str:
+        return (await calls.ask(summariser, asked)).text
 
     chosen = await choose_facts(kept, 1000, (smaller, small), calls, asking)
 

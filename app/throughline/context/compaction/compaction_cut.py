@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TypeAlias
 
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import scale, unscale
@@ -137,24 +138,18 @@ def _legal_points(task: CutTask) -> list[CutPoint]:
     return [point for point in points if point.index <= last]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Prefix sums over the rows: for every index, the tokens of the rows before it.
-
-    `shown` counts rows as the prompt shows them, `read` as a summary model reads them, `kept` only those that stay
-    shown.
-    """
-
-    shown: Sequence[int]
-    read: Sequence[int]
-    kept: Sequence[int]
+_Sums: TypeAlias = tuple[list[int], list[int], list[int]]
 
 
 def _sums(task: CutTask) -> _Sums:
+    """Return for every index the tokens of the rows before it.
+
+    They are counted as the prompt shows them, as a summary model reads them, and for rows that stay shown alone.
+    """
     shown = list(accumulate(task.row_tokens, initial=0))
     read = (max(size, row.token_count) for size, row in zip(task.row_tokens, task.rows, strict=True))
     kept = (size if index in task.kept_rows else 0 for index, size in enumerate(task.row_tokens))
-    return _Sums(shown, list(accumulate(read, initial=0)), list(accumulate(kept, initial=0)))
+    return shown, list(accumulate(read, initial=0)), list(accumulate(kept, initial=0))
 
 
 def _cut_at(task: CutTask, point: CutPoint, sums: _Sums) -> Cut:
@@ -162,11 +157,10 @@ def _cut_at(task: CutTask, point: CutPoint, sums: _Sums) -> Cut:
 
     A summary is adopted only if it is smaller than what it replaces, unless both are small. Hidden rows are read, too.
     """
-    index = point.index
-    now = task.fixed_tokens + sums.shown[-1] + task.summary_tokens
-    rest = now - task.summary_tokens - (sums.shown[index] - sums.kept[index])
-    read = sums.read[index] - sums.kept[index] + task.summary_tokens
-    most = max(read, SMALL_SUMMARY_TOKENS)
+    index, (shown, read, kept) = point.index, sums
+    now = task.fixed_tokens + shown[-1] + task.summary_tokens
+    rest = now - task.summary_tokens - (shown[index] - kept[index])
+    most = max(read[index] - kept[index] + task.summary_tokens, SMALL_SUMMARY_TOKENS)
     after = rest + (task.summary_limit if task.is_more_before else min(task.summary_limit, most))
     return Cut(index, point.through_position, tokens_after=after, freed_tokens=now - after)
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -11,6 +10,7 @@ from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
 from throughline.context.summaries.readable_text import one_of
 from throughline.context.summaries.render_summary import CUT_MARK, cut_at_boundary, cut_middle_at_boundaries
+from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.domain.errors import PermanentError
 from throughline.domain.message import is_blank
 from throughline.domain.reasoning import without_thinking
@@ -279,56 +279,39 @@ class SummaryRejected(PermanentError):
     code = "summary_rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The texts a summary was made from: the `record` to summarise and the `existing` summary to extend.
-
-    Both are as the model read them. `reach` is the first and the last position the summary covers, None if unknown.
-    `may_be_unchanged`: the model may return the existing summary unchanged.
-    """
-
-    record: str = ""
-    existing: str = ""
-    reach: tuple[int, int] | None = None
-    may_be_unchanged: bool = False
-
-
-NOTHING_KNOWN = Sources()
-
-
-def check_summary(
-    text: str, *, replaced_tokens: int, max_tokens: int, count: Count, sources: Sources = NOTHING_KNOWN
-) -> tuple[str, int]:
-    """Return the text to store in place of `replaced_tokens` of text, and its tokens.
+def check_summary(text: str, asked: TextRequest, count: Count) -> tuple[str, int]:
+    """Return the text to store, which was written for the request `asked`, and its tokens.
 
     - Removed are the model's preceding reasoning, and citations of positions that it never read.
-    - A text above `max_tokens` is cut at a boundary and marked: at its end, or in its middle if it extends an existing
+    - A text above the limit is cut at a boundary and marked: at its end, or in its middle if it extends an existing
       summary. Its size is judged before.
 
     Raises SummaryRejected for a text that is no summary (a refusal, an error text), a copy of the record, and the
     existing summary again or its beginning. Raises NotWorthIt for a summary that is no smaller than what it would
-    replace, unless it has fewer than SMALL_SUMMARY_TOKENS. The time is linear in the sources and in `max_tokens`.
+    replace, unless it has fewer than SMALL_SUMMARY_TOKENS. The time is linear in the sources and in the limit.
     """
+    record, existing = asked.sources
+    max_tokens, replaced_tokens = asked.max_tokens, asked.replaced_tokens
     most = max(max_tokens, SMALL_SUMMARY_TOKENS) * MOST_CHARACTERS_PER_TOKEN
     text = without_thinking(text)
     head = text[:most]
-    said = without_invented(head, sources.reach, sources.record, sources.existing) if sources.reach else head
-    if reason := _why_not(said, sources):
+    said = without_invented(head, asked.reach, record, existing) if asked.reach else head
+    if reason := _why_not(said, record, "" if asked.may_be_unchanged else existing):
         raise SummaryRejected(reason)
     whole = count(said) * len(text) // len(head)
     if whole >= replaced_tokens and whole >= SMALL_SUMMARY_TOKENS:
         raise NotWorthIt(f"The summary takes {whole} tokens and would replace only {replaced_tokens}.")
-    cutting = cut_middle_at_boundaries if sources.existing else cut_at_boundary
+    cutting = cut_middle_at_boundaries if existing else cut_at_boundary
     cut = cutting(said, max_tokens, count).strip()
     if is_blank(cut):
         raise SummaryRejected(f"Nothing of the summary fits {max_tokens} tokens.")
     return cut, count(cut)
 
 
-def _why_not(text: str, sources: Sources) -> str:
-    reason = why_no_summary(text, sources.record)
-    if not reason and is_copy(text, sources.record):
+def _why_not(text: str, record: str, existing: str) -> str:
+    reason = why_no_summary(text, record)
+    if not reason and is_copy(text, record):
         return "The summary model returned the record and no summary."
-    if not reason and not sources.may_be_unchanged and is_unchanged(text, sources.existing, sources.record):
+    if not reason and is_unchanged(text, existing, record):
         return "The summary model returned the existing summary without what is new."
     return reason

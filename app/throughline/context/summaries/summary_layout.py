@@ -9,6 +9,7 @@ is one segment of messages 1 to p and needs no merging.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind
@@ -143,14 +144,8 @@ def mattering(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
     return tuple(fact for fact in facts if not fact.replaced_by and fact.score >= EVEN)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeTask:
-    """A merge to do: `segments[start:stop]` become one segment of `level` with at most `max_tokens`."""
-
-    start: int
-    stop: int
-    level: int
-    max_tokens: int
+MergeTask: TypeAlias = tuple[slice, int, int]
+"""A merge to do: which segments become one, of which level, and its most tokens."""
 
 
 def segment_tokens(segments: Sequence[Segment], narrative_tokens: int, free_tokens: int) -> int:
@@ -180,7 +175,7 @@ def merge_due(segments: Sequence[Segment], narrative_tokens: int, free_tokens: i
             stop = start + MERGED
             merged = level + 1 if level < top else max(segment.level for segment in segments[start:stop])
             highest = max(merged, *(segment.level for segment in segments))
-            return MergeTask(start, stop, merged, _node_tokens(highest, narrative_tokens))
+            return slice(start, stop), merged, _node_tokens(highest, narrative_tokens)
     return None
 
 
@@ -196,7 +191,7 @@ def merge_of_large(segments: Sequence[Segment], narrative_tokens: int) -> MergeT
     if stop > 2 and _whole_tokens(segments[-1:]) <= half:  # noqa: PLR2004  # one cannot be merged
         stop -= 1
     level = max(segment.level for segment in segments)
-    return MergeTask(0, stop, level, max(half - HEAD_TOKENS, 1))
+    return slice(0, stop), level, max(half - HEAD_TOKENS, 1)
 
 
 def _most_levels(narrative_tokens: int) -> int:

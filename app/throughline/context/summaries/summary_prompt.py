@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.measure import Count
-from throughline.context.policy import SummaryPolicy
 from throughline.context.summaries.keep_lines import KEEP_TASK, SUBJECTS_BEFORE
 from throughline.context.summaries.render_summary import PARAGRAPH, node_text
 from throughline.context.view.groups import split_at_cuts
@@ -22,9 +21,10 @@ from throughline.context.view.placeholder_texts import (
     as_label,
     delimited,
     escaped,
+    undelimited,
 )
 from throughline.context.view.shrink_message import cut_middle, fair_level, truncate_middle
-from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall
+from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.summary import Segment
 
@@ -81,38 +81,72 @@ _FAKED_LINE = re.compile(rf"[{LINE_ENDS}](?=[{BLANK}{INVISIBLE}]*+[{LEFT_BRACKET
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """What a request asks of the text: at most `max_tokens`, further `instructions`, and facts to keep word for word.
+    """A request to a summary model for one text of at most `max_tokens`, in place of `replaced_tokens` (our counts).
 
-    `subjects` are subjects of facts kept before which the messages may mention again. None: no facts are requested.
+    `reach` is the first and last position that a summary would cover; None: the text is no summary, and is not checked.
+    `may_be_unchanged`: the model may return the existing summary unchanged, because it has done so before.
+    `keep_tokens` is the most tokens of the lines below the text that name facts to keep; 0: none are requested.
     """
 
+    prompt: Prompt
     max_tokens: int
-    instructions: str = ""
-    subjects: tuple[str, ...] | None = None
+    replaced_tokens: int = 0
+    reach: tuple[int, int] | None = None
+    may_be_unchanged: bool = False
+    keep_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the request."""
+        return "".join(text_of(message.content) for message in self.prompt.messages)
+
+    @property
+    def sources(self) -> tuple[str, str]:
+        """The record to summarise, and the existing summary to extend, as the model reads them.
+
+        In a merge, the merged texts are the record.
+        """
+        record, existing = undelimited(CONVERSATION_TAG, self.text), undelimited(EXISTING_TAG, self.text)
+        return (record, existing) if record else (existing, "")
+
+
+def guidance_of(style: str, instructions: str) -> tuple[str, ...]:
+    """Return the paragraphs that ask for a tone, and for what the text has to keep."""
+    paragraphs = (style and f"Style: {style}", instructions and f"{WISHES} {instructions}")
+    return tuple(filter(None, paragraphs))
 
 
 def summary_request(
-    existing_summary: str, messages: Sequence[Message], policy: SummaryPolicy, asked: TextRequest
+    existing_summary: str,
+    messages: Sequence[Message],
+    max_tokens: int,
+    guidance: Sequence[str] = (),
+    subjects: Sequence[str] | None = None,
 ) -> Prompt:
-    """Return the prompt that requests one text to replace `existing_summary` and `messages` together."""
+    """Return the prompt that requests one text to replace `existing_summary` and `messages` together.
+
+    `subjects` are subjects of facts kept before which the messages may mention again. None: no facts are requested.
+    """
     parts = []
     if existing_summary.strip():
         parts.append(f"The existing summary:\n{_fenced(EXISTING_TAG, existing_summary.strip())}")
     parts.append(f"The record to add:\n{_fenced(CONVERSATION_TAG, render_transcript(messages))}")
-    return _request(parts, policy, asked)
+    return _request([*parts, *guidance], max_tokens, subjects)
 
 
-def segment_request(messages: Sequence[Message], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
+def segment_request(
+    messages: Sequence[Message], max_tokens: int, guidance: Sequence[str] = (), subjects: Sequence[str] | None = None
+) -> Prompt:
     """Return the prompt that requests a text about `messages` alone, for a new summary segment."""
     record = f"The record:\n{_fenced(CONVERSATION_TAG, render_transcript(messages))}"
-    return _request([record, SEGMENT_TASK], policy, asked)
+    return _request([record, SEGMENT_TASK, *guidance], max_tokens, subjects)
 
 
-def merge_request(segments: Sequence[Segment], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
+def merge_request(segments: Sequence[Segment], max_tokens: int, guidance: Sequence[str] = ()) -> Prompt:
     """Return the prompt that requests one text to replace the texts of neighbouring segments."""
     texts = PARAGRAPH.join(node_text(segment) for segment in segments)
     existing = f"The existing summaries of neighbouring parts, oldest first:\n{_fenced(EXISTING_TAG, texts)}"
-    return _request([existing, MERGE_TASK], policy, asked)
+    return _request([existing, MERGE_TASK, *guidance], max_tokens)
 
 
 def render_transcript(messages: Sequence[Message]) -> str:
@@ -190,14 +224,13 @@ def _hash_of(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def _request(parts: Sequence[str], policy: SummaryPolicy, asked: TextRequest) -> Prompt:
-    wishes = [policy.style and f"Style: {policy.style}", asked.instructions and f"{WISHES} {asked.instructions}"]
-    paragraphs = [*parts, *filter(None, wishes)]
-    if asked.subjects is not None:
+def _request(parts: Sequence[str], max_tokens: int, subjects: Sequence[str] | None = None) -> Prompt:
+    paragraphs = [*parts]
+    if subjects is not None:
         paragraphs.append(KEEP_TASK)
-    if asked.subjects:
-        paragraphs.append(f"{SUBJECTS_BEFORE} {'; '.join(asked.subjects)}.")
-    paragraphs.append(f"{CLOSING_WORDS}, in at most {max(asked.max_tokens // 2, 1)} words.")
+    if subjects:
+        paragraphs.append(f"{SUBJECTS_BEFORE} {'; '.join(subjects)}.")
+    paragraphs.append(f"{CLOSING_WORDS}, in at most {max(max_tokens // 2, 1)} words.")
     return Prompt(SUMMARISER_SYSTEM_PROMPT, (PromptMessage(Role.USER, PARAGRAPH.join(paragraphs)),))
 
 
@@ -238,7 +271,7 @@ def _text(content: Content) -> str:
 
 
 def _frame_text() -> str:
-    empty = summary_request("…", (), SummaryPolicy(), TextRequest(1, subjects=()))
+    empty = summary_request("…", (), 1, subjects=())
     return "".join(str(message.content) for message in empty.messages)
 
 

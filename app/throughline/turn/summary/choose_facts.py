@@ -7,13 +7,14 @@ import structlog
 
 from throughline.context.summaries.check_summary import SummaryRejected
 from throughline.context.summaries.facts_choice_prompt import Choice, choice_of, counted
+from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.domain.errors import ModelRejected, provider_words
 from throughline.domain.summary import KeptFact
 from throughline.turn.summary.summariser import Summariser
-from throughline.turn.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls
+from throughline.turn.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 
 Facts = tuple[KeptFact, ...]
-Asking = Callable[[Summariser, Ask], Awaitable[str]]
+Asking = Callable[[Summariser, TextRequest], Awaitable[str]]
 log = structlog.get_logger(__name__)
 
 
@@ -45,4 +46,4 @@ async def _choose(facts: Facts, room_tokens: int, answer_tokens: int, asking: As
     choice = choice_of(facts, room_tokens, summariser.count, list_tokens)
     if not choice.listed:
         raise SummaryRejected("The summary model's window has no room for a list with enough new facts.")
-    return counted(facts, choice, await asking(summariser, Ask(choice.request, choice.answer_tokens)))
+    return counted(facts, choice, await asking(summariser, TextRequest(choice.request, choice.answer_tokens)))

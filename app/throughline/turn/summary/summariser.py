@@ -12,8 +12,8 @@ from throughline.context.summaries.keep_lines import KEEP_TOKENS
 from throughline.context.summaries.segment_ends import first_segment
 from throughline.context.summaries.summary_prompt import (
     SMALLEST_BUDGET,
-    TextRequest,
     chunk_for_summariser,
+    guidance_of,
     summary_request,
 )
 from throughline.domain.message import Message, text_of
@@ -53,6 +53,11 @@ class Summariser:
     def key(self) -> str:
         """The key under which the model's failures are counted."""
         return self.model.calibration_key
+
+    @property
+    def guidance(self) -> tuple[str, ...]:
+        """The paragraphs of a request that ask for a tone, and for what the text has to keep."""
+        return guidance_of(self.policy.style, self.instructions)
 
     @property
     def style_and_instructions(self) -> str:
@@ -171,7 +176,7 @@ async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: S
 
     def choose() -> tuple[Message, ...]:
         chosen = first_segment(rest, room_tokens=room_tokens, max_messages=most, count=count)
-        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy(), TextRequest(1, subjects=())))
+        frame = summariser.prompt_tokens(summary_request("…", (), 1, subjects=()))
         budget = room_tokens + frame + SLACK_TOKENS
         return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 

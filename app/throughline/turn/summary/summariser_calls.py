@@ -16,14 +16,12 @@ import structlog
 from throughline.context.summaries.check_summary import (
     MOST_CHARACTERS_PER_TOKEN,
     NotWorthIt,
-    Sources,
     SummaryRejected,
     check_summary,
 )
 from throughline.context.summaries.keep_lines import split_answer
 from throughline.context.summaries.render_summary import cut_back
-from throughline.context.summaries.summary_prompt import CONVERSATION_TAG, EXISTING_TAG
-from throughline.context.view.placeholder_texts import undelimited
+from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.domain.basic_types import Clock
 from throughline.domain.errors import (
     AnswerIncomplete,
@@ -36,8 +34,8 @@ from throughline.domain.errors import (
     ThroughlineError,
     provider_words,
 )
-from throughline.domain.message import clean_text, text_of
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
+from throughline.domain.message import clean_text
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Usage
 from throughline.domain.reasoning import without_thinking
 from throughline.domain.summary import Spent
 from throughline.domain.usage_report import CallPurpose, ModelCall
@@ -95,30 +93,6 @@ def pause_seconds(error: ModelUnavailable) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A request for one text.
-
-    `replaced_tokens` is the size of what it would replace, `max_tokens` its limit (our counts).
-
-    `reach` is the first and last position it would cover; None: it is no summary, and is not checked.
-    `may_be_unchanged`: the model may return the existing summary unchanged, because it has done so before.
-    `keep_tokens` is the most tokens of the lines below the text that name facts to keep; 0: none are requested.
-    """
-
-    prompt: Prompt
-    max_tokens: int
-    replaced_tokens: int = 0
-    reach: tuple[int, int] | None = None
-    may_be_unchanged: bool = False
-    keep_tokens: int = 0
-
-    @property
-    def text(self) -> str:
-        """The text of the request."""
-        return text_of(self.prompt.messages[0].content)
-
-
-@dataclass(frozen=True, slots=True)
 class Written:
     """A text that a summary model wrote, its cost, and the lines below it that name facts to keep.
 
@@ -153,7 +127,7 @@ class SummariserCalls:
     - `under_way`: the model being called, since `began`.
     - `least_seconds_of_model`: a timeout counts against the model only if the call had this much time.
     - `is_in_turn`: timeouts in turns and in the background are counted separately.
-    - `heard`: the pieces of its answer that have arrived, asked for at `asked`; `paces`: the measured speeds.
+    - `heard`: the pieces of its answer that have arrived, asked for at `asked_at`; `paces`: the measured speeds.
     - `unsaved`: an answer that is not stored yet; `kept`: the stored ones.
     - `timed_out_models`: not called again while there is a fallback.
     - `until`: the end of the present model's share of the time.
@@ -169,7 +143,7 @@ class SummariserCalls:
     is_in_turn: bool = False
     paces: ModelPaces = field(default_factory=ModelPaces)
     heard: list[str] = field(default_factory=list)
-    asked: float = 0.0
+    asked_at: float = 0.0
     began: float = 0.0
     under_way: Summariser | None = None
     unsaved: Written | None = None
@@ -201,19 +175,19 @@ class SummariserCalls:
                 last = error
         raise not_worth or last
 
-    async def ask(self, summariser: Summariser, ask: Ask) -> Written:
-        """Return the text written for `ask`, checked if it is a summary.
+    async def ask(self, summariser: Summariser, asked: TextRequest) -> Written:
+        """Return the text written for `asked`, checked if it is a summary.
 
         Raises CircuitOpen, SummaryTimedOut, SummaryTooSlow, SummaryRejected and the model's errors, and NotWorthIt,
         which is no failure.
         """
-        self._check_pace(summariser, ask)
+        self._check_pace(summariser, asked)
         self._acquire_breakers(summariser)
         self.under_way, self.began, self.heard = summariser, self.clock.monotonic(), []
         seconds = max(self.until - self.clock.monotonic(), 0) if self.until < self.deadline else None
         try:
             async with asyncio.timeout(seconds):
-                written = await self._try_twice(summariser, ask)
+                written = await self._try_twice(summariser, asked)
         except TimeoutError:
             raise self._cut_off() from None
         except (*SUMMARISER_ERRORS, NotWorthIt) as error:
@@ -272,10 +246,10 @@ class SummariserCalls:
             f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
         )
 
-    def _check_pace(self, summariser: Summariser, ask: Ask) -> None:
+    def _check_pace(self, summariser: Summariser, asked: TextRequest) -> None:
         """Raise SummaryTooSlow if a turn waits and the model, at its measured speed, cannot end in its time."""
         now = self.clock.monotonic()
-        tokens, seconds = summariser.output_tokens(ask.max_tokens), min(self.until, self.deadline) - now
+        tokens, seconds = summariser.output_tokens(asked.max_tokens), min(self.until, self.deadline) - now
         if not self.is_in_turn or not self.paces.is_too_slow(summariser.key, tokens, seconds=seconds, now=now):
             return
         name, speed = summariser.model.name, self.paces.tokens_per_second(summariser.key)
@@ -287,7 +261,7 @@ class SummariserCalls:
 
     def _measure(self, summariser: Summariser, tokens: int, *, is_whole: bool) -> None:
         now = self.clock.monotonic()
-        self.paces.record(summariser.key, tokens, now - self.asked, now=now, is_whole=is_whole)
+        self.paces.record(summariser.key, tokens, now - self.asked_at, now=now, is_whole=is_whole)
 
     def _cut_off(self) -> SummaryTimedOut | SummaryTooSlow:
         error: SummaryTimedOut | SummaryTooSlow = SummaryTimedOut("The summary model did not answer in time.")
@@ -335,7 +309,7 @@ class SummariserCalls:
         else:
             self.breakers.failed(content)
 
-    async def _try_twice(self, summariser: Summariser, ask: Ask) -> Written:
+    async def _try_twice(self, summariser: Summariser, asked: TextRequest) -> Written:
         """Ask for the text, and once more after a failure.
 
         The second try follows after a pause if the model was unavailable, at once if its text was unusable. It is made
@@ -343,7 +317,7 @@ class SummariserCalls:
         """
         began = self.clock.monotonic()
         try:
-            return await self._write_and_check(summariser, ask)
+            return await self._write_and_check(summariser, asked)
         except (ModelUnavailable, SummaryRejected) as error:
             took = self.clock.monotonic() - began
             pause = pause_seconds(error) if isinstance(error, ModelUnavailable) else 0.0
@@ -352,22 +326,22 @@ class SummariserCalls:
             log.info("summary call retried", model=summariser.model.name, error=error.code, **provider_words(error))
         if pause:
             await self.clock.sleep(pause)
-        return await self._write_and_check(summariser, replace(ask, may_be_unchanged=not pause))
+        return await self._write_and_check(summariser, replace(asked, may_be_unchanged=not pause))
 
-    async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
+    async def _write_and_check(self, summariser: Summariser, asked: TextRequest) -> Written:
         began, self.heard = self.clock.monotonic(), []
-        self.asked = began
-        answer = await write_text(summariser, ask, self.heard)
+        self.asked_at = began
+        answer = await write_text(summariser, asked, self.heard)
         seconds = self.clock.monotonic() - began
-        size = len(answer.text) + len(ask.text)
-        read, wrote = await run_off_loop_if_large(size, partial(_used_tokens, summariser, ask, answer))
+        size = len(answer.text) + len(asked.text)
+        read, wrote = await run_off_loop_if_large(size, partial(_used_tokens, summariser, asked, answer))
         written = replace(answer, input_tokens=read, output_tokens=wrote, seconds=seconds)
         self._measure(summariser, wrote, is_whole=True)
         self._record(written)
-        if ask.reach is None:
+        if asked.reach is None:
             return written
         try:
-            return await check_text(written, summariser, ask)
+            return await check_text(written, summariser, asked)
         except (NotWorthIt, SummaryRejected) as error:
             self._count_unused(written, error.code)
             raise
@@ -393,19 +367,19 @@ def _cut_key(pace: str) -> str:
     return f"{pace}, cut off"
 
 
-async def write_text(summariser: Summariser, ask: Ask, heard: list[str] | None = None) -> Written:
-    """Send one request for a text of at most `ask.max_tokens`, by our count, and `ask.keep_tokens` of lines below it.
+async def write_text(summariser: Summariser, asked: TextRequest, heard: list[str] | None = None) -> Written:
+    """Send the request for a text, by our count of at most its `max_tokens`, and `keep_tokens` of lines below it.
 
     No tools are offered. An answer that reached its limit is cut back to its last whole line or sentence; a cut summary
     is marked and may become empty. `heard` gets the pieces of the answer as they arrive. Raises the ModelRejected and
     ModelUnavailable families.
     """
-    output_tokens = summariser.output_tokens(ask.max_tokens + ask.keep_tokens)
+    output_tokens = summariser.output_tokens(asked.max_tokens + asked.keep_tokens)
     most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
-    request = ModelRequest(prompt=ask.prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
+    request = ModelRequest(prompt=asked.prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
     answer = await _collect(summariser.model, request, [] if heard is None else heard)
     text, lines = clean_text(answer.text).strip(), ""
-    if ask.keep_tokens:
+    if asked.keep_tokens:
         text, lines = split_answer(without_thinking(text))
     if answer.is_cut and lines:
         lines = lines.rpartition("\n")[0]
@@ -415,22 +389,16 @@ async def write_text(summariser: Summariser, ask: Ask, heard: list[str] | None =
     return Written(text, summariser.model.name, lines, answer.usage, is_cut=is_cut, has_calls=has_calls)
 
 
-async def check_text(written: Written, summariser: Summariser, ask: Ask) -> Written:
+async def check_text(written: Written, summariser: Summariser, asked: TextRequest) -> Written:
     """Return the text in the form to store; large ones are checked in a thread.
 
     A text that reached its limit may not be the existing summary again: what is new may be what is missing. Raises
     SummaryRejected for an unusable text, NotWorthIt for one that is no smaller than what it would replace.
     """
-    sources = _sources_of(ask, may_be_unchanged=ask.may_be_unchanged and not written.is_cut)
-    check = partial(
-        check_summary,
-        "" if written.has_calls else written.text,
-        replaced_tokens=ask.replaced_tokens,
-        max_tokens=ask.max_tokens,
-        count=summariser.count,
-        sources=sources,
-    )
-    size = len(written.text) + len(sources.record) + len(sources.existing)
+    may_be_unchanged = asked.may_be_unchanged and not written.is_cut
+    answer = "" if written.has_calls else written.text
+    check = partial(check_summary, answer, replace(asked, may_be_unchanged=may_be_unchanged), summariser.count)
+    size = len(written.text) + len(asked.text)
     try:
         text, tokens = await run_off_loop_if_large(size, check)
     except SummaryRejected as error:
@@ -463,18 +431,10 @@ async def _collect_stream(model: ChatModel, request: ModelRequest, heard: list[s
     raise AnswerIncomplete("The summary model ended without an answer.")
 
 
-def _sources_of(ask: Ask, *, may_be_unchanged: bool) -> Sources:
-    """Return the texts against which the answer to `ask` is checked. In a merge, the merged texts are the record."""
-    record, existing = undelimited(CONVERSATION_TAG, ask.text), undelimited(EXISTING_TAG, ask.text)
-    if not record:
-        return Sources(existing, "", ask.reach)
-    return Sources(record, existing, ask.reach, may_be_unchanged)
-
-
-def _used_tokens(summariser: Summariser, ask: Ask, answer: Written) -> tuple[int, int]:
+def _used_tokens(summariser: Summariser, asked: TextRequest, answer: Written) -> tuple[int, int]:
     """Return the tokens read and written; without a report of the provider, our own counts."""
     reported, written = answer.usage.input_tokens, answer.usage.output_tokens
     return (
-        summariser.prompt_tokens(ask.prompt) if reported is None else reported,
+        summariser.prompt_tokens(asked.prompt) if reported is None else reported,
         summariser.count(answer.text) if written is None else written,
     )

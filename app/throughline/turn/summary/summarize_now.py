@@ -33,7 +33,7 @@ from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest, plan_reread
 from throughline.turn.summary.summariser import Summariser
-from throughline.turn.summary.summariser_calls import Ask, check_text, pause_seconds, write_text
+from throughline.turn.summary.summariser_calls import check_text, pause_seconds, write_text
 
 # Summary of messages that belong to no session, read in parts that fit the model's window. Nothing is stored.
 #
@@ -54,8 +54,8 @@ async def summarize_transcript(messages: Sequence[Message], existing_summary: st
     for chunk in await run_off_loop_if_large(characters_of(messages), cut):
         record = render_transcript(chunk)
         replaced += await run_off_loop_if_large(len(record), partial(count, record))
-        prompt = summary_request(text, chunk, summariser.policy, TextRequest(most, summariser.instructions))
-        text = await _ask_twice(Ask(prompt, most, replaced, (1, chunk[-1].position)), summariser)
+        prompt = summary_request(text, chunk, most, summariser.guidance)
+        text = await _ask_twice(TextRequest(prompt, most, replaced, (1, chunk[-1].position)), summariser)
     return text
 
 
@@ -72,15 +72,15 @@ def _room(kept_tokens: int, summariser: Summariser) -> int:
     return room
 
 
-async def _ask_twice(ask: Ask, summariser: Summariser) -> str:
+async def _ask_twice(asked: TextRequest, summariser: Summariser) -> str:
     """Return the checked answer; the text replaces everything read so far."""
     try:
-        return (await check_text(await write_text(summariser, ask), summariser, ask)).text
+        return (await check_text(await write_text(summariser, asked), summariser, asked)).text
     except SummaryRejected:
         pass
     except ModelUnavailable as error:
         await asyncio.sleep(pause_seconds(error))
-    return (await check_text(await write_text(summariser, ask), summariser, ask)).text
+    return (await check_text(await write_text(summariser, asked), summariser, asked)).text
 
 
 LEASE_SECONDS = 15.0

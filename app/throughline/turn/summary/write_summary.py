@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from throughline.context.policy import SummaryKind
-from throughline.context.summaries.check_summary import NotWorthIt, Sources, SummaryRejected, check_summary
+from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
 from throughline.context.summaries.find_facts import facts_of, named_facts, subjects_again, without_recall_results
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.summary_layout import (
@@ -66,7 +66,7 @@ from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
 from throughline.turn.summary.read_messages import plan_batch, read_batch
 from throughline.turn.summary.summariser import Summariser, find_summarisers, first_chunk
-from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, Ask, SummariserCalls, Written
+from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls, Written
 
 NOTHING_TO_READ = "The remaining messages are the newest ones, and a call and its results stay together."
 NOT_WRITTEN = "The summary could not be written."
@@ -238,12 +238,11 @@ class SummaryWriter:
 
     async def _take(self, text: str, last: Message, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
         """Use `text` as the summary of all messages up to `last`; return False if it fails the checks."""
-        limit, sources = await self._free_tokens(), Sources(reach=(1, last.position))
-        check = partial(
-            check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self.compaction.count
-        )
+        asked = TextRequest(Prompt("", ()), await self._free_tokens(), replaced_tokens, reach=(1, last.position))
         try:
-            checked, tokens = await run_off_loop_if_large(len(text), partial(check, sources=sources))
+            checked, tokens = await run_off_loop_if_large(
+                len(text), partial(check_summary, text, asked, self.compaction.count)
+            )
         except (SummaryRejected, NotWorthIt):
             return False
         reach = (self.draft.through_position + 1, last.position)
@@ -337,8 +336,8 @@ class SummaryWriter:
         replaced += summariser.count(self.draft.text) if self.compaction.is_rolling and self.draft.text else 0
         asking = partial(self.request, chunk, summariser, most)
         prompt = await run_off_loop_if_large(characters_of(chunk), asking)
-        ask = Ask(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
-        return await self._copied_or_written(summariser, ask, self._new_segment(reach, chunk[-1].id, known), read)
+        asked = TextRequest(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
+        return await self._copied_or_written(summariser, asked, self._new_segment(reach, chunk[-1].id, known), read)
 
     async def _facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
         """Return the facts kept verbatim from `messages`: those that the model named, and those that rules find.
@@ -356,19 +355,17 @@ class SummaryWriter:
         Raises LeaseLost, DatabaseUnavailable.
         """
         while (task := await self._merge_due()) is not None:
-            segments = self.draft.segments
-            parts = segments[task.start : task.stop]
+            (merged, level, _), segments = task, self.draft.segments
+            parts = segments[merged]
             if parts == self.unmerged:
                 return
             try:
-                merged = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
+                new = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-                log.info(
-                    "merge of summary segments postponed", error=error.code, level=task.level, **provider_words(error)
-                )
+                log.info("merge of summary segments postponed", error=error.code, level=level, **provider_words(error))
                 self.unmerged = () if isinstance(error, ModelUnavailable) else parts
                 return
-            self.draft = replace(self.draft, segments=(*segments[: task.start], merged, *segments[task.stop :]))
+            self.draft = replace(self.draft, segments=(*segments[: merged.start], new, *segments[merged.stop :]))
 
     async def _merge_due(self) -> MergeTask | None:
         """Return the next merge, None if none is due.
@@ -388,12 +385,11 @@ class SummaryWriter:
         found = await self._find(known)
         if found is not None:
             return found
-        prompt = merge_request(parts, summariser.policy, TextRequest(task.max_tokens, summariser.instructions))
-        replaced = sum(part.token_count for part in parts)
-        reach = (parts[0].from_position, parts[-1].through_position)
-        ask = Ask(prompt, task.max_tokens, replaced, reach)
-        new = self._new_segment(reach, parts[-1].through_id, known, task.level)
-        return await self._copied_or_written(summariser, ask, new)
+        _, level, most = task
+        replaced, reach = sum(part.token_count for part in parts), (parts[0].from_position, parts[-1].through_position)
+        asked = TextRequest(merge_request(parts, most, summariser.guidance), most, replaced, reach)
+        new = self._new_segment(reach, parts[-1].through_id, known, level)
+        return await self._copied_or_written(summariser, asked, new)
 
     async def choose_facts(self) -> None:
         """Let a model choose the most important kept facts if there is no room for all."""
@@ -401,14 +397,14 @@ class SummaryWriter:
         chosen = await choose_facts(facts, room_tokens, self.summarisers, self.calls, self._choice)
         self.draft = replace(self.draft, kept_facts=chosen)
 
-    async def _choice(self, summariser: Summariser, ask: Ask) -> str:
+    async def _choice(self, summariser: Summariser, asked: TextRequest) -> str:
         """Return the answer to a request to choose facts of the draft. Raises the same as `_copied_or_written`."""
         last = self.draft.segments[-1]
-        known = request_key(self.compaction.session.owner_id, summariser, ask, level=CHOICE_LEVEL)
+        known = request_key(self.compaction.session.owner_id, summariser, asked, level=CHOICE_LEVEL)
         found = await self._find(known)
         if found is None:
             new = self._new_segment((1, last.through_position), last.through_id, known, CHOICE_LEVEL)
-            found = await self._copied_or_written(summariser, ask, new)
+            found = await self._copied_or_written(summariser, asked, new)
         return found.text
 
     async def _find(self, read_hash: str) -> Segment | None:
@@ -420,21 +416,21 @@ class SummaryWriter:
         return NewSegment(*reach, through_id, known, level=level, redaction_count=redactions)
 
     async def _copied_or_written(
-        self, summariser: Summariser, ask: Ask, wanted: NewSegment, read: Sequence[Message] = ()
+        self, summariser: Summariser, asked: TextRequest, wanted: NewSegment, read: Sequence[Message] = ()
     ) -> Segment:
-        """Return the segment for `ask`: another session's answer to the same request, or else a newly written one.
+        """Return the segment for `asked`: another session's answer to the same request, or else a newly written one.
 
         The facts of the messages `read` are kept with a new segment. Raises what SummariserCalls.ask raises, and
         LeaseLost, SummaryConflict, DatabaseUnavailable.
         """
         session = self.compaction.session
-        hashing = partial(request_key, session.owner_id, summariser, ask, read, wanted.level)
+        hashing = partial(request_key, session.owner_id, summariser, asked, read, wanted.level)
         known = replace(wanted, request_hash=await run_off_loop_if_large(characters_of(read), hashing))
         copied = await self.dependencies.summaries.copy_segment(session.id, known, self.compaction.lease)
         if copied is not None:
             return copied
-        written = await self.calls.ask(summariser, ask)
-        said = without_recall_results(read) if ask.keep_tokens else ()
+        written = await self.calls.ask(summariser, asked)
+        said = without_recall_results(read) if asked.keep_tokens else ()
         naming = partial(named_facts, written.text, written.keep_lines, said)
         named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
         return await self._save(replace(with_text(known, written), kept_facts=named))
@@ -466,21 +462,20 @@ class SummaryWriter:
     def request(self, chunk: Sequence[Message], summariser: Summariser, max_tokens: int) -> Prompt:
         """Return the request for a text about the chunk, or for the rolling summary with it."""
         subjects = subjects_again(self.draft.kept_facts, chunk) if summariser.keep_tokens else None
-        asked = TextRequest(max_tokens, summariser.instructions, subjects)
         if self.compaction.is_rolling:
-            return summary_request(self.draft.text, chunk, summariser.policy, asked)
-        return segment_request(chunk, summariser.policy, asked)
+            return summary_request(self.draft.text, chunk, max_tokens, summariser.guidance, subjects)
+        return segment_request(chunk, max_tokens, summariser.guidance, subjects)
 
 
 def request_key(
-    owner_id: UserId, summariser: Summariser, ask: Ask, read: Sequence[Message] = (), level: int = 0
+    owner_id: UserId, summariser: Summariser, asked: TextRequest, read: Sequence[Message] = (), level: int = 0
 ) -> str:
-    """Return the hash by which the owner's other sessions find the answer to `ask`.
+    """Return the hash by which the owner's other sessions find the answer to `asked`.
 
     It covers the owner, the model, the request and its limits, and the messages `read` as stored.
     """
-    numbers = (ask.max_tokens, ask.keep_tokens, level)
-    return request_hash(str(owner_id), summariser.key, ask.prompt, numbers, read)
+    numbers = (asked.max_tokens, asked.keep_tokens, level)
+    return request_hash(str(owner_id), summariser.key, asked.prompt, numbers, read)
 
 
 def with_text(segment: NewSegment, written: Written) -> NewSegment:
