@@ -26,7 +26,7 @@ from fakes.stage import (
     with_context,
 )
 from fakes.waiting import HANG_SECONDS
-from throughline.context.policy import PrunePolicy, Strategy, SummaryPolicy
+from throughline.context.policy import Adopt, PrunePolicy, Strategy, SummaryPolicy
 from throughline.context.view.view_state import view_state_from
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable, SummaryConflict
@@ -423,3 +423,17 @@ async def test_what_a_summary_was_asked_to_do_is_not_in_the_prompts_after_it(
     told = [record.is_summary for record in provider_double.requests if "ducks" in json.dumps(record.prompt)]
     assert told
     assert all(told)
+
+
+async def test_a_summary_beside_pruned_outputs_is_judged_by_the_prompt_that_follows(database: Database) -> None:
+    steps = (*[Say("noted " * 100)] * 3, *calling(*range(12), size=800), Say(REDUCED_SUMMARY), Say("again"))
+    policy = {"window": 8192, "min_recent_messages": 26, "max_messages_before_summary": 6}
+    stage = await open_tool_stage(database, *steps, adopt=Adopt.IMMEDIATELY, **policy)
+    for number in range(3):
+        await stage.turn(f"number {number}")
+    await stage.turn("look around")
+    assert await prepare_one(stage)
+
+    last = await stage.turn("word " * 250)
+
+    assert await stages_of(stage, last) == [("messages", "adopted", ["pruned"])]

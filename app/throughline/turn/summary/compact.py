@@ -16,7 +16,13 @@ from throughline.domain.session import Session
 from throughline.domain.summary import CompactionOutcome, CompactionResult, Conversation
 from throughline.execution.error_boundary import UNEXPECTED
 from throughline.ports.tracing import CompactionPart, traced
-from throughline.turn.prompting.planning import compute_context, make_context_input, with_prepared, with_summary
+from throughline.turn.prompting.planning import (
+    compute_context,
+    make_context_input,
+    plan_call,
+    with_prepared,
+    with_summary,
+)
 from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
@@ -140,8 +146,14 @@ def _what_is_read(writer: SummaryWriter) -> str:
 
 
 async def _view_after(compaction: Compaction, session: Session) -> View:
-    """Return the view with the summary of `session`; what the plan's stages did to messages still shown stays."""
+    """Return the view with the summary of `session`.
+
+    In a turn it is the next prompt's: what the plan's stages did to messages still shown stays. Outside turns no view
+    is kept; the next turn plans from the stored one.
+    """
     there = with_summary(compaction.conversation, session)
+    if compaction.lease is None:
+        return (await plan_call(compaction.agent, there, compaction.pending)).view
     context_input = replace(
         make_context_input(compaction.agent, there, compaction.pending),
         cap_tokens=compaction.cap_tokens,
