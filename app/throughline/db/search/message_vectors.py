@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Repository
-from throughline.db.search.rank import conditions_of, is_positional, scope_of
-from throughline.db.search.ranking_statement import BOUNDS, FILTERED, SCOPE
+from throughline.db.search.rank import BOUNDS, FILTERED, SCOPE, conditions_of, is_positional, scope_of
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.recall import HistoryFilter, Place, Vector, VectorKind

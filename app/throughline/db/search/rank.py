@@ -14,6 +14,7 @@ that one, and would displace other parts of the conversation.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 from throughline.db.connection.pool import Row, Statement
@@ -21,22 +22,6 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.search.analyzer import UNSPACED
 from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, LENGTH_STEP, LiveEntries
 from throughline.db.search.query import Cues
-from throughline.db.search.ranking_statement import (
-    BOUNDS,
-    CONDITIONS,
-    CUES,
-    EPISODES,
-    FILTERED,
-    FIND,
-    FIRST,
-    NEIGHBOURS,
-    NEWEST,
-    PASSAGES,
-    PINNED,
-    SCOPE,
-    TERMS,
-    WHOLE,
-)
 from throughline.db.statements.rows import MESSAGE_COLUMNS
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
@@ -125,17 +110,58 @@ class SearchRequest:
 Parameters: TypeAlias = dict[str, object]
 
 
+# `offset 0` in the statement keeps one index scan for each session, whatever the statistics say: a scan of the table
+# would read terms of all users. All rows come from `scope`, so the end need not check it again; with outdated
+# statistics, that join ran the aggregation of `ranked` once for each session.
+_RANKING = Path(__file__).with_name("ranking.sql").read_text(encoding="utf-8")
+CONDITIONS = """
+    and (cast(:role as text) is null or m.role = :role)
+    and (cast(:tool as text) is null or lower(m.name) = lower(:tool))
+    and (cast(:author as text) is null or lower(m.author) = lower(:author))
+    and (cast(:since as timestamptz) is null or m.created_at >= :since)
+    and (cast(:until as timestamptz) is null or m.created_at < :until)
+    and coalesce(m.content, cast(m.content_blocks as text)) ilike all (cast(:phrases as text[]))"""
+FILTERED = "join messages m on m.session_id = b.session_id and m.position = b.position " + CONDITIONS
+BOUNDS = """bounds as materialized (
+        select cast(:after as integer) as low, cast(:before as integer) as high, own.session_id as own_session,
+            own.position as own_position
+        from (values (1)) one left join lateral (
+            (select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
+            order by m.position limit 1)
+            union all
+            select s.id, s.summary_through_position + 1 from sessions s where s.id = cast(:cursor_of as uuid)
+            limit 1
+        ) own on true
+    )"""
+SCOPE = """scope as materialized (
+        select s.id from sessions s
+        where s.owner_id = :owner_id
+            and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
+    )"""
+_FIRST = "order by score desc limit :candidates"
+"""Without a filter, only the best messages are read, as many as there are candidates."""
+
+_NEWEST = """
+    with {bounds}
+    select {message_columns}, {pinned}, cast(0 as float8) as score
+    from sessions s join messages m on m.session_id = s.id
+        join bounds on m.position > bounds.low and m.position < bounds.high
+            and (m.session_id is distinct from own_session or m.position < own_position)
+    where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
+        and (m.name is null or m.name <> all(:recall_tools))
+        {conditions}
+    order by m.created_at desc, m.position desc limit :limit
+"""
+PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pinned"
+
+
 def _statement(*, is_open: bool, columns: str = f"{MESSAGE_COLUMNS}, {PINNED}") -> Statement:
     return sql(
-        FIND,
+        _RANKING,
         bounds=BOUNDS,
         scope=SCOPE,
-        terms=TERMS,
-        episodes=EPISODES,
-        passages=PASSAGES,
-        neighbours=NEIGHBOURS.format(filtered="" if is_open else FILTERED, first=FIRST if is_open else ""),
-        cues=CUES,
-        whole=WHOLE,
+        filtered="" if is_open else FILTERED,
+        first=_FIRST if is_open else "",
         conditions="" if is_open else CONDITIONS,
         columns=columns,
     )
@@ -145,7 +171,7 @@ _FIND_ANY, _FIND_SOME = _statement(is_open=True), _statement(is_open=False)
 _PLACE_COLUMNS = "m.session_id, m.position"
 _PLACES_OF_ANY = _statement(is_open=True, columns=_PLACE_COLUMNS)
 _PLACES_OF_SOME = _statement(is_open=False, columns=_PLACE_COLUMNS)
-_FIND_NEWEST = sql(NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED)
+_FIND_NEWEST = sql(_NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED)
 _LAST_POSITION = 2**31 - 1
 
 

@@ -26,8 +26,7 @@ from throughline.db.search.index_history import (
     find_owners,
 )
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of, read_plain, read_query
-from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, Ranking, SearchRequest, find, find_newest
-from throughline.db.search.ranking_statement import PINNED
+from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, PINNED, Ranking, SearchRequest, find, find_newest
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
 from throughline.db.side_jobs import enqueue_job, index_job
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from, session_not_found
