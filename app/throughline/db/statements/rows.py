@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from throughline.db.connection.pool import Row
 from throughline.db.statements.sql import new_id
-from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId, UserId
+from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.message import (
     Block,
@@ -90,11 +90,8 @@ def overrides_from(stored: JsonObject) -> Overrides:
     return Overrides(**{**given, "response_format": response_format, "allowed_tools": allowed_tools})  # type: ignore[arg-type]  # as stored
 
 
-SESSION_COLUMNS = """
-    s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
-    s.summary_through_id, s.summary_through_position, s.summary_version, s.summary_tokens, s.message_count,
-    s.view_state, s.metadata, s.archived, s.redaction_count, s.summary_instructions,
-    s.summary_failure, s.summary_failed_at, s.external_id"""
+_SESSION_FIELDS = tuple(field.name for field in fields(Session))
+SESSION_COLUMNS = ", ".join(f"s.{name}" for name in _SESSION_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +146,8 @@ RUN_COLUMNS = """
     r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.cached_tokens,
     r.cache_write_tokens, r.reasoning_tokens, r.cost_usd, r.error_type, r.error_detail,
     r.provider_message, r.context, r.started_at, r.finished_at, r.fence, r.wait, r.waits_until, r.wait_count"""
+_RUN_FIELDS = tuple(field.name for field in fields(Run) if field.name not in {"usage", "error"})
+"""The fields of a run that are one column each."""
 
 MOST_TOKENS = 2**31 - 1
 USAGE_COLUMNS = "input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
@@ -192,30 +191,8 @@ def content_from(stored: JsonValue) -> Content:
 
 def session_from(row: Row, prefix: str = "") -> Session:
     """Return the session in a row with SESSION_COLUMNS, each column name preceded by `prefix`."""
-    through = row[f"{prefix}summary_through_id"]
-    return Session(
-        id=SessionId(row[f"{prefix}id"]),
-        owner_id=UserId(row[f"{prefix}owner_id"]),
-        agent=row[f"{prefix}agent"],
-        title=row[f"{prefix}title"],
-        source=Source(row[f"{prefix}source"]),
-        created_at=row[f"{prefix}created_at"],
-        updated_at=row[f"{prefix}updated_at"],
-        conversation_summary=row[f"{prefix}conversation_summary"],
-        summary_through_id=None if through is None else MessageId(through),
-        summary_through_position=row[f"{prefix}summary_through_position"],
-        summary_version=row[f"{prefix}summary_version"],
-        summary_tokens=row[f"{prefix}summary_tokens"],
-        message_count=row[f"{prefix}message_count"],
-        view_state=row[f"{prefix}view_state"],
-        metadata=row[f"{prefix}metadata"],
-        archived=row[f"{prefix}archived"],
-        redaction_count=row[f"{prefix}redaction_count"],
-        summary_instructions=row[f"{prefix}summary_instructions"],
-        summary_failure=row[f"{prefix}summary_failure"],
-        summary_failed_at=row[f"{prefix}summary_failed_at"],
-        external_id=row[f"{prefix}external_id"],
-    )
+    values = {name: row[f"{prefix}{name}"] for name in _SESSION_FIELDS}
+    return Session(**{**values, "source": Source(values["source"])})
 
 
 def message_from(row: Row, prefix: str = "") -> Message:
@@ -251,32 +228,17 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
 
 def run_from(row: Row, prefix: str = "") -> Run:
     """Return the run in a row with RUN_COLUMNS and MESSAGE_IDS, each column name preceded by `prefix`."""
-    stored, run_id = row[f"{prefix}input"], RunId(row[f"{prefix}id"])
-    context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
-    return Run(
-        id=run_id,
-        session_id=SessionId(row[f"{prefix}session_id"]),
-        owner_id=UserId(row[f"{prefix}owner_id"]),
-        agent=row[f"{prefix}agent"],
-        seq=row[f"{prefix}seq"],
-        status=RunStatus(row[f"{prefix}status"]),
-        input=_input_from(stored),
-        source=Source(row[f"{prefix}source"]),
-        created_at=row[f"{prefix}created_at"],
-        user_message_id=MessageId(row[f"{prefix}user_message_id"] or user_message_id(run_id)),
-        author=row[f"{prefix}author"],
-        actor=row[f"{prefix}actor"],
-        attempt=row[f"{prefix}attempt"],
-        cancel_requested=row[f"{prefix}cancel_requested"],
-        usage=usage_from(row, prefix),
-        error=_error_from(row, prefix),
-        message_id=None if message_id is None else MessageId(message_id),
-        context=context,
-        started_at=row[f"{prefix}started_at"],
-        finished_at=row[f"{prefix}finished_at"],
-        wait=wait_from(row[f"{prefix}wait"], row[f"{prefix}waits_until"]),
-        wait_count=row[f"{prefix}wait_count"],
-    )
+    values = {name: row[f"{prefix}{name}"] for name in _RUN_FIELDS}
+    read = {
+        "status": RunStatus(values["status"]),
+        "input": _input_from(values["input"]),
+        "source": Source(values["source"]),
+        "user_message_id": values["user_message_id"] or user_message_id(values["id"]),
+        "usage": usage_from(row, prefix),
+        "error": _error_from(row, prefix),
+        "wait": wait_from(values["wait"], row[f"{prefix}waits_until"]),
+    }
+    return Run(**{**values, **read})
 
 
 def usage_parameters(usage: Usage) -> dict[str, object]:
