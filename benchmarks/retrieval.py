@@ -34,7 +34,7 @@ from throughline.db.search.rank import Ranking
 from throughline.db.search.repository import RANKING
 from throughline.domain.basic_types import SessionId
 from throughline.domain.message import NewMessage, Role, Source
-from throughline.domain.recall import Found, HistoryQuery
+from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.domain.run import Claimer, OnBusy, RunInput, Submission
 from throughline.llm.registry import EmbeddingConfig, make_embedder
 from throughline.system_clock import SystemClock
@@ -216,7 +216,7 @@ async def report(archive: Archive, meetings: Sequence[Meeting], embeddings: str)
 async def ours(archive: Archive, sessions: Sessions, ranking: Ranking) -> Recall:
     """Return the recall of our search by words."""
 
-    async def search(session_id: SessionId, query: HistoryQuery) -> Found:
+    async def search(session_id: SessionId, query: HistoryQuery) -> SearchResult:
         return await archive.database.history.search(archive.owner_id, session_id, query, ranking)
 
     return await _recall(sessions, search)
@@ -234,7 +234,7 @@ async def ours_by_meaning(archive: Archive, sessions: Sessions, url: str) -> Rec
         await archive.vacuum()
         history = HistorySearch(archive.database.history, MessageVectors(model, vectors))
 
-        async def search(session_id: SessionId, query: HistoryQuery) -> Found:
+        async def search(session_id: SessionId, query: HistoryQuery) -> SearchResult:
             return await history.search(archive.owner_id, session_id, query)
 
         return await _recall(sessions, search)
@@ -242,7 +242,7 @@ async def ours_by_meaning(archive: Archive, sessions: Sessions, url: str) -> Rec
         await embedder.close()
 
 
-async def _recall(sessions: Sessions, search: Callable[[SessionId, HistoryQuery], Awaitable[Found]]) -> Recall:
+async def _recall(sessions: Sessions, search: Callable[[SessionId, HistoryQuery], Awaitable[SearchResult]]) -> Recall:
     async def find(session_id: SessionId, question: Question) -> list[int]:
         found = await search(session_id, HistoryQuery(question.text, max(CUTS)))
         return [hit.message.position - 1 for hit in found.hits]

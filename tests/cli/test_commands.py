@@ -16,7 +16,7 @@ from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.cli.client import ServiceClient, read_json
 from throughline.cli.commands_sessions import draw_sessions
-from throughline.cli.connection import Target, open_client
+from throughline.cli.connection import ServiceTarget, open_client
 from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptions
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_window import ModelWindow, WindowOrigin
@@ -278,7 +278,7 @@ def test_the_databases_address_stands_alone_on_standard_output(throughline: Thro
 @pytest.mark.parametrize("config", [KEYED])
 async def test_a_running_service_is_reached_by_its_address_with_the_key(service: CommandStage) -> None:
     async with service.api.served() as http:
-        target = Target(service.world.dependencies(), str(http.base_url), await service.api.key("ann"), None)
+        target = ServiceTarget(service.world.dependencies(), str(http.base_url), await service.api.key("ann"), None)
         async with open_client(target) as client:
             agents = await client.agents()
 

@@ -33,11 +33,11 @@ from throughline.cli.screen import Screen, TerminalLines
 from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import (
     HeldRuns,
-    Line,
     Process,
     ProcessKind,
     ProcessReport,
     ProcessState,
+    QueueState,
     ServiceStatus,
     WorkQueue,
 )
@@ -63,13 +63,13 @@ BUSY = ServiceStatus(
         noted(2, ProcessKind.WORKER, TURNS),
         noted(3, ProcessKind.WORKER, TURNS, is_silent=True),
     ),
-    queued=Line(1_234, 75.9),
+    queued=QueueState(1_234, 75.9),
     held=(
         HeldRuns("a-pod-of-a-cluster-3:1:00000003", runs=4, expired=3, lease_seconds=-5.2, oldest_seconds=300),
         HeldRuns("a-pod-of-a-cluster-2:1:00000002", runs=12, expired=0, lease_seconds=6.5, oldest_seconds=20),
     ),
-    jobs=(WorkQueue("prepare_summary", Line(5, 3.0), in_hand=2, failed=1, retrying=4),),
-    slack=WorkQueue("slack", Line(0, None), in_hand=1, failed=0),
+    jobs=(WorkQueue("prepare_summary", QueueState(5, 3.0), in_hand=2, failed=1, retrying=4),),
+    slack=WorkQueue("slack", QueueState(0, None), in_hand=1, failed=0),
 )
 STUCK = replace(BUSY, processes=BUSY.processes[:1], held=())
 

@@ -20,7 +20,7 @@ from throughline.db.database import Database
 from throughline.domain.message import Source, ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunInput, Submission
-from throughline.domain.tool import Decision, Resolution
+from throughline.domain.tool import ApprovalDecision, Resolution
 
 DELETES = ToolCall("call_1", "delete", '{"file": "a\\u202etxt.exe"}')
 ASKS = ToolCall("call_2", "ask_user", '{"question": "Which\\u001b[31m colour?", "options": ["red", "blue"]}')
@@ -204,7 +204,7 @@ async def test_a_decision_that_another_made_first_is_told_and_the_rest_printed(
         async def read(self, question: str = "", text: str = "") -> str | None:
             if question.startswith("approve"):
                 ((run_id,),) = await service.sql("select id from runs")
-                given = Resolution("call_1", "Keep it.", decision=Decision.REJECT)
+                given = Resolution("call_1", "Keep it.", decision=ApprovalDecision.REJECT)
                 await turns.database.runs.resume(service.owner_id, run_id, [given])  # type: ignore[arg-type]  # an id
             return await super().read(question, text)
 

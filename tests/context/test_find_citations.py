@@ -18,7 +18,7 @@ from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, f
 from throughline.context.view.placeholder_texts import stub as stub_of
 from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, Role, Source, text_of
-from throughline.domain.recall import Citation, Found, HistoryQuery, Hit
+from throughline.domain.recall import Citation, HistoryQuery, Hit, SearchResult
 from throughline.domain.tool import ToolContext
 from throughline.llm.counters import CharsCounter
 from throughline.llm.offline_answers import question_in
@@ -227,9 +227,9 @@ class OneMessage:
 
     message: Message
 
-    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         del owner_id, session_id, query
-        return Found((Hit(self.message, 1.0, text_of(self.message.content)),))
+        return SearchResult((Hit(self.message, 1.0, text_of(self.message.content)),))
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         del owner_id, session_id, first, last

@@ -21,17 +21,19 @@ from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.events import MessageDelta, NewEvent
 from throughline.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, ToolCall
-from throughline.domain.recall import Found, HistoryFilter, HistoryQuery
+from throughline.domain.recall import HistoryFilter, HistoryQuery, SearchResult
 
 FILLER = tuple(f"Chatter about nothing in particular, line {number}." for number in range(80))
 
 
-async def search(conversation: Conversation, text: str, *, limit: int = 5, only: HistoryFilter | None = None) -> Found:
+async def search(
+    conversation: Conversation, text: str, *, limit: int = 5, only: HistoryFilter | None = None
+) -> SearchResult:
     query = HistoryQuery(text, limit, only or HistoryFilter())
     return await conversation.database.history.search(conversation.owner_id, conversation.session.id, query)
 
 
-def positions(found: Found) -> list[int]:
+def positions(found: SearchResult) -> list[int]:
     return [hit.message.position for hit in found.hits]
 
 

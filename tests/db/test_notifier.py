@@ -24,7 +24,7 @@ from throughline.domain.basic_types import ProcessId, RunId
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from throughline.domain.run import Claimer, Outcome, RunStatus
-from throughline.domain.service_status import Line, Process, ProcessKind, ProcessState, ServiceStatus
+from throughline.domain.service_status import Process, ProcessKind, ProcessState, QueueState, ServiceStatus
 from throughline.turn.worker.retention import SILENT_PROCESS_HOURS
 
 
@@ -302,7 +302,7 @@ async def test_of_an_idle_service_the_processes_are_told(stage: Stage, database_
     ]
     assert (found.processes[1].process, found.processes[1].state) == (worker, WORKER)
     assert found.processes[1].up_seconds >= 3600
-    assert (found.queued, found.held, found.jobs, found.slack) == (Line(0, None), (), (), None)
+    assert (found.queued, found.held, found.jobs, found.slack) == (QueueState(0, None), (), (), None)
     assert not found.is_stuck
 
 
@@ -388,7 +388,7 @@ async def test_answers_to_slack_are_told_where_slack_is_used(database_url: str) 
     slack = (await read_service_status(database_url, storages())).slack
 
     assert used is not None
-    assert (used.line, used.in_hand, used.failed) == (Line(0, None), 0, 0)
+    assert (used.line, used.in_hand, used.failed) == (QueueState(0, None), 0, 0)
     assert slack is not None
     assert (slack.line.waiting, slack.in_hand, slack.failed) == (1, 1, 1)
 

@@ -22,7 +22,13 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage, live_entries_of
-from throughline.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
+from throughline.db.search.index_history import (
+    BLOCK_CHARACTERS,
+    LIVE_CHARACTERS,
+    WRITTEN_TERMS,
+    HistoryIndex,
+    UnindexedSession,
+)
 from throughline.db.search.repository import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp, SearchRepository
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import DatabaseBusy
@@ -79,7 +85,7 @@ async def test_a_search_indexes_long_messages_for_a_bounded_time(
     indexed = await run_sql(database_url, BLOCKS)
     again = await catch_up.catch_up(conversation.owner_id, None)
 
-    assert (live, left) == ((), (Waiting(conversation.session.id, 1),))
+    assert (live, left) == ((), (UnindexedSession(conversation.session.id, 1),))
     assert indexed == [(PER_BLOCK,)]
     assert again == ((), ())
     assert cut_by(index) == [f"lantern{number}" for number in range(1, PER_BLOCK + 2)]

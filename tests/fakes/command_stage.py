@@ -37,13 +37,13 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.basic_types import UserId
 from throughline.domain.message import Source
 from throughline.domain.model_window import ModelCheck
-from throughline.domain.service_status import Line, ServiceStatus
+from throughline.domain.service_status import QueueState, ServiceStatus
 from throughline.domain.session import NewSession
 from throughline.http.follow import MEDIA_TYPE
 from throughline.http.route_errors import StreamAborted
 from throughline.http.services import ApiConfig
 
-IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
+IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=QueueState(0, None), held=(), jobs=(), slack=None)
 
 
 @dataclass

@@ -17,9 +17,9 @@ from throughline.domain.prompt import (
     ModelRequest,
     Prompt,
     PromptMessage,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
+    ReasoningPiece,
+    TextPiece,
+    ToolCallPiece,
 )
 from throughline.llm.classify_error import KnownRefusal, known_answers
 from throughline.llm.registry import ModelRegistry, ModelsConfig
@@ -48,7 +48,7 @@ class Heard:
     answer: AnswerComplete
     sent: dict[str, object]
     reasoning: tuple[str, ...] = ()
-    call_pieces: tuple[ToolCallDelta, ...] = ()
+    call_pieces: tuple[ToolCallPiece, ...] = ()
 
 
 def simple_request(text: str = "hi") -> ModelRequest:
@@ -76,15 +76,15 @@ async def hear(
             await registry.close()
         *deltas, last = events
         assert isinstance(last, AnswerComplete)
-        pieces = tuple(event.text for event in deltas if isinstance(event, TextDelta))
-        reasoning = tuple(event.text for event in deltas if isinstance(event, ReasoningDelta))
-        call_pieces = tuple(event for event in deltas if isinstance(event, ToolCallDelta))
+        pieces = tuple(event.text for event in deltas if isinstance(event, TextPiece))
+        reasoning = tuple(event.text for event in deltas if isinstance(event, ReasoningPiece))
+        call_pieces = tuple(event for event in deltas if isinstance(event, ToolCallPiece))
         assert len(pieces) + len(reasoning) + len(call_pieces) == len(deltas)
         check_call_pieces(call_pieces, last)
         return Heard(pieces, last, server.requests[0], reasoning, call_pieces)
 
 
-def check_call_pieces(pieces: Sequence[ToolCallDelta], answer: AnswerComplete) -> None:
+def check_call_pieces(pieces: Sequence[ToolCallPiece], answer: AnswerComplete) -> None:
     """Check that the pieces of each call are together its arguments, and have its id and its name."""
     joined: dict[str, str] = defaultdict(str)
     for piece in pieces:

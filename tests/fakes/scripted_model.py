@@ -14,9 +14,9 @@ from throughline.domain.prompt import (
     ModelEvent,
     ModelParameters,
     ModelRequest,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
+    ReasoningPiece,
+    TextPiece,
+    ToolCallPiece,
     Usage,
 )
 from throughline.domain.reasoning import Reasoning
@@ -114,14 +114,14 @@ class ScriptedModel:
         self.requests.append(request)
         step = self._next(request)
         for piece in _words(step.thinks) if not isinstance(step, Break) and step.thinks else ():
-            yield ReasoningDelta(piece)
+            yield ReasoningPiece(piece)
         for piece in _shown(step):
-            yield TextDelta(piece)
+            yield TextPiece(piece)
         for call_piece in _call_pieces(step):
             yield call_piece
         end = await _end_of(step)
         if isinstance(step, Say):
-            yield TextDelta(_words(step.text)[-1])
+            yield TextPiece(_words(step.text)[-1])
         yield end
 
     def _next(self, request: ModelRequest) -> Step:
@@ -153,13 +153,13 @@ def _shown(step: Step) -> Sequence[str]:
             return []
 
 
-def _call_pieces(step: Step) -> Sequence[ToolCallDelta]:
+def _call_pieces(step: Step) -> Sequence[ToolCallPiece]:
     """Return the calls that are streamed in pieces of three characters, which take turns."""
     match step:
         case Call(calls=calls, is_streamed=True) | Fail(calls=calls) | Hang(calls=calls):
             longest = max((len(call.arguments) for call in calls), default=0)
             cut = [
-                ToolCallDelta(index, call.id, call.name, call.arguments[start : start + 3])
+                ToolCallPiece(index, call.id, call.name, call.arguments[start : start + 3])
                 for start in range(0, longest, 3)
                 for index, call in enumerate(calls)
             ]

@@ -30,7 +30,7 @@ from throughline.domain.run import (
     Submitted,
     user_message,
 )
-from throughline.domain.tool import Decision, Resolution, WaitKind
+from throughline.domain.tool import ApprovalDecision, Resolution, WaitKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Tools
 from throughline.turn.apply_overrides import RequestChecker
@@ -162,7 +162,7 @@ WEATHER = ToolSpec("weather", "Tell the weather.", {"type": "object", "propertie
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
 DELETES = ToolCall("call_2", "delete", '{"file": "a.txt"}')
 CAREFUL = replace(AGENT, tools=("delete",), needs_approval=frozenset({"delete"}))
-APPROVED = Resolution("call_2", decision=Decision.APPROVE, author="anna")
+APPROVED = Resolution("call_2", decision=ApprovalDecision.APPROVE, author="anna")
 
 
 async def send(stage: Stage, text: str = "hi", *, tools: tuple[ToolSpec, ...] = (WEATHER,)) -> Run:

@@ -22,7 +22,7 @@ from throughline.slack.answers.decisions import ClickHandler
 from throughline.slack.bolt import CommandReply
 from throughline.slack.commands import Commands
 from throughline.slack.config import SlackServices
-from throughline.slack.store.conversations import Asker, Conversation
+from throughline.slack.store.conversations import Asker, ThreadSession
 from throughline.slack.store.database import slack_database
 from throughline.slack.store.people import SlackId
 from throughline.turn.summary.reread import SummaryRequest
@@ -45,9 +45,9 @@ class Asked:
         body: dict[str, object] = {"user_id": user, "team_id": TEAM, "channel_id": channel, "text": text}
         return await self.commands.answer({**body, "response_url": "https://hooks.example/1"})
 
-    async def latest(self, user: UserId, channel: str = DIRECT) -> Conversation:
+    async def latest(self, user: UserId, channel: str = DIRECT) -> ThreadSession:
         found = await self.stage.slack.conversations.latest(TEAM, channel, Asker(SlackId(TEAM, ANNA), user))
-        assert isinstance(found, Conversation)
+        assert isinstance(found, ThreadSession)
         return found
 
 

@@ -41,7 +41,7 @@ from throughline.slack.bolt import CommandReply, Listeners, make_bolt, make_clie
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.read_event import EventStorage, StopSign
-from throughline.slack.store.conversations import Asker, Conversation
+from throughline.slack.store.conversations import Asker, ThreadSession
 from throughline.slack.store.database import SlackDatabase, slack_database
 from throughline.slack.store.inbox import AcceptOutcome
 from throughline.slack.store.outbox import Delivery, DeliveryClaim
@@ -153,7 +153,7 @@ async def take(database: Database, text: str, *, channel: str, user: str, thread
     person = await slack.people.find(who)
     assert person is not None
     found = await slack.conversations.latest(TEAM, channel, Asker(who, person.user_id))
-    assert isinstance(found, Conversation)
+    assert isinstance(found, ThreadSession)
     return found.session_id
 
 

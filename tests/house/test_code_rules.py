@@ -14,8 +14,8 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", 
 SUPPRESSION = re.compile(
     r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[\w, -]+\])?|pragma: no (cover|branch))"
 )
-BOUNDARIES = ("app/throughline/execution/error_boundary.py", "app/throughline/execution/error_boundary.py")
-"""Where whatever is raised may be caught: all else uses what these two files offer."""
+BOUNDARY = "app/throughline/execution/error_boundary.py"
+"""Where whatever is raised may be caught: all else uses what this file offers."""
 
 MOST_BLIND = 2
 """What providers' packages raise, which is translated, and the panics of tokenizers, whose class nobody can import."""
@@ -103,6 +103,20 @@ def test_test_files_have_different_names() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_no_two_classes_have_one_name() -> None:
+    """But for the shapes of the interface, which have the name of what they show."""
+    places = [
+        (node.name, name_of(path))
+        for path in python_files("app")
+        if "wire" not in path.parts
+        for node in syntax_tree(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    count = Counter(name for name, _ in places)
+
+    assert [place for place in places if count[place[0]] > 1] == []
+
+
 def test_nothing_hides_the_alembic_library() -> None:
     assert list((ROOT / "alembic").rglob("__init__.py")) == []
 
@@ -150,7 +164,7 @@ def test_few_places_catch_whatever_comes() -> None:
         f"{name_of(path)}:{node.lineno}"
         for path in python_files("app")
         for node in ast.walk(syntax_tree(path))
-        if name_of(path) not in BOUNDARIES
+        if name_of(path) != BOUNDARY
         if isinstance(node, ast.Call | ast.ExceptHandler) and _catches_whatever_comes(node)
     ]
 

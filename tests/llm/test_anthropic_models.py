@@ -22,7 +22,7 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextPiece, ToolSpec
 from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 TOOL = ToolSpec("look_up", "Looks up.", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -60,7 +60,7 @@ class Asker:
         events = [event async for event in chat_model.stream(request)]
         *deltas, last = events
         assert isinstance(last, AnswerComplete)
-        assert "".join(event.text for event in deltas if isinstance(event, TextDelta)) == last.text
+        assert "".join(event.text for event in deltas if isinstance(event, TextPiece)) == last.text
         return last
 
     async def error(self, request: ModelRequest, model: str = "double-16k-cl100k") -> ThroughlineError:

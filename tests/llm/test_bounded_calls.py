@@ -9,7 +9,7 @@ from langchain_core.tracers.context import collect_runs
 from fakes.model_calls import CONFIG, OPENAI_SAYS_OK, address_for, hear, refusal_of, simple_request
 from fakes.raw_http_server import EVENT_STREAM, JSON, Answer, RawServer, anthropic_start, serve_raw
 from throughline.domain.errors import AnswerTooLong, ModelInvalidRequest, ModelUnavailable
-from throughline.domain.prompt import AnswerComplete, TextDelta
+from throughline.domain.prompt import AnswerComplete, TextPiece
 from throughline.llm.bounded_http import ResponseBounds
 from throughline.llm.chat_model import CHUNKS_AT_ONCE
 from throughline.llm.registry import EmbeddingConfig, ModelRegistry, make_embedder
@@ -172,7 +172,7 @@ async def test_a_fast_provider_lets_others_have_their_turn() -> None:
     async with serve_raw(Answer([LETTER * 400, STOP], content_type=EVENT_STREAM)) as server:
         seen = turns
         async for event in registry.get("gpt-4o", address_for("gpt-4o", server)).stream(simple_request()):
-            if isinstance(event, TextDelta):
+            if isinstance(event, TextPiece):
                 rows = [*rows[:-1], rows[-1] + 1] if turns == seen else [*rows, 1]
                 seen = turns
         await registry.close()

@@ -28,7 +28,7 @@ from throughline.context.measure import count_message
 from throughline.context.policy import Recall
 from throughline.db.database import Database
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ToolCallDelta
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, ToolCallPiece
 from throughline.domain.run import RunStatus
 from throughline.llm.assemble_answer import MOST_NAME_CHARACTERS, AnswerAssembly
 from throughline.llm.counters import CharsCounter
@@ -71,7 +71,7 @@ TEXTS = st.text(CHARACTERS, max_size=4)
 def test_the_pieces_of_a_call_are_together_its_arguments(chunks: list[AIMessageChunk]) -> None:
     events, answer = assembled(chunks)
 
-    pieces = [event for event in events if isinstance(event, ToolCallDelta)]
+    pieces = [event for event in events if isinstance(event, ToolCallPiece)]
     assert len(pieces) == len(events)
     called = {call.id: call for call in answer.tool_calls}
     told = {piece.call_id for piece in pieces}
@@ -88,19 +88,19 @@ def test_the_pieces_of_a_call_are_together_its_arguments(chunks: list[AIMessageC
 def test_each_piece_is_passed_on_as_it_comes() -> None:
     events, _ = assembled([piece(0, "", "c1", "lookup"), piece(0, '{"q": '), piece(0, '"a"}')])
 
-    assert events == [ToolCallDelta(0, "c1", "lookup", '{"q": '), ToolCallDelta(0, "c1", "lookup", '"a"}')]
+    assert events == [ToolCallPiece(0, "c1", "lookup", '{"q": '), ToolCallPiece(0, "c1", "lookup", '"a"}')]
 
 
 def test_arguments_that_come_before_the_name_wait_for_it() -> None:
     events, _ = assembled([piece(0, "{", "c1"), piece(0, "}", name="lookup")])
 
-    assert events == [ToolCallDelta(0, "c1", "lookup", "{}")]
+    assert events == [ToolCallPiece(0, "c1", "lookup", "{}")]
 
 
 def test_a_call_that_a_limit_cuts_off_is_passed_on_and_not_made() -> None:
     events, answer = assembled([piece(0, "{}", "c1", "a"), piece(1, '{"q', "c2", "b")], reason="length")
 
-    assert [event.call_id for event in events if isinstance(event, ToolCallDelta)] == ["c1", "c2"]
+    assert [event.call_id for event in events if isinstance(event, ToolCallPiece)] == ["c1", "c2"]
     assert [call.id for call in answer.tool_calls] == ["c1"]
 
 
@@ -131,7 +131,7 @@ async def test_anthropics_pieces_are_passed_on() -> None:
         "anthropic:claude-test",
     )
 
-    assert heard.call_pieces == tuple(ToolCallDelta(0, "toolu_1", "lookup", text) for text in pieces)
+    assert heard.call_pieces == tuple(ToolCallPiece(0, "toolu_1", "lookup", text) for text in pieces)
 
 
 async def test_a_call_that_comes_whole_is_one_piece() -> None:
@@ -141,7 +141,7 @@ async def test_a_call_that_comes_whole_is_one_piece() -> None:
 
     heard = await hear(openai_stream(said))
 
-    assert heard.call_pieces == (ToolCallDelta(0, "c1", "lookup", '{"q": "a"}'),)
+    assert heard.call_pieces == (ToolCallPiece(0, "c1", "lookup", '{"q": "a"}'),)
     check_call_pieces(heard.call_pieces, heard.answer)
 
 

@@ -9,7 +9,7 @@ from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_start, anthrop
 from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
+from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, TextPiece, ToolSpec
 from throughline.llm.assemble_answer import MOST_CALLS
 from throughline.llm.registry import ModelRegistry
 
@@ -323,7 +323,7 @@ async def test_closing_the_stream_early_hangs_up_on_the_provider(model_name: str
         first = await anext(stream)
         await stream.aclose()
 
-        assert first == TextDelta(first.text if isinstance(first, TextDelta) else "")
+        assert first == TextPiece(first.text if isinstance(first, TextPiece) else "")
         await asyncio.wait_for(server.hung_up.wait(), HANG_SECONDS)
         await registry.close()
         gc.collect()

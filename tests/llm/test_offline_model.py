@@ -8,7 +8,7 @@ from throughline.context.measure import count_prompt, count_tool_specs
 from throughline.context.view.groups import delimit_summary
 from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.message import Role, ToolCall
-from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextPiece, ToolSpec
 from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline import OfflineModel
 
@@ -34,7 +34,7 @@ async def ask(
     events = [event async for event in OfflineModel().stream(request)]
     answer = events[-1]
     assert isinstance(answer, AnswerComplete)
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == answer.text
+    assert "".join(event.text for event in events if isinstance(event, TextPiece)) == answer.text
     return answer
 
 

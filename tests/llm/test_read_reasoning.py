@@ -19,8 +19,8 @@ from throughline.domain.prompt import (
     ModelRequest,
     Prompt,
     PromptMessage,
-    ReasoningDelta,
-    TextDelta,
+    ReasoningPiece,
+    TextPiece,
     ToolSpec,
 )
 from throughline.llm.openai_wire import make_openai
@@ -122,7 +122,7 @@ async def test_reasoning_comes_before_the_text_and_in_pieces() -> None:
         await registry.close()
 
     kinds = [type(event) for event in events]
-    assert kinds == [ReasoningDelta, ReasoningDelta, ReasoningDelta, TextDelta, AnswerComplete]
+    assert kinds == [ReasoningPiece, ReasoningPiece, ReasoningPiece, TextPiece, AnswerComplete]
 
 
 async def test_a_summary_of_reasoning_by_openais_newer_api_is_read() -> None:
@@ -194,7 +194,7 @@ async def _hear_responses(*events: dict[str, object]) -> Heard:
             *deltas, last = [event async for event in model.stream(simple_request())]
         await registry.close()
     assert isinstance(last, AnswerComplete)
-    thought = tuple(event.text for event in deltas if isinstance(event, ReasoningDelta))
+    thought = tuple(event.text for event in deltas if isinstance(event, ReasoningPiece))
     return Heard((), last, server.requests[0], thought)
 
 

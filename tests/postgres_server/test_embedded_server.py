@@ -24,7 +24,7 @@ from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 from throughline.postgres_server.installation import choose_account
 from throughline.postgres_server.layout import Layout, make_home
 from throughline.postgres_server.process import end_server, find_server, is_alive, wait_until
-from throughline.postgres_server.server import claim_data_dir, find_installation
+from throughline.postgres_server.server import claim_data_dir, owning_environment
 
 
 @pytest.fixture
@@ -494,4 +494,4 @@ def test_a_second_installation_is_refused_with_both_paths_and_the_remedy(layout:
     ],
 )
 def test_an_installation_is_the_environment_or_the_checkout(package: str, installation: str) -> None:
-    assert find_installation(Path(package), Path("/opt/first/.venv")) == Path(installation)
+    assert owning_environment(Path(package), Path("/opt/first/.venv")) == Path(installation)

@@ -20,7 +20,7 @@ from throughline.db.side_jobs import EMBED_HISTORY
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, ModelQuotaExhausted, ModelUnavailable, NotFound
 from throughline.domain.message import NewMessage, Role, Source
-from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, VectorKind
+from throughline.domain.recall import HistoryFilter, HistoryQuery, SearchResult, VectorKind
 from throughline.execution.breaker import FAILURES_TO_OPEN
 from throughline.execution.compute_threads import work_for
 from throughline.llm.counters import make_counter
@@ -65,7 +65,7 @@ class HistoryStage:
         while (rest := await self.embedding.run(self.embedder.model)) is not None:
             self.clock.advance(rest.pause.total_seconds())
 
-    async def search(self, query: str, *, user: str = "anna", session_id: SessionId | None = None) -> Found:
+    async def search(self, query: str, *, user: str = "anna", session_id: SessionId | None = None) -> SearchResult:
         return await self.history.search(await self.user(user), session_id, HistoryQuery(query))
 
     async def found(self, query: str, *, user: str = "anna") -> tuple[str, list[str]]:

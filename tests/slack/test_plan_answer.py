@@ -18,7 +18,14 @@ from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost
 from throughline.domain.events import Event, MessageDelta, ReasoningDelta, RunEvent, ToolCallDelta
 from throughline.domain.run import RunError, RunStatus
-from throughline.slack.answers.answer_message import PART_CHARS, ROLL_SECONDS, Written, next_piece, next_step, visible
+from throughline.slack.answers.answer_message import (
+    PART_CHARS,
+    ROLL_SECONDS,
+    AnswerState,
+    next_piece,
+    next_step,
+    visible,
+)
 from throughline.slack.answers.answer_sender import GrowingAnswer, sentence
 from throughline.slack.web_api import SlackRefused
 
@@ -29,7 +36,7 @@ TEXTS = st.lists(st.sampled_from(["word ", "a line\n", "\n\n", "```\n", "`code` 
 class Played:
     """What was written: the pieces of the text in closed messages, and the state."""
 
-    written: Written = field(default_factory=Written)
+    written: AnswerState = field(default_factory=AnswerState)
     closed: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
 
@@ -57,7 +64,7 @@ def test_an_answer_is_written_whole_in_parts_that_fit(
     *, text: str, pauses: list[float], part_chars: int, streams: bool
 ) -> None:
     text = visible(text)
-    played, now = Played(Written(part_chars=part_chars)), 0.0
+    played, now = Played(AnswerState(part_chars=part_chars)), 0.0
 
     for number, pause in enumerate(pauses, 1):
         now += pause
@@ -75,7 +82,7 @@ def test_an_answer_is_written_whole_in_parts_that_fit(
 @given(TEXTS.filter(str.strip), st.integers(20, 200))
 def test_what_is_shown_is_not_sent_again(text: str, part_chars: int) -> None:
     text = visible(text)
-    played = Played(Written(part_chars=part_chars))
+    played = Played(AnswerState(part_chars=part_chars))
     played.show(text, is_final=False, now=0.0, streams=True)
     sent = len(played.steps)
 
@@ -104,7 +111,7 @@ def test_an_edited_message_waits_for_its_turn_unless_it_is_the_last_time() -> No
 
 def test_a_message_that_slack_calls_too_long_is_cut_again() -> None:
     text = "word " * 2_000
-    written = replace(Written().opened("1.0", 0.0), sent=len(text)).cut_smaller()
+    written = replace(AnswerState().opened("1.0", 0.0), sent=len(text)).cut_smaller()
 
     piece = next_piece(written, text, is_final=True, now=0.0)
 

@@ -10,7 +10,7 @@ from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TIERS, Failure, say
 from fakes.waiting import until_found
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.runs.followed_runs import FollowedRuns
+from throughline.db.runs.followed_runs import RunFollower
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost
 from throughline.domain.events import AnswerReset
@@ -333,7 +333,7 @@ class CountedReads:
     times: int = 0
 
 
-class CountingRuns(FollowedRuns):
+class CountingRuns(RunFollower):
     """Counts how often a run's row is read."""
 
     def __init__(self, outgoing: DeliveryStage, reads: CountedReads) -> None:

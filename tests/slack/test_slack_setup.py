@@ -44,7 +44,7 @@ from throughline.slack.config import Identity, SlackConfig, SlackHealth, SlackSe
 from throughline.slack.http import EventsEndpoint
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import read_event
-from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, Installation, manifest
+from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES, Identification, TokenMonitor, manifest
 from throughline.slack.store.people import SlackId
 from throughline.slack.store.slack_events import Left, SlackMessage
 from throughline.turn.summary.reread import SummaryRequest
@@ -231,7 +231,7 @@ async def take_none(_body: object) -> None:
 async def installed(slack: SlackDouble) -> AsyncGenerator[Installed]:
     clock, config = PassingClock(), SlackConfig(BOT_TOKEN, SIGNING_SECRET, api_url=slack.url)
     health = SlackHealth(clock, is_all=False)
-    installation = Installation(make_client(config, silent_logger()), config, IDENTITY, clock, health)
+    installation = TokenMonitor(make_client(config, silent_logger()), config, IDENTITY, clock, health)
     bolt = make_bolt(config, IDENTITY, Listeners(take_none, no_command, installation.take))
     slack.workspace.revoked[BOT_TOKEN] = "account_inactive"
     endpoint = EventsEndpoint(bolt, SIGNING_SECRET, WallClock())

@@ -13,7 +13,7 @@ from fakes.slack_delivery import IDENTITY, DeliveryStage
 from fakes.slack_double import BOT_USER, TEAM, Failure, Posted, say
 from fakes.slack_double.payloads import click
 from throughline.domain.basic_types import RunId, UserId
-from throughline.domain.tool import Decision, Resolution
+from throughline.domain.tool import ApprovalDecision, Resolution
 from throughline.slack.answers.decisions import read_click
 from throughline.slack.read_event import StopSign
 from throughline.slack.store.outbox import DeliveryClaim
@@ -83,7 +83,7 @@ async def test_a_decision_over_rest_is_shown_and_later_clicks_are_refused(waitin
         await waiting.take(say("delete it"))
         message = await waiting.asked()
         payload = waiting.payload("approve", message)
-        given = Resolution("call_1", "Keep <it>.", decision=Decision.REJECT, author="b & co")
+        given = Resolution("call_1", "Keep <it>.", decision=ApprovalDecision.REJECT, author="b & co")
         await waiting.outgoing.database.runs.resume(*await run_of(waiting), [given])
         await waiting.until_delivered()
         await waiting.decisions.handle(payload)
@@ -100,7 +100,7 @@ async def test_other_arguments_are_shown(waiting: WaitingStage) -> None:
     async with waiting.delivering():
         await waiting.take(say("delete it"))
         message = await waiting.asked()
-        given = Resolution("call_1", decision=Decision.EDIT, arguments='{"file": "b.txt"}', author="bert")
+        given = Resolution("call_1", decision=ApprovalDecision.EDIT, arguments='{"file": "b.txt"}', author="bert")
         await waiting.outgoing.database.runs.resume(*await run_of(waiting), [given])
         await waiting.until_delivered()
 

@@ -316,8 +316,8 @@ async def test_parts_after_a_reset_or_a_completed_message_have_a_new_id() -> Non
     assert writer.message_id == id_number(7)
 
 
-def piece_of(index: int, text: str) -> prompt.ToolCallDelta:
-    return prompt.ToolCallDelta(index, f"c{index}", "calculator", text)
+def piece_of(index: int, text: str) -> prompt.ToolCallPiece:
+    return prompt.ToolCallPiece(index, f"c{index}", "calculator", text)
 
 
 async def test_neighbouring_pieces_of_one_call_become_one_event() -> None:

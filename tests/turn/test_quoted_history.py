@@ -26,7 +26,7 @@ from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.events import EventType, HistoryQuoted
 from throughline.domain.message import Message, Role, Source, ToolCall, text_of
-from throughline.domain.recall import Found, HistoryQuery
+from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.domain.run import RunInput, RunStatus, Submission
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.take_turn import take_turn
@@ -161,7 +161,7 @@ class Unready:
 
     error: Exception | None = None
 
-    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         del owner_id, session_id, query
         if self.error is not None:
             raise self.error
@@ -239,7 +239,7 @@ def test_only_sentences_that_ask_are_looked_for(text: str, question: str) -> Non
 
 
 def test_nothing_found_is_nothing_quoted() -> None:
-    assert choose_quotations(Found(())) == ()
+    assert choose_quotations(SearchResult(())) == ()
 
 
 async def test_a_preview_tells_what_would_be_quoted(database: Database, database_url: str) -> None:

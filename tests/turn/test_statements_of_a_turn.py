@@ -26,7 +26,7 @@ from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.events import EventType
 from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest, Usage
-from throughline.domain.recall import Found, HistoryQuery
+from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.domain.run import Outcome, RunError, RunInput, RunStatus, Submission
 from throughline.tools.recall import make_recall_tools
 from throughline.turn.take_turn import take_turn
@@ -283,7 +283,7 @@ class ErasedWhileRead:
 
     database: Database
 
-    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         return await self.database.history.search(owner_id, session_id, query)
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:

@@ -27,7 +27,7 @@ from throughline.domain.events import AnswerReset, EventType, RunEvent, RunWaiti
 from throughline.domain.message import Role, Source, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import ClaimedRun, OnBusy, Run, RunInput, RunStatus, Submission
-from throughline.domain.tool import Decision, Question, Resolution, WaitKind, read_question
+from throughline.domain.tool import ApprovalDecision, Question, Resolution, WaitKind, read_question
 from throughline.turn.follow_run import Following, Idle
 from throughline.turn.take_turn import take_turn
 
@@ -265,13 +265,13 @@ async def test_tools_of_the_service_run_before_the_wait(database: Database) -> N
     [
         (APPROVED, 1, "deleted", {"outside": "approval", "given_by": "anna", "decision": "approve"}),
         (
-            Resolution("call_2", "Keep it.", decision=Decision.REJECT),
+            Resolution("call_2", "Keep it.", decision=ApprovalDecision.REJECT),
             0,
             "A person rejected this call, so it was not run. Reason: Keep it.",
             {"outside": "approval", "decision": "reject", "reason": "Keep it.", "is_error": True},
         ),
         (
-            Resolution("call_2", decision=Decision.EDIT, arguments='{"file": "b.txt"}'),
+            Resolution("call_2", decision=ApprovalDecision.EDIT, arguments='{"file": "b.txt"}'),
             1,
             'A person changed the arguments to {"file": "b.txt"} before the call was run.\n\ndeleted',
             {"outside": "approval", "decision": "edit", "arguments": {"file": "b.txt"}},
@@ -357,11 +357,11 @@ async def test_a_repeated_resume_changes_nothing_and_another_is_refused(database
 @pytest.mark.parametrize(
     ("decided", "other"),
     [
-        (APPROVED, replace(APPROVED, decision=Decision.REJECT)),
-        (replace(APPROVED, decision=Decision.REJECT, text="Not now."), APPROVED),
+        (APPROVED, replace(APPROVED, decision=ApprovalDecision.REJECT)),
+        (replace(APPROVED, decision=ApprovalDecision.REJECT, text="Not now."), APPROVED),
         (
-            replace(APPROVED, decision=Decision.EDIT, arguments='{"file": "b.txt"}'),
-            replace(APPROVED, decision=Decision.EDIT, arguments='{"file": "c.txt"}'),
+            replace(APPROVED, decision=ApprovalDecision.EDIT, arguments='{"file": "b.txt"}'),
+            replace(APPROVED, decision=ApprovalDecision.EDIT, arguments='{"file": "c.txt"}'),
         ),
     ],
 )
@@ -394,7 +394,7 @@ async def test_what_an_earlier_wait_was_given_can_be_sent_again_in_a_later_one(d
     ("given", "told"),
     [
         (Resolution("call_7", "rain"), "does not wait for a call 'call_7'; it waits for: call_1"),
-        (Resolution("call_1", decision=Decision.APPROVE), "waits for: tool_result. Send `output`"),
+        (Resolution("call_1", decision=ApprovalDecision.APPROVE), "waits for: tool_result. Send `output`"),
     ],
 )
 async def test_what_a_run_does_not_wait_for_is_refused(database: Database, given: Resolution, told: str) -> None:

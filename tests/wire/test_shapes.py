@@ -22,7 +22,7 @@ from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import AnswerIncomplete, ModelQuotaExhausted
 from throughline.domain.events import EventType
 from throughline.domain.message import Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
-from throughline.domain.recall import Found, FoundBy, Hit
+from throughline.domain.recall import FoundBy, Hit, SearchResult
 from throughline.domain.run import Run
 from throughline.execution.breaker import BreakerState
 from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut
@@ -69,7 +69,7 @@ def test_a_message_reads_back_as_it_was_rendered() -> None:
 
 
 def test_a_found_message_links_to_its_place_in_the_history() -> None:
-    told = SearchOut.model_validate(search_json(Found((Hit(MESSAGE, 1.5, "Look here.", ((0, 4),)),))))
+    told = SearchOut.model_validate(search_json(SearchResult((Hit(MESSAGE, 1.5, "Look here.", ((0, 4),)),))))
 
     assert told.is_complete
     assert told.data[0].link == f"/v1/sessions/{MESSAGE.session_id}/messages?after=6&limit=1"
@@ -79,7 +79,7 @@ def test_a_found_message_links_to_its_place_in_the_history() -> None:
 def test_an_incomplete_search_names_some_sessions_and_counts_all() -> None:
     sessions = tuple(SessionId(UUID(int=number)) for number in range(MOST_INCOMPLETE + 5))
 
-    told = SearchOut.model_validate(search_json(Found((), sessions)))
+    told = SearchOut.model_validate(search_json(SearchResult((), sessions)))
 
     assert not told.is_complete
     assert told.incomplete_sessions == [str(session_id) for session_id in sessions[:MOST_INCOMPLETE]]

@@ -25,7 +25,7 @@ from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage
 from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from throughline.db.service_status import HEARTBEAT_SECONDS
-from throughline.db.side_jobs import Job, Schedule, Waiting
+from throughline.db.side_jobs import Job, Schedule, WaitingJobs
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import ProcessId, SessionId, UserId
 from throughline.domain.recall import HistoryFilter, HistoryQuery
@@ -302,7 +302,7 @@ async def test_waiting_jobs_are_counted_by_kind_with_the_age_of_the_oldest_that_
 
     found = {waiting.kind: waiting for waiting in await database.jobs.waiting()}
 
-    assert found["later"] == Waiting("later", 1, 0.0)
+    assert found["later"] == WaitingJobs("later", 1, 0.0)
     assert found["work"].jobs == 2
     assert 90 <= found["work"].oldest_seconds < 90 + HANG_SECONDS
 

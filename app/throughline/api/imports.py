@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import StreamingResponse
 
-from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
+from throughline.db.sessions.import_messages import DatedMessage, Imported, ImportedConversation
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.quotations import MARKER, renumber_quotations
 from throughline.domain.basic_types import JsonValue, SessionId
@@ -113,7 +113,7 @@ class ImportSession(BaseModel):
     messages: list[ImportedMessage] = Field(max_length=MAX_MESSAGES, json_schema_extra={"minItems": 1})
 
 
-def from_openai(body: ImportSession, source: Source) -> Conversation:
+def from_openai(body: ImportSession, source: Source) -> ImportedConversation:
     """Return the conversation, without system and developer messages.
 
     Raises InvalidInput if a tool message has no `tool_call_id`. Tool results without a matching call are stored
@@ -121,7 +121,7 @@ def from_openai(body: ImportSession, source: Source) -> Conversation:
     """
     _, messages = read_messages(body.messages, source)
     dated = tuple(DatedMessage(message) for message in messages)
-    return Conversation(body.agent, body.title, body.metadata, dated, body.external_id)
+    return ImportedConversation(body.agent, body.title, body.metadata, dated, body.external_id)
 
 
 # Import of the service's own export: JSON Lines, the session first and then its messages. All lines are checked before
@@ -207,7 +207,7 @@ class MessageLine(BaseModel):
     reasoning: str | None = None
 
 
-def from_lines(body: bytes, source: Source) -> Conversation:
+def from_lines(body: bytes, source: Source) -> ImportedConversation:
     """Return the exported conversation. `source` is used for messages without a source of their own.
 
     Raises InvalidInput that names the first wrong line.
@@ -227,7 +227,7 @@ def from_lines(body: bytes, source: Source) -> Conversation:
             f"Is {session.message_count:,}, but the number of messages is {len(messages):,}: the export was cut off. "
             "Export again.",
         )
-    return Conversation(
+    return ImportedConversation(
         agent=session.agent,
         title=session.title,
         metadata=session.metadata,
@@ -375,7 +375,7 @@ async def import_session(request: Request, call: Writer, asked: Annotated[Import
     return JsonResponse(SessionOut.render(session), HTTPStatus.CREATED, {"Location": f"/v1/sessions/{session.id}"})
 
 
-async def _read(request: Request, source: Source) -> Conversation:
+async def _read(request: Request, source: Source) -> ImportedConversation:
     if is_json_lines(request):
         return from_lines(await read_bytes(request), source)
     return from_openai(await read_body(request, ImportSession), source)

@@ -16,7 +16,7 @@ from pydantic import (
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.domain.message import Content, ImageBlock, TextBlock, is_blank
 from throughline.domain.prompt import NO_OVERRIDES, Overrides
-from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, Decision, Resolution
+from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution
 from throughline.http.fields import (
     IMAGE_URL,
     MAX_BLOCKS,
@@ -204,7 +204,7 @@ class CallResolution(BaseModel):
     def read(self, author: str | None) -> Resolution:
         """Return the resolution as a domain value, given by `author`."""
         arguments = None if self.arguments is None else json.dumps(self.arguments, ensure_ascii=False)
-        decision = None if self.decision is None else Decision(self.decision)
+        decision = None if self.decision is None else ApprovalDecision(self.decision)
         text = self.reason if self.output is None else self.output
         return Resolution(self.call_id, text, self.is_error, decision, arguments, author)
 

@@ -96,7 +96,7 @@ BEFORE_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ADAPTERS: dict[type[object], TypeAdapter[Any]] = {}  # built once per type; Any, because the types differ
 
 
-class Page(Protocol[Item]):
+class ListPage(Protocol[Item]):
     """A page of a list. The last page has no cursor."""
 
     @property
@@ -163,7 +163,7 @@ class ServiceRequests:
         return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or read the service's log.")
 
     async def _up_to(
-        self, limit: int, page_type: type[Page[Item]], path: str, query: Query, cursor: str = ""
+        self, limit: int, page_type: type[ListPage[Item]], path: str, query: Query, cursor: str = ""
     ) -> tuple[list[Item], str]:
         """Return up to `limit` items after the cursor, and the next cursor, '' at the end of the list."""
         found: list[Item] = []

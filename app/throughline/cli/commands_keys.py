@@ -13,12 +13,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from throughline.cli.connection import Target, asynchronous, data_dir_option, open_client, target_options
+from throughline.cli.connection import ServiceTarget, asynchronous, data_dir_option, open_client, target_options
 from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NotFound
-from throughline.domain.keys import PREFIX_LENGTH, NewKey, Scope, StoredKey
+from throughline.domain.keys import PREFIX_LENGTH, ApiKey, NewKey, Scope
 from throughline.wire.sessions import MemoryOut
 
 MOST_LISTED = 10_000
@@ -39,7 +39,7 @@ id_argument = click.argument("memory_id", metavar="ID", type=click.UUID)
 @click.option("--cursor", default="", help="Continue after an earlier list: its cursor.")
 @target_options
 @asynchronous
-async def list_memories(limit: int, cursor: str, target: Target) -> None:
+async def list_memories(limit: int, cursor: str, target: ServiceTarget) -> None:
     """List memories, newest first."""
     screen = Screen()
     async with open_client(target) as client:
@@ -53,7 +53,7 @@ async def list_memories(limit: int, cursor: str, target: Target) -> None:
 @click.argument("text")
 @target_options
 @asynchronous
-async def add(text: str, target: Target) -> None:
+async def add(text: str, target: ServiceTarget) -> None:
     """Store TEXT as a memory and print its id."""
     async with open_client(target) as client:
         memory = await client.add_memory(text)
@@ -67,7 +67,7 @@ async def add(text: str, target: Target) -> None:
 )
 @target_options
 @asynchronous
-async def search(words: str, limit: int, target: Target) -> None:
+async def search(words: str, limit: int, target: ServiceTarget) -> None:
     """Search memories; the best matches come first."""
     async with open_client(target) as client:
         found = await client.search_memories(words, limit=limit)
@@ -78,7 +78,7 @@ async def search(words: str, limit: int, target: Target) -> None:
 @id_argument
 @target_options
 @asynchronous
-async def show(memory_id: UUID, target: Target) -> None:
+async def show(memory_id: UUID, target: ServiceTarget) -> None:
     """Show a memory."""
     screen = Screen()
     async with open_client(target) as client:
@@ -95,7 +95,7 @@ async def show(memory_id: UUID, target: Target) -> None:
 @click.argument("text")
 @target_options
 @asynchronous
-async def edit(memory_id: UUID, text: str, target: Target) -> None:
+async def edit(memory_id: UUID, text: str, target: ServiceTarget) -> None:
     """Replace a memory's text by TEXT."""
     async with open_client(target) as client:
         await client.change_memory(str(memory_id), text)
@@ -106,14 +106,14 @@ async def edit(memory_id: UUID, text: str, target: Target) -> None:
 @id_argument
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
-def delete(memory_id: UUID, yes: bool, target: Target) -> None:
+def delete(memory_id: UUID, yes: bool, target: ServiceTarget) -> None:
     """Delete a memory permanently."""
     if not yes:
         click.confirm(f"Delete memory {memory_id} permanently?", abort=True, err=True)
     asyncio.run(_delete(target, str(memory_id)))
 
 
-async def _delete(target: Target, memory_id: str) -> None:
+async def _delete(target: ServiceTarget, memory_id: str) -> None:
     async with open_client(target) as client:
         await client.delete_memory(memory_id)
     Screen().note(f"memory {memory_id} is deleted")
@@ -242,7 +242,7 @@ def _unknown(name: str) -> str:
     return f"{text} `throughline keys list` shows the prefixes."
 
 
-def _keys_table(stored: list[StoredKey]) -> Table:
+def _keys_table(stored: list[ApiKey]) -> Table:
     table = Table("Prefix", "User", "Name", "Scopes", "Last used", "Revoked", box=None, pad_edge=False)
     for key in stored:
         cells = (

@@ -15,7 +15,7 @@ from throughline.cli.chat.context_commands import drawn_summaries, restore_versi
 from throughline.cli.chat.print_answer import print_answer
 from throughline.cli.chat.state import ChatState, in_history
 from throughline.cli.client import ServiceClient, SessionFilter
-from throughline.cli.connection import Target, asynchronous, open_client, target_options
+from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.context_views import draw_context, draw_preview
 from throughline.cli.history_views import draw_hit
 from throughline.cli.printable import joined, moment, one_line, printable
@@ -44,7 +44,7 @@ run_argument = click.argument("run_id", metavar="RUN", type=click.UUID)
 @run_argument
 @target_options
 @asynchronous
-async def show_run(run_id: UUID, target: Target) -> None:
+async def show_run(run_id: UUID, target: ServiceTarget) -> None:
     """Show a run, and what it waits for."""
     screen = Screen()
     async with open_client(target) as client:
@@ -72,7 +72,7 @@ async def show_run(run_id: UUID, target: Target) -> None:
 @click.option("--call", "call_id", default="", metavar="ID", help="Which call, if the run waits for several.")
 @target_options
 @asynchronous
-async def resume(run_id: UUID, call_id: str, target: Target, **options: str | bool | None) -> None:
+async def resume(run_id: UUID, call_id: str, target: ServiceTarget, **options: str | bool | None) -> None:
     """Give a waiting RUN what it waits for, and print the rest of its answer.
 
     The exit code is 3 if the run still waits, or waits again.
@@ -143,7 +143,7 @@ id_argument = click.argument("session_id", metavar="ID", callback=check_id)
 @click.option("--metadata", default="", metavar="JSON", help='Only sessions whose metadata contain this: {"a": 1}.')
 @target_options
 @asynchronous
-async def list_sessions(limit: int, cursor: str, target: Target, **filters: str) -> None:
+async def list_sessions(limit: int, cursor: str, target: ServiceTarget, **filters: str) -> None:
     """List sessions, newest updated first."""
     screen = Screen()
     async with open_client(target) as client:
@@ -160,7 +160,7 @@ async def list_sessions(limit: int, cursor: str, target: Target, **filters: str)
 @id_argument
 @target_options
 @asynchronous
-async def show(session_id: str, target: Target) -> None:
+async def show(session_id: str, target: ServiceTarget) -> None:
     """Show a session and how full its window is."""
     screen = Screen()
     async with open_client(target) as client:
@@ -185,7 +185,7 @@ async def show(session_id: str, target: Target) -> None:
 )
 @target_options
 @asynchronous
-async def search(words: str, session_id: str | None, limit: int, target: Target) -> None:
+async def search(words: str, session_id: str | None, limit: int, target: ServiceTarget) -> None:
     """Find messages by their words, in all sessions or in one."""
     screen = Screen()
     async with open_client(target) as client:
@@ -202,7 +202,7 @@ async def search(words: str, session_id: str | None, limit: int, target: Target)
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 @target_options
 @asynchronous
-async def export(session_id: str, output: Path | None, target: Target) -> None:
+async def export(session_id: str, output: Path | None, target: ServiceTarget) -> None:
     """Write a session and its full history as JSON Lines."""
     screen = Screen()
     async with open_client(target) as client:
@@ -217,7 +217,7 @@ async def export(session_id: str, output: Path | None, target: Target) -> None:
 @click.option("--title", default="", help="Title of the new session, instead of the one in the file.")
 @click.option("--external-id", help="External id of the new session, instead of the one in the file; '' for none.")
 @target_options
-def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None, target: Target) -> None:
+def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None, target: ServiceTarget) -> None:
     """Create a session from FILE (- reads from a pipe); no model is called.
 
     FILE contains a conversation in OpenAI's message format ({"agent", "messages", …} or only the list of messages), or
@@ -230,7 +230,7 @@ def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None,
 @id_argument
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
-def delete(session_id: str, yes: bool, target: Target) -> None:
+def delete(session_id: str, yes: bool, target: ServiceTarget) -> None:
     """Delete a session with all its messages and summaries permanently."""
     session_id = _whole(target, session_id, is_asked=not yes)
     if not yes:
@@ -243,7 +243,7 @@ def delete(session_id: str, yes: bool, target: Target) -> None:
 @click.argument("message", metavar="POSITION|ID")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
-def redact(session_id: str, message: str, yes: bool, target: Target) -> None:
+def redact(session_id: str, message: str, yes: bool, target: ServiceTarget) -> None:
     """Replace a message's text by a marker permanently, and delete everything that was made from the text."""
     name, session_id = _name_of(message), _whole(target, session_id, is_asked=not yes)
     if not yes:
@@ -260,7 +260,7 @@ def redact(session_id: str, message: str, yes: bool, target: Target) -> None:
 @click.option("--preview", is_flag=True, help="Also show how each message would be shown in the next call.")
 @target_options
 @asynchronous
-async def show_context(session_id: str, preview: bool, target: Target) -> None:
+async def show_context(session_id: str, preview: bool, target: ServiceTarget) -> None:
     """Show how full a session's window is, and what the next message will trigger."""
     screen = Screen()
     async with open_client(target) as client:
@@ -277,7 +277,7 @@ async def show_context(session_id: str, preview: bool, target: Target) -> None:
 @click.argument("versions", metavar="[VERSION [VERSION]]", nargs=-1)
 @target_options
 @asynchronous
-async def list_summaries(session_id: str, versions: tuple[str, ...], target: Target) -> None:
+async def list_summaries(session_id: str, versions: tuple[str, ...], target: ServiceTarget) -> None:
     """List the versions of a session's summary, newest first; print one version, or the changes between two."""
     screen = Screen()
     async with open_client(target) as client:
@@ -290,7 +290,7 @@ async def list_summaries(session_id: str, versions: tuple[str, ...], target: Tar
 @click.argument("version", metavar="VERSION")
 @target_options
 @asynchronous
-async def restore(session_id: str, version: str, target: Target) -> None:
+async def restore(session_id: str, version: str, target: ServiceTarget) -> None:
     """Restore VERSION (number or id, 0 for none) of a session's summary; no message is lost."""
     screen = Screen()
     async with open_client(target) as client:
@@ -315,7 +315,7 @@ def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:
     return joined([Text(head, style="bold"), *map(Text, rows)], width=width)
 
 
-async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
+async def _import(target: ServiceTarget, content: bytes, renamed: Renamed) -> None:
     screen = Screen()
     async with open_client(target) as client:
         session = await import_session(client, content, renamed)
@@ -326,7 +326,7 @@ async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
     )
 
 
-def _whole(target: Target, session_id: str, *, is_asked: bool) -> str:
+def _whole(target: ServiceTarget, session_id: str, *, is_asked: bool) -> str:
     """Return the whole id, found before the user is asked to confirm what happens to the session.
 
     Raises UsageError for less than a whole id if the user is not asked: it may begin another id than the one meant.
@@ -339,12 +339,12 @@ def _whole(target: Target, session_id: str, *, is_asked: bool) -> str:
     return found
 
 
-async def _find(target: Target, session_id: str) -> str:
+async def _find(target: ServiceTarget, session_id: str) -> str:
     async with open_client(target) as client:
         return await whole_id(client, Screen(), session_id)
 
 
-async def _delete(target: Target, session_id: str) -> None:
+async def _delete(target: ServiceTarget, session_id: str) -> None:
     async with open_client(target) as client:
         kept = await client.delete_session(session_id)
     screen = Screen()
@@ -353,7 +353,7 @@ async def _delete(target: Target, session_id: str) -> None:
         screen.note(f"session {one.session_id} was imported from it and keeps {one.message_count} copies of messages")
 
 
-async def _redact(target: Target, session_id: str, name: str) -> None:
+async def _redact(target: ServiceTarget, session_id: str, name: str) -> None:
     async with open_client(target) as client:
         message = await client.redact(session_id, await _message_id(client, session_id, name))
     screen = Screen()

@@ -9,14 +9,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from throughline.cli.connection import Target, asynchronous, data_dir_option, open_client, target_options
+from throughline.cli.connection import ServiceTarget, asynchronous, data_dir_option, open_client, target_options
 from throughline.cli.context_views import draw_bar
 from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import NoWorkerAvailable
-from throughline.domain.service_status import HeldRuns, Line, ProcessReport, ServiceStatus, WorkQueue
+from throughline.domain.service_status import HeldRuns, ProcessReport, QueueState, ServiceStatus, WorkQueue
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
 from throughline.wire.gauges import Gauge
 from throughline.wire.service import UsageGroupOut
@@ -100,7 +100,7 @@ def _checked(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @target_options
 @asynchronous
-async def usage(by: str, days: int, all_users: bool, as_json: bool, target: Target) -> None:  # click's flags
+async def usage(by: str, days: int, all_users: bool, as_json: bool, target: ServiceTarget) -> None:  # click's flags
     """Show what model calls used and cost: answers, summaries and embedded texts.
 
     Days are those of UTC. A cost that is not known is shown as a dash, never as 0.
@@ -268,13 +268,13 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def _line(line: Line) -> str:
+def _line(line: QueueState) -> str:
     return str(line.waiting) + (
         "" if line.oldest_seconds is None else f", the oldest for {duration(line.oldest_seconds)}"
     )
 
 
-def _line_json(line: Line) -> dict[str, JsonValue]:
+def _line_json(line: QueueState) -> dict[str, JsonValue]:
     return {"waiting": line.waiting, "oldest_seconds": line.oldest_seconds}
 
 

@@ -1,6 +1,6 @@
 """Connection of a command to a running service, or to one opened in this process for the command's duration.
 
-The commands get the service's location as a `Target`, and run in an event loop of their own.
+The commands get the service's location as a `ServiceTarget`, and run in an event loop of their own.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ Given = ParamSpec("Given")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServiceTarget:
     """The service that a command uses: the one at `url`, or, if that is None, one opened in this process.
 
     `api_key` is sent to the service at `url`. `data_dir` and `dependencies` are for a service in this process.
@@ -92,7 +92,7 @@ class Target:
 
 
 @asynccontextmanager
-async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
+async def open_client(target: ServiceTarget, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
     """Yield a client of the service at `target`. A service in this process answers messages if `takes_turns`."""
     headers = {"User-Agent": "throughline-cli", "X-Client": "cli", **IDENTITY}
     if target.url is not None:
@@ -145,7 +145,7 @@ def target_options(command: Callable[..., object]) -> Callable[..., object]:
     def with_target(url: str | None, api_key: str | None, data_dir: Path | None, **rest: object) -> object:
         dependencies = click.get_current_context().find_object(CliDependencies)
         assert dependencies is not None, "the command line is called with its parts"
-        return command(target=Target(dependencies, url, api_key, data_dir), **rest)
+        return command(target=ServiceTarget(dependencies, url, api_key, data_dir), **rest)
 
     decorated: Callable[..., object] = with_target
     for option in (

@@ -95,7 +95,7 @@ _BLOCK_PARSER = block_parser()
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MarkdownBlock:
     """A block of Markdown: a paragraph, a heading, one item of a list, a table, code and so on.
 
     `lines` are its lines with their ends. `continues`: no blank line comes before it. `code` is what fenced code
@@ -111,7 +111,7 @@ class Block:
     is_plain: bool = False
 
 
-def blocks_of(text: str) -> tuple[Block, ...]:
+def blocks_of(text: str) -> tuple[MarkdownBlock, ...]:
     """Return the blocks of a text, which can be drawn one by one. Nested blocks belong to the outermost one."""
     tokens = _BLOCK_PARSER.parse(text)
     starts = [
@@ -125,7 +125,7 @@ def blocks_of(text: str) -> tuple[Block, ...]:
     begins = [line for _, line, _ in starts]
     ends = [*begins[1:], len(lines)]
     return tuple(
-        Block(
+        MarkdownBlock(
             lines[begin:end],
             continues=is_next_item,
             code=token.content if token.type == "fence" else None,
@@ -142,7 +142,7 @@ def lines_of(text: str) -> tuple[str, ...]:
     return (*(f"{line}\n" for line in whole), rest)
 
 
-def rows_of(console: Console, block: Block, *, width: int) -> list[Row]:
+def rows_of(console: Console, block: MarkdownBlock, *, width: int) -> list[Row]:
     """Return the rows of a block, without blank ones around them. Lines of fenced code are not broken.
 
     Blocks that are nested too deep for the parser or the width, and tables too wide for it, are shown as plain text.

@@ -27,7 +27,7 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from throughline.cli.dependencies import LineReader
-from throughline.cli.markdown_view import THEME, Block, Row, blocks_of, lines_of, rows_of
+from throughline.cli.markdown_view import THEME, MarkdownBlock, Row, blocks_of, lines_of, rows_of
 from throughline.cli.printable import printable, wrapped
 
 # An answer at a terminal, drawn as Markdown while it arrives. A block that can no longer change is printed for good.
@@ -112,7 +112,7 @@ class LiveAnswer:
             self._print(self._blocks(self._text))
         self._begin()
 
-    def _blocks(self, text: str) -> list[Block]:
+    def _blocks(self, text: str) -> list[MarkdownBlock]:
         """Return the blocks of a text that goes on behind what is printed."""
         blocks = [*blocks_of(self._opener + text)]
         if self._opener:
@@ -125,7 +125,7 @@ class LiveAnswer:
         whole, end, rest = self._text.rpartition("\n")
         if not end:
             return
-        *finished, last = self._blocks(whole + end) or [Block(())]
+        *finished, last = self._blocks(whole + end) or [MarkdownBlock(())]
         opener, lines = "" if finished else self._opener, last.lines
         if last.code and "\n" in last.code:
             opener, lines = f"{last.opener}\n", lines[last.code.count("\n") + (not opener) :]
@@ -158,13 +158,13 @@ class LiveAnswer:
         self._opener = "" if is_closed else last.opener + "\n" * min(ends, 2)
         self._continues = not is_closed
 
-    def _print(self, blocks: Iterable[Block]) -> None:
+    def _print(self, blocks: Iterable[MarkdownBlock]) -> None:
         has_rows, rows = self._rows(blocks)
         self._replace(rows, [])
         self._has_rows, self._continues, self._drawn = has_rows, False, []
         self._due = -math.inf  # the unfinished block is off the screen
 
-    def _rows(self, blocks: Iterable[Block]) -> tuple[bool, list[Row]]:
+    def _rows(self, blocks: Iterable[MarkdownBlock]) -> tuple[bool, list[Row]]:
         """Return whether the answer has rows with those of the blocks, and these, with a blank one between blocks."""
         rows: list[Row] = []
         has_rows, continues = self._has_rows, self._continues

@@ -16,7 +16,7 @@ from throughline.domain.message import Message, clean_text, is_blank, text_of
 from throughline.domain.prompt import Overrides, ToolSpec
 from throughline.domain.run import Caps, OnBusy, Run, RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
-from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, Decision, Resolution
+from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution
 from throughline.execution.json_schema import SchemaInvalid, check_schema
 from throughline.wire.overrides import ClientTools, OverridesIn, read_client_tools
 
@@ -260,18 +260,18 @@ def _why(run: Run) -> str:
 
 def approve(call_id: str) -> Resolution:
     """Let the call be run."""
-    return Resolution(_call(call_id), decision=Decision.APPROVE)
+    return Resolution(_call(call_id), decision=ApprovalDecision.APPROVE)
 
 
 def reject(call_id: str, reason: str = "") -> Resolution:
     """Do not let the call be run; the model is told the reason. Raises InvalidInput for a reason that is too long."""
-    return Resolution(_call(call_id), _text(reason, "reason", MAX_REASON), decision=Decision.REJECT)
+    return Resolution(_call(call_id), _text(reason, "reason", MAX_REASON), decision=ApprovalDecision.REJECT)
 
 
 def edit(call_id: str, arguments: Mapping[str, object]) -> Resolution:
     """Let the call be run with these arguments. Raises InvalidInput unless JSON can represent them."""
     written = json.dumps(read_storable_object(arguments, field="arguments"), ensure_ascii=False)
-    return Resolution(_call(call_id), decision=Decision.EDIT, arguments=written)
+    return Resolution(_call(call_id), decision=ApprovalDecision.EDIT, arguments=written)
 
 
 def answer(call_id: str, text: str) -> Resolution:

@@ -16,7 +16,7 @@ _TICKS = re.compile(r"(?<!\\)(\\*+)(`++)")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CodeSpan:
     """A code span: its start and end in the line, including the backticks, and the backticks themselves."""
 
     start: int
@@ -24,7 +24,7 @@ class Span:
     ticks: str
 
 
-def spans(line: str) -> tuple[Sequence[Span], bool]:
+def spans(line: str) -> tuple[Sequence[CodeSpan], bool]:
     """Return the code spans of a line, and whether unmatched backticks may begin a span that ends in a later line.
 
     A span ends at as many backticks as began it. A backslash escapes the first backtick after it.
@@ -33,7 +33,7 @@ def spans(line: str) -> tuple[Sequence[Span], bool]:
     by_length: defaultdict[int, list[int]] = defaultdict(list)
     for run in runs:
         by_length[len(run[2])].append(run.start(2))
-    found, at, leaves_open = list[Span](), 0, False
+    found, at, leaves_open = list[CodeSpan](), 0, False
     for run in runs:
         begins, end = run.start(2) + len(run[1]) % 2, run.end()
         if begins < at or begins == end:
@@ -44,7 +44,7 @@ def spans(line: str) -> tuple[Sequence[Span], bool]:
             leaves_open = True
             continue
         at = closers[closer] + end - begins
-        found.append(Span(begins, at, line[begins:end]))
+        found.append(CodeSpan(begins, at, line[begins:end]))
     return found, leaves_open
 
 
@@ -105,7 +105,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MarkdownLine:
     """A line with its line end. `fence` is the block that it opens, belongs to or closes; `code` is its code.
 
     If a block ends because its quote ends, a closing line without text follows.
@@ -124,24 +124,24 @@ def split(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def read(text: str) -> Iterator[Line]:
+def read(text: str) -> Iterator[MarkdownLine]:
     """Yield the lines of a text with their kinds."""
     fence: Fence | None = None
     for line in split(text):
         if fence is None:
             fence = opened_by(line)
-            yield Line(Kind.TEXT, line) if fence is None else Line(Kind.OPENING, line, fence)
+            yield MarkdownLine(Kind.TEXT, line) if fence is None else MarkdownLine(Kind.OPENING, line, fence)
             continue
         code = fence.code(line)
         if code is None:
-            yield Line(Kind.CLOSING, "", fence)
+            yield MarkdownLine(Kind.CLOSING, "", fence)
             fence = opened_by(line)
-            yield Line(Kind.TEXT, line) if fence is None else Line(Kind.OPENING, line, fence)
+            yield MarkdownLine(Kind.TEXT, line) if fence is None else MarkdownLine(Kind.OPENING, line, fence)
         elif fence.is_closed_by(code):
-            yield Line(Kind.CLOSING, line, fence)
+            yield MarkdownLine(Kind.CLOSING, line, fence)
             fence = None
         else:
-            yield Line(Kind.CODE, line, fence, code)
+            yield MarkdownLine(Kind.CODE, line, fence, code)
 
 
 def opened_by(line: str) -> Fence | None:

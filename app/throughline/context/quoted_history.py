@@ -18,7 +18,7 @@ from throughline.context.view.placeholder_texts import LINE_ENDS, TAG, delimited
 from throughline.domain.basic_types import SessionId
 from throughline.domain.message import REDACTED_TEXT, Message, Role, searched_text
 from throughline.domain.prompt import PromptMessage
-from throughline.domain.recall import Found, Hit
+from throughline.domain.recall import Hit, SearchResult
 
 # Sentences that ask for something, and the words with which people ask.
 #
@@ -149,7 +149,7 @@ class Quotation:
     score: float
 
 
-def choose_quotations(found: Found, asked: str = "") -> tuple[Quotation, ...]:
+def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, ...]:
     """Return the messages worth quoting, best first; none if even the best has too few words of the query.
 
     `asked` is the user's message. An earlier message with the same text is not quoted. If that text was sent at least

@@ -26,7 +26,7 @@ from throughline.db.front_end_storage import FrontEndStorage, ParticipantReposit
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
 from throughline.db.retention import ARCHIVED, EXPIRED, OldSessions, RetentionRepository
 from throughline.db.runs.events import EventRepository
-from throughline.db.runs.followed_runs import FollowedRuns
+from throughline.db.runs.followed_runs import RunFollower
 from throughline.db.runs.repository import RunRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.db.search.repository import SearchRepository
@@ -204,7 +204,7 @@ class Database:
         self.pins = PinRepository(transactions)
         self.participants = ParticipantRepository(transactions, front_ends)
         self.events = EventRepository(transactions, self.notifier)
-        self.followed_runs = FollowedRuns(transactions, self.notifier, self.events)
+        self.followed_runs = RunFollower(transactions, self.notifier, self.events)
         self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
         self.jobs = JobQueue(transactions, self._leases, self.notifier.jobs)
         self.usage, self.retention = UsageRepository(transactions), RetentionRepository(transactions, front_ends)

@@ -16,11 +16,11 @@ from throughline.domain.basic_types import ProcessId
 from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.service_status import (
     HeldRuns,
-    Line,
     Process,
     ProcessKind,
     ProcessReport,
     ProcessState,
+    QueueState,
     ServiceStatus,
     WorkQueue,
 )
@@ -174,8 +174,8 @@ def _noted_from(row: Row) -> ProcessReport:
     )
 
 
-def _line_from(row: Row) -> Line:
-    return Line(row["waiting"], row["oldest_seconds"])
+def _line_from(row: Row) -> QueueState:
+    return QueueState(row["waiting"], row["oldest_seconds"])
 
 
 def _work_from(rows: Sequence[Row]) -> tuple[WorkQueue, ...]:

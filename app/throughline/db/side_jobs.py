@@ -92,7 +92,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJobs:
     """The waiting jobs of one kind.
 
     `oldest_seconds` is how long the oldest claimable one has waited, 0 if none is claimable yet.
@@ -274,10 +274,10 @@ class JobQueue:
             at=[schedule.at.total_seconds() for schedule in schedules],
         )
 
-    async def waiting(self) -> tuple[Waiting, ...]:
+    async def waiting(self) -> tuple[WaitingJobs, ...]:
         """Return the waiting jobs by kind; kinds without waiting jobs are left out."""
         rows = await self._transactions.fetch(_WAITING)
-        return tuple(Waiting(row["kind"], row["jobs"], float(row["oldest_seconds"])) for row in rows)
+        return tuple(WaitingJobs(row["kind"], row["jobs"], float(row["oldest_seconds"])) for row in rows)
 
 
 def _taken_from(row: Row) -> TakenJob:

@@ -13,7 +13,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import (
     PREFIX_LENGTH,
     TOKEN_PREFIX,
-    AuthenticatedKey,
+    ApiKey,
     CreatedKey,
     CreatedToken,
     NewKey,
@@ -21,7 +21,6 @@ from throughline.domain.keys import (
     PresentedToken,
     Principal,
     Scope,
-    StoredKey,
     TokenLimits,
 )
 from throughline.domain.message import clean_text, is_blank
@@ -113,12 +112,12 @@ class KeyRepository:
         new = NewKey(user_name=user_name, name="bootstrap", scopes=scopes)
         await self._store(new, secret, f"boot-{hash_secret(secret).hex()[:PREFIX_LENGTH]}")
 
-    async def authenticate(self, secret: str) -> AuthenticatedKey | None:
+    async def authenticate(self, secret: str) -> ApiKey | None:
         """Return the valid key with this secret, None if there is none; record its use at most once a minute."""
         rows = await self._transactions.fetch(_AUTHENTICATE, secret_hash=hash_secret(secret))
         return _key_from(rows[0]) if rows else None
 
-    async def list(self) -> tuple[StoredKey, ...]:
+    async def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, oldest first, including revoked ones."""
         return tuple(_key_from(row) for row in await self._transactions.fetch(_LIST))
 
@@ -149,8 +148,8 @@ def hash_secret(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
 
 
-def _key_from(row: Row) -> StoredKey:
-    return StoredKey(
+def _key_from(row: Row) -> ApiKey:
+    return ApiKey(
         id=KeyId(row["id"]),
         user_id=UserId(row["user_id"]),
         user_name=row["user_name"],

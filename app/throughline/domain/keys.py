@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
 
 from throughline.domain.basic_types import KeyId, SessionId, UserId
 
@@ -128,7 +127,7 @@ class CreatedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredKey:
+class ApiKey:
     """A stored API key, without its secret."""
 
     id: KeyId
@@ -140,7 +139,3 @@ class StoredKey:
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
-
-
-AuthenticatedKey: TypeAlias = StoredKey
-"""A valid key whose secret the caller presented."""

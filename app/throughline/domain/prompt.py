@@ -185,21 +185,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextPiece:
     """The next piece of the answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningPiece:
     """The next piece of what the model writes before its answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+class ToolCallPiece:
     """The next piece of a tool call's arguments. `index` is the call's position among the calls of the answer.
 
     `call_id` and `name` are those of the whole call.
@@ -245,7 +245,7 @@ class AnswerComplete:
         return self.finish_reason.lower() in CUT_REASONS
 
 
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | AnswerComplete
+ModelEvent: TypeAlias = TextPiece | ReasoningPiece | ToolCallPiece | AnswerComplete
 
 MAX_ANSWER_BYTES = 2_000_000
 """Default size limit of an answer: several times the longest possible answers, of 128,000 tokens."""

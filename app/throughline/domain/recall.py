@@ -141,7 +141,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The hits of a search, best first, and the sessions that could not be searched completely in time.
 
     `full_score` is the score of a message that has every word of the query once, whether or not there is one. It is 0

@@ -62,7 +62,7 @@ class ProcessReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueState:
     """State of a queue: the number of waiting items, and the seconds that the oldest has waited, None if empty."""
 
     waiting: int
@@ -91,7 +91,7 @@ class WorkQueue:
     """
 
     kind: str
-    line: Line
+    line: QueueState
     in_hand: int
     failed: int
     retrying: int = 0
@@ -107,7 +107,7 @@ class ServiceStatus:
 
     schema: str
     processes: tuple[ProcessReport, ...]
-    queued: Line
+    queued: QueueState
     held: tuple[HeldRuns, ...]
     jobs: tuple[WorkQueue, ...]
     slack: WorkQueue | None

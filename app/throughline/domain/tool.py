@@ -41,7 +41,7 @@ class WaitKind(StrEnum):
     ANSWER = "answer"
 
 
-class Decision(StrEnum):
+class ApprovalDecision(StrEnum):
     """A person's decision on a call that needs approval: run it, run it with other arguments, or do not run it."""
 
     APPROVE = "approve"
@@ -78,13 +78,13 @@ class Resolution:
 
     `text` is the client's result, the person's answer, or the reason of a rejection ('' if none was given). `is_error`
     marks a client's result as a failure. `decision` is set for approvals only, `arguments` (JSON text) only for
-    Decision.EDIT. `author` names who gave it, None if the request named nobody.
+    ApprovalDecision.EDIT. `author` names who gave it, None if the request named nobody.
     """
 
     call_id: str
     text: str = ""
     is_error: bool = False
-    decision: Decision | None = None
+    decision: ApprovalDecision | None = None
     arguments: str | None = None
     author: str | None = None
 

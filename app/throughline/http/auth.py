@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
-from throughline.domain.keys import KEY_START, TOKEN_PREFIX, AuthenticatedKey, Principal, Scope
+from throughline.domain.keys import KEY_START, TOKEN_PREFIX, ApiKey, Principal, Scope
 from throughline.domain.message import is_blank
 from throughline.http.route_errors import OriginRefused
 from throughline.http.services import ApiConfig, Services, is_loopback
@@ -231,7 +231,7 @@ class Authenticator:
             principal = Principal(key.user_id, key.user_name, frozenset(key.scopes), key_id=key.id)
         return (await self._acting_for(user, principal, name) if user else principal), seconds
 
-    async def _find_key(self, secret: str) -> AuthenticatedKey:
+    async def _find_key(self, secret: str) -> ApiKey:
         key = await self._services.database.keys.authenticate(secret)
         if key is None:
             raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` lists the keys.")

@@ -20,9 +20,9 @@ from throughline.domain.prompt import (
     WINDOW_FULL,
     AnswerComplete,
     Prompt,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
+    ReasoningPiece,
+    TextPiece,
+    ToolCallPiece,
     Usage,
 )
 from throughline.domain.reasoning import Reasoning, SplitText, ThinkBlockSplitter
@@ -172,11 +172,11 @@ class _Call:
     def _can_send(self) -> bool:
         return 0 < len(self.name) <= MOST_NAME_CHARACTERS
 
-    def send(self) -> ToolCallDelta:
+    def send(self) -> ToolCallPiece:
         """Return the arguments that were not passed on yet."""
         text, self._is_sent = "".join(self._unsent), True
         self._unsent.clear()
-        return ToolCallDelta(self.number, self.final_id, clean_text(self.name), text)
+        return ToolCallPiece(self.number, self.final_id, clean_text(self.name), text)
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ class CallsAssembly:
     _by_id: dict[tuple[int | str | None, str], _Call] = field(default_factory=dict)
     _characters: int = 0
 
-    def add(self, piece: CallPiece) -> Iterator[ToolCallDelta]:
+    def add(self, piece: CallPiece) -> Iterator[ToolCallPiece]:
         """Add a piece; yield the arguments that can be passed on. Raises AnswerTooLong if the limits are exceeded."""
         self._characters += len(piece.name) + len(piece.arguments)
         call = self._call_of(piece.index, piece.id)
@@ -204,7 +204,7 @@ class CallsAssembly:
         if call.take(piece.name, piece.arguments):
             yield self._sent(call)
 
-    def flush(self) -> Iterator[ToolCallDelta]:
+    def flush(self) -> Iterator[ToolCallPiece]:
         """Yield the arguments held back so far; call it after the last piece."""
         for call in self._calls:
             if call.end():
@@ -224,7 +224,7 @@ class CallsAssembly:
         """The ids of the calls as the provider sent them."""
         return [call.id for call in self._calls]
 
-    def _sent(self, call: _Call) -> ToolCallDelta:
+    def _sent(self, call: _Call) -> ToolCallPiece:
         self._choose_id(call)
         return call.send()
 
@@ -253,7 +253,7 @@ class CallsAssembly:
         return call
 
 
-Delta: TypeAlias = ReasoningDelta | TextDelta | ToolCallDelta
+Delta: TypeAlias = ReasoningPiece | TextPiece | ToolCallPiece
 
 COMPLETE = frozenset({
     *("stop", "end_turn", "stop_sequence", "tool_calls", "tool_use", "tool_call", "function_call", "completed"),
@@ -357,22 +357,22 @@ class AnswerAssembly:
         text, parts = "".join(self._reasoning), self._parts.finish(sent_ids, self._thought.whole)
         return Reasoning(text, parts, self.model_key) if parts or not is_blank(text) else None
 
-    def _thinks(self, reasoning: str) -> Iterator[ReasoningDelta]:
+    def _thinks(self, reasoning: str) -> Iterator[ReasoningPiece]:
         if reasoning:
             self._reasoning.append(reasoning)
-            yield ReasoningDelta(reasoning)
+            yield ReasoningPiece(reasoning)
 
-    def _says(self, text: str) -> Iterator[ReasoningDelta | TextDelta]:
+    def _says(self, text: str) -> Iterator[ReasoningPiece | TextPiece]:
         """Yield the text; blocks at its beginning are reasoning, unless the server separates reasoning itself."""
         if text:
             yield from self._split(self._splitter.feed(text))
 
-    def _split(self, split: SplitText) -> Iterator[ReasoningDelta | TextDelta]:
+    def _split(self, split: SplitText) -> Iterator[ReasoningPiece | TextPiece]:
         yield from self._thinks(split.reasoning)
         if split.text:
             self._text.append(split.text)
             self._characters += len(split.text)
-            yield TextDelta(split.text)
+            yield TextPiece(split.text)
 
     def _check_reason(self, model: str, reason: str) -> None:
         if self.refused or reason in REFUSED:

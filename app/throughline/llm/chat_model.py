@@ -39,7 +39,7 @@ from throughline.domain.prompt import (
 )
 from throughline.llm.assemble_answer import AnswerAssembly, checked_usage
 from throughline.llm.bounded_http import too_much
-from throughline.llm.classify_error import Call, classify
+from throughline.llm.classify_error import FailedCall, classify
 from throughline.llm.context_windows import KnownWindow
 from throughline.llm.provider_error import Sent, raised_as, secrets_of
 from throughline.llm.providers import Provider
@@ -342,7 +342,7 @@ class LangChainChatModel:
         tokens = (shown + len(request.prompt.system)) // CHARACTERS_PER_TOKEN
         secrets = (*secrets_of(self._model), *_secrets_in(self._traits.base_url), *strings_in(request.parameters))
         sent = Sent(_texts_of(request), secrets)
-        return classify(error, Call(self.name, tokens, self.context_limit, sent))
+        return classify(error, FailedCall(self.name, tokens, self.context_limit, sent))
 
 
 def _secrets_in(base_url: str | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.llm.bounded_http import ResponseRefused
-from throughline.llm.provider_error import Failure, Sent, clean_message, error_chain, read_failure
+from throughline.llm.provider_error import ProviderFailure, Sent, clean_message, error_chain, read_failure
 
 ANSWERS = Path(__file__).with_name("known_refusals.yaml")
 
@@ -48,7 +48,7 @@ class KnownRefusal:
     remedy: str
     source: str
 
-    def fits(self, failure: Failure) -> bool:
+    def fits(self, failure: ProviderFailure) -> bool:
         """Return whether the failure is this refusal. An error inside a stream has no status of its own."""
         if not self.statuses:
             return failure.status is None and bool(self.pattern.search(failure.connection))
@@ -113,7 +113,7 @@ class Overflow:
     prompt_tokens: int | None
 
 
-def recognise_overflow(failure: Failure) -> Overflow | None:
+def recognise_overflow(failure: ProviderFailure) -> Overflow | None:
     """Return the provider's numbers if the failure means that the prompt is too long, else None."""
     if _is_something_else(failure):
         return None
@@ -122,25 +122,25 @@ def recognise_overflow(failure: Failure) -> Overflow | None:
     return _numbers(failure) if is_marked or speaks_of_it else None
 
 
-def _is_something_else(failure: Failure) -> bool:
+def _is_something_else(failure: ProviderFailure) -> bool:
     if failure.status in {401, 402, 403, 404, 429} or {failure.code, failure.type} & OTHER_CODES:
         return True
     said = f"{failure.code} {failure.type} {failure.message}"  # Amazon's throttling says "too many tokens, please wait"
     return bool(NOT_OVERFLOW.search(said)) and failure.code not in MARKERS
 
 
-def _is_named_so(failure: Failure) -> bool:
+def _is_named_so(failure: ProviderFailure) -> bool:
     # LangChain searches the whole text, so the user's words can turn any error into an overflow, and its Google
     # package gives this class to every client error that mentions a "token limit".
     is_named = "ContextOverflowError" in failure.kinds and "GoogleContextOverflowError" not in failure.kinds
     return is_named and not failure.has_echo
 
 
-def _may_speak(failure: Failure) -> bool:
+def _may_speak(failure: ProviderFailure) -> bool:
     return failure.status in PHRASE_STATUSES or (failure.in_stream and failure.status in {None, 500})
 
 
-def _numbers(failure: Failure) -> Overflow:
+def _numbers(failure: ProviderFailure) -> Overflow:
     window = _field(failure, "n_ctx") or _first(known_answers().window_tokens, failure.message)
     prompt = _field(failure, "n_prompt_tokens") or _first(known_answers().prompt_tokens, failure.message)
     if window is not None and not MIN_WINDOW <= window <= MAX_WINDOW:
@@ -150,7 +150,7 @@ def _numbers(failure: Failure) -> Overflow:
     return Overflow(window, prompt)
 
 
-def _field(failure: Failure, name: str) -> int | None:
+def _field(failure: ProviderFailure, name: str) -> int | None:
     value = failure.body.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -161,7 +161,7 @@ def _first(patterns: tuple[re.Pattern[str], ...], message: str) -> int | None:
     return None if match is None else sum(int(number[:18]) for number in match.groups())
 
 
-def find_refusal(failure: Failure) -> KnownRefusal | None:
+def find_refusal(failure: ProviderFailure) -> KnownRefusal | None:
     """Return the first known refusal that matches the failure, None if none does."""
     return next((known for known in known_answers().refusals if known.fits(failure)), None)
 
@@ -192,7 +192,7 @@ CONNECTION_CLASSES = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FailedCall:
     """The model call that failed. Token counts are our own estimates, 0 if unknown.
 
     `sent` holds the texts and keys that must not appear in an error's message.
@@ -204,9 +204,9 @@ class Call:
     sent: Sent = field(default_factory=Sent, repr=False)
 
 
-def classify(error: BaseException, call: Call | None = None) -> ThroughlineError:
+def classify(error: BaseException, call: FailedCall | None = None) -> ThroughlineError:
     """Return our exception for `error`, with the provider's cleaned message; one of ours is returned unchanged."""
-    call = call or Call()
+    call = call or FailedCall()
     if isinstance(error, ThroughlineError):
         return error
     for link in error_chain(error):
@@ -218,7 +218,7 @@ def classify(error: BaseException, call: Call | None = None) -> ThroughlineError
     return ours
 
 
-def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
+def _overflow(failure: ProviderFailure, call: FailedCall) -> ContextOverflow | None:
     found = recognise_overflow(failure)
     if found is not None:
         return ContextOverflow(
@@ -232,18 +232,18 @@ def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
     return None
 
 
-def _known(failure: Failure, model: str) -> ThroughlineError | None:
+def _known(failure: ProviderFailure, model: str) -> ThroughlineError | None:
     known = find_refusal(failure)
     return None if known is None else _error(known.kind, f"{model}: {known.cause}. {known.remedy}", failure)
 
 
-def _by_rule(failure: Failure, model: str) -> ThroughlineError:
+def _by_rule(failure: ProviderFailure, model: str) -> ThroughlineError:
     rule = next(rule for rule in RULES if rule.fits(failure))
     return _error(rule.kind, f"{model}: {rule.text}", failure)
 
 
 def _error(
-    kind: type[ModelRejected] | type[ModelUnavailable], text: str, failure: Failure
+    kind: type[ModelRejected] | type[ModelUnavailable], text: str, failure: ProviderFailure
 ) -> ModelRejected | ModelUnavailable:
     detail = f"{text}{_label(failure)}"
     if issubclass(kind, ModelUnavailable):
@@ -251,7 +251,7 @@ def _error(
     return kind(detail)
 
 
-def _is_google_daily_quota(failure: Failure) -> bool:
+def _is_google_daily_quota(failure: ProviderFailure) -> bool:
     # Google's sentence is the same for the quota of a minute and of a day; only the quota's id tells them apart.
     return failure.status == HTTPStatus.TOO_MANY_REQUESTS and bool(
         GOOGLE_DAILY_QUOTA.search(str(failure.body.get("details", "")))
@@ -271,9 +271,9 @@ class Rule:
     names: frozenset[str] = frozenset()
     words: re.Pattern[str] | None = None
     classes: frozenset[str] = frozenset()
-    test: Callable[[Failure], bool] = lambda _: False
+    test: Callable[[ProviderFailure], bool] = lambda _: False
 
-    def fits(self, failure: Failure) -> bool:
+    def fits(self, failure: ProviderFailure) -> bool:
         """Return whether the failure is one of these."""
         return (
             failure.status in self.statuses
@@ -314,11 +314,11 @@ RULES = (
 """The rules in the order in which they are tried; the last one fits any failure."""
 
 
-def _names(failure: Failure) -> set[str]:
+def _names(failure: ProviderFailure) -> set[str]:
     return {failure.code.lower(), failure.type.lower()}
 
 
-def _label(failure: Failure) -> str:
+def _label(failure: ProviderFailure) -> str:
     """Return the status and the provider's code in brackets; a code that is no plain identifier is left out."""
     names = (name for name in (failure.code, failure.type) if IDENTIFIER.fullmatch(name))
     parts = [*([str(failure.status)] if failure.status else []), *[next(names, "")]]

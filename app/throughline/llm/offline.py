@@ -18,7 +18,7 @@ from throughline.context.view.placeholder_texts import TAG as RECALL_TAG
 from throughline.context.view.placeholder_texts import undelimited
 from throughline.domain.message import Role, clean_text, text_of
 from throughline.domain.model_window import ModelWindow, WindowOrigin
-from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelParameters, ModelRequest, TextDelta, Usage
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelParameters, ModelRequest, TextPiece, Usage
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.context_windows import OFFLINE_WINDOW
 from throughline.llm.counters import TiktokenCounter, warm_counter
@@ -163,7 +163,7 @@ class OfflineModel:
         reply = await run_off_loop_if_large(size, partial(_reply, request))
         pieces, reason = _cut(clean_text(reply.text), request.max_output_tokens)
         for index, piece in enumerate(pieces, start=1):
-            yield TextDelta(piece)
+            yield TextPiece(piece)
             if index % WORDS_PER_YIELD == 0:
                 await asyncio.sleep(0)
         said = Reply("".join(pieces), reply.calls)

@@ -109,7 +109,7 @@ _ECHO = re.compile(r"""(?<!\w)'[^']{16,}'(?!\w)|(?<!\w)"[^"]{16,}"(?!\w)|\binput
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ProviderFailure:
     """A provider error in one shape. Missing strings are empty and missing numbers None.
 
     `status` is the HTTP status, or the status that the error's type stands for if a stream failed after `200 OK`; then
@@ -130,7 +130,7 @@ class Failure:
     connection: str = ""
 
 
-def read_failure(error: BaseException) -> Failure:
+def read_failure(error: BaseException) -> ProviderFailure:
     """Return the error in one shape.
 
     The values come from the first exception, of the error and its causes, that has a status or a body.
@@ -144,7 +144,7 @@ def read_failure(error: BaseException) -> Failure:
     message = _ECHO.sub("", said)
     kind, code = _text(body.get("type")), _text(body.get("code"))
     in_stream = status is None or status == _OK
-    return Failure(
+    return ProviderFailure(
         status=_status_in_stream(kind, code) if in_stream else status,
         code=code,
         type=kind or _text(body.get("status")),

@@ -24,7 +24,7 @@ from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.llm.assemble_answer import is_token_count
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
-from throughline.llm.classify_error import Call, classify
+from throughline.llm.classify_error import FailedCall, classify
 from throughline.llm.context_windows import KnownWindow, ModelServer, ask_window, find_server, find_window
 from throughline.llm.counters import make_counter
 from throughline.llm.offline import OfflineModel
@@ -352,7 +352,7 @@ class LangChainEmbedder:
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         sent = Sent(tuple(texts), secrets_of(self._embeddings))
-        with raised_as(partial(classify, call=Call(self.model, sent=sent))):
+        with raised_as(partial(classify, call=FailedCall(self.model, sent=sent))):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._embeddings.aembed_documents(list(texts))
         return self._read(answer, len(texts))

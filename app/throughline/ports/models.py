@@ -76,7 +76,7 @@ class ChatModel(Protocol):
         """Raise SettingInvalid if the model's provider does not take one of the parameters."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer: any number of ReasoningDelta, TextDelta and ToolCallDelta, then one AnswerComplete.
+        """Stream the answer: any number of ReasoningPiece, TextPiece and ToolCallPiece, then one AnswerComplete.
 
         The pieces of a call together are its arguments; a call may also come whole, without pieces. If a limit cuts the
         answer off, it lacks the calls whose pieces are not complete.

@@ -12,7 +12,7 @@ from throughline.context.calibration import Calibration
 from throughline.domain.basic_types import JsonObject, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.events import HistoryQuoted, NewEvent, RunEnded, RunEvent, RunWaiting
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.recall import Found, HistoryQuery
+from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.domain.run import (
     ClaimedRun,
     Claimer,
@@ -199,7 +199,7 @@ class FollowedRuns(Protocol):
 class History(Protocol):
     """The stored message history. A missing session and another user's session raise the same NotFound."""
 
-    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         """Return the best matches in the session, or in all the owner's sessions if `session_id` is None.
 
         Raises NotFound.

@@ -224,7 +224,7 @@ def exclusively(path: Path, *, timeout_seconds: float) -> Iterator[None]:
 # owner, because who names it wants to share it.
 
 
-def find_installation(package: Path, prefix: Path) -> Path:
+def owning_environment(package: Path, prefix: Path) -> Path:
     """Return the environment `prefix` if `package` is installed in it, otherwise the folder that has the package.
 
     The environment stays the same if Python or the package is upgraded; a checkout if its environment is created again.
@@ -234,7 +234,7 @@ def find_installation(package: Path, prefix: Path) -> Path:
 
 def running_installation() -> Path:
     """Return the installation that this process runs from."""
-    return find_installation(Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
+    return owning_environment(Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
 
 
 def claim_data_dir(layout: Layout, installation: Path) -> None:

@@ -16,7 +16,7 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.bolt import CommandReply
 from throughline.slack.config import Identity, SlackServices
 from throughline.slack.read_event import StopSign
-from throughline.slack.store.conversations import Asker, Conversation, Detached, Found, LastUsed, is_direct_channel
+from throughline.slack.store.conversations import Asker, Detached, Found, LastUsed, ThreadSession, is_direct_channel
 from throughline.slack.store.people import CodeLink, SlackId
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.wire.gauges import Gauge, context_gauges
@@ -228,14 +228,14 @@ class Commands:
                 return plain(PARTED)
             case LastUsed() if verb != "context":  # `context` changes nothing and names the thread
                 return plain(FORGOTTEN)
-            case LastUsed(conversation=conversation) | (Conversation() as conversation):
+            case LastUsed(conversation=conversation) | (ThreadSession() as conversation):
                 try:
                     return await self._on_conversation(verb, focus, command, conversation)
                 except ThroughlineError as error:
                     return plain(f":warning: {named(conversation.title)}: {error.detail}")
 
     async def _on_conversation(
-        self, verb: str, focus: str, command: _Command, conversation: Conversation
+        self, verb: str, focus: str, command: _Command, conversation: ThreadSession
     ) -> CommandReply:
         owner_id, session_id, name = conversation.owner_id, conversation.session_id, named(conversation.title)
         match verb:
@@ -253,7 +253,7 @@ class Commands:
             case _:
                 return await self._stop(conversation)
 
-    async def _stop(self, conversation: Conversation) -> CommandReply:
+    async def _stop(self, conversation: ThreadSession) -> CommandReply:
         runs = await self._services.slack.conversations.open_runs(conversation.session_id)
         for run_id in reversed(runs):  # waiting runs first, or they would begin meanwhile
             await self._services.database.runs.request_cancel(conversation.owner_id, run_id)

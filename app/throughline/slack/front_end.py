@@ -25,7 +25,7 @@ from throughline.slack.http import PATH, EventsEndpoint
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.read_event import EventStorage
 from throughline.slack.settings import SlackSettings
-from throughline.slack.setup_check import Identification, Installation
+from throughline.slack.setup_check import Identification, TokenMonitor
 from throughline.slack.socket_mode import SocketMode
 from throughline.slack.store.database import slack_database
 from throughline.slack.web_api import SlackWebApi
@@ -124,7 +124,7 @@ async def _run_background(dependencies: _Dependencies, identity: Identity) -> As
     config, services = dependencies.config, dependencies.services
     calls = SlackWebApi(dependencies.client, services.clock)
     commands = Commands(services, identity, _respond)
-    installation = Installation(dependencies.client, config, identity, services.clock, dependencies.health)
+    installation = TokenMonitor(dependencies.client, config, identity, services.clock, dependencies.health)
     storage = EventStorage(services.slack, identity, commands.stop_by_sign)
     maintenance = Maintenance(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
     decisions = ClickHandler(services, calls, identity)

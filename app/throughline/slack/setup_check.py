@@ -287,7 +287,7 @@ UNINSTALLED, REVOKED = "app_uninstalled", "tokens_revoked"
 WHAT_TO_DO = f"install the app again ({PAGE}) and set SLACK_BOT_TOKEN to the token it then has; answers wait for a day"
 
 
-class Installation:
+class TokenMonitor:
     """Monitor that records in `health` when Slack refuses the bot token, and when it accepts the token again."""
 
     def __init__(

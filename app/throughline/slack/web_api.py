@@ -97,7 +97,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Waiting:
+class QueuedCalls:
     """The calls that wait behind one rate limit. Times are monotonic seconds; `passed_at` is the last success."""
 
     until: float = 0.0
@@ -111,7 +111,7 @@ class RateLimits:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lines: dict[Key, Waiting] = {}
+        self._lines: dict[Key, QueuedCalls] = {}
 
     def is_limited(self, key: Key) -> bool:
         """Return whether a call must wait in a queue."""
@@ -119,7 +119,7 @@ class RateLimits:
 
     def limit(self, key: Key, pause_seconds: float) -> None:
         """Block calls until the pause that Slack demands is over."""
-        line = self._lines.setdefault(key, Waiting())
+        line = self._lines.setdefault(key, QueuedCalls())
         line.until = max(line.until, self._clock.monotonic() + pause_seconds)
 
     def passed(self, key: Key) -> None:
@@ -135,7 +135,7 @@ class RateLimits:
 
         Raises SlackLimited if other calls wait and `max_wait_seconds` is not above 0.
         """
-        line = self._lines.setdefault(key, Waiting())
+        line = self._lines.setdefault(key, QueuedCalls())
         if line.calls and max_wait_seconds <= 0:
             raise SlackLimited(f"Others wait for {key[0]}.", delay_seconds=self._left(line))
         line.calls += 1
@@ -157,7 +157,7 @@ class RateLimits:
                 raise SlackLimited(f"Slack limits {key[0]}.", delay_seconds=self._left(line))
             await self._clock.sleep(self._left(line))
 
-    def _left(self, line: Waiting) -> float:
+    def _left(self, line: QueuedCalls) -> float:
         return max(line.until - self._clock.monotonic(), 0.0)
 
 

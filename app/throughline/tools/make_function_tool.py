@@ -148,7 +148,7 @@ class Arguments(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionTool:
+class PythonTool:
     """A function with the description that the model gets.
 
     `origin` names its source for errors: `module:attribute` for an operator's function, else the name of a built-in.
@@ -247,7 +247,7 @@ ARGUMENT_LINE = re.compile(r"^(\s+)(\w+)(?: \([^)]*\))?: (.*)$")
 UNKNOWABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 
 
-def make_function_tool(function: object, *, origin: str) -> FunctionTool:
+def make_function_tool(function: object, *, origin: str) -> PythonTool:
     """Return the tool made from `function`.
 
     Raises SettingInvalid, naming `origin`, if it is no plain function, or lacks a docstring or annotations.
@@ -265,7 +265,7 @@ def make_function_tool(function: object, *, origin: str) -> FunctionTool:
         del annotations[CONTEXT]
     arguments = _make_arguments(function, annotations, notes)
     spec = ToolSpec(name=function.__name__, description=description, parameters=_schema(arguments, origin))
-    return FunctionTool(spec, function, arguments, wants_context, origin)
+    return PythonTool(spec, function, arguments, wants_context, origin)
 
 
 def _read_docstring(function: Callable[..., object], origin: str) -> tuple[str, Mapping[str, str]]:

@@ -15,7 +15,7 @@ from throughline.context.view.shrink_message import truncate_middle
 from throughline.domain.basic_types import RunId, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.message import Message, is_blank, searched_text
-from throughline.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
+from throughline.domain.recall import HistoryFilter, HistoryQuery, Hit, SearchResult
 from throughline.domain.tool import ResultRoom, ToolContext
 from throughline.ports.storage import History
 from throughline.tools.make_function_tool import ToolFailed
@@ -158,7 +158,7 @@ def _span(first: int, last: int) -> tuple[int, int]:
     return max(low, 1), min(high, LARGEST_POSITION)
 
 
-def _found(found: Found, context: ToolContext, room: ResultRoom) -> str:
+def _found(found: SearchResult, context: ToolContext, room: ResultRoom) -> str:
     late = " Some messages could not be looked at yet; search again in a moment." if found.incomplete_sessions else ""
     if not found.hits:
         return f"Nothing was found.{late} Try other words, fewer of them, or another spelling."

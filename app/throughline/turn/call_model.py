@@ -27,9 +27,9 @@ from throughline.domain.prompt import (
     AnswerComplete,
     ModelEvent,
     ModelRequest,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
+    ReasoningPiece,
+    TextPiece,
+    ToolCallPiece,
     Usage,
 )
 from throughline.domain.usage_report import CallPurpose, ModelCall
@@ -190,7 +190,7 @@ async def _stream(
                 _check_size(model, request, said + called)
                 return replace(event, tool_calls=call_ids.apply(event.tool_calls))
             size = len(event.text.encode())
-            said, called = (said, called + size) if isinstance(event, ToolCallDelta) else (said + size, called)
+            said, called = (said, called + size) if isinstance(event, ToolCallPiece) else (said + size, called)
             _check_size(model, request, said + called)
             _show(turn, request, event, call_ids)
     finally:
@@ -215,15 +215,15 @@ async def _begun_in_time(
 
 
 def _show(
-    turn: Turn, request: ModelRequest, piece: TextDelta | ReasoningDelta | ToolCallDelta, call_ids: CallIds
+    turn: Turn, request: ModelRequest, piece: TextPiece | ReasoningPiece | ToolCallPiece, call_ids: CallIds
 ) -> None:
     """Show readers a piece of the answer, unless it belongs to a call that is forbidden and so will not be made."""
     match piece:
-        case TextDelta(text=text):
+        case TextPiece(text=text):
             turn.events.emit_text(text)
-        case ReasoningDelta(text=text):
+        case ReasoningPiece(text=text):
             turn.events.emit_reasoning(text)
-        case ToolCallDelta():
+        case ToolCallPiece():
             if request.may_call_tools:
                 turn.events.emit_arguments(replace(piece, call_id=call_ids.of(piece.call_id)))
 

@@ -93,7 +93,7 @@ class EventWriter:
         if self.shows_reasoning:
             self._add_delta(ReasoningDelta(self.message_id, ""), text)
 
-    def emit_arguments(self, piece: prompt.ToolCallDelta) -> None:
+    def emit_arguments(self, piece: prompt.ToolCallPiece) -> None:
         """Queue a piece of a tool call's arguments; pieces of one call in the buffer are joined into one event."""
         begun = ToolCallDelta(self.message_id, piece.index, piece.call_id, piece.name, "")
         self._add_delta(begun, piece.text)

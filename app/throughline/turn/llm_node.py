@@ -38,7 +38,7 @@ from throughline.turn.prompting.calibrate import learn_from_overflow, learn_from
 from throughline.turn.prompting.planning import count_new, reload_conversation
 from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
 from throughline.turn.recall_history import quote_history
-from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
+from throughline.turn.reduce_context import FittedContext, fit_context, reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_model_step
 
@@ -151,7 +151,7 @@ async def _call_with_retries(
 
     The smaller prompt has no quotations.
     """
-    context = await fit_prompt(turn, await reduce_context(turn, agent, conversation))
+    context = await fit_context(turn, await reduce_context(turn, agent, conversation))
     context = quote_history(turn, context, quotations)
     try:
         return await _call(turn, agent, context)
@@ -172,7 +172,7 @@ async def _make_smaller(
     """
     reduced = await reduce_context(turn, agent, context.conversation, refused_tokens=context.fitted.raw_tokens)
     try:
-        return await fit_prompt(turn, replace(reduced, stages=(*context.stages, "refused", *reduced.stages)))
+        return await fit_context(turn, replace(reduced, stages=(*context.stages, "refused", *reduced.stages)))
     except PromptCannotFit:
         raise overflow from None
 

@@ -109,7 +109,7 @@ async def _planned_again(turn: Turn, compaction: Compaction) -> Compaction:
     return replace(compaction, conversation=conversation, plan=turn.compaction_usage.limited(plan, agent))
 
 
-async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
+async def fit_context(turn: Turn, reduced: ReducedContext) -> FittedContext:
     """Return the prompt, measured as a whole and cut until it fits.
 
     If it was cut, the new view state is stored with the session, and the cut is reported by events. Raises

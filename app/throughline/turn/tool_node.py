@@ -19,8 +19,8 @@ from throughline.domain.summary import Conversation
 from throughline.domain.tool import (
     ASK_USER,
     OUTSIDE,
+    ApprovalDecision,
     AwaitedCall,
-    Decision,
     Resolution,
     ResultRoom,
     ToolContext,
@@ -279,12 +279,12 @@ def resolve_call(state: TurnState, call: ToolCall) -> ResolvedCall:
 
 def _decided(call: ToolCall, given: Resolution) -> ResolvedCall:
     metadata = {**_origin(given, WaitKind.APPROVAL), "decision": str(given.decision)}
-    if given.decision is Decision.REJECT:
+    if given.decision is ApprovalDecision.REJECT:
         reason = f"Reason: {given.text}" if given.text else "No reason was given."
         refusal = f"A person rejected this call, so it was not run. {reason}"
         told = {"reason": given.text} if given.text else {}
         return ResolvedCall(call, ToolOutcome(refusal, is_error=True), metadata={**metadata, **told})
-    if given.decision is Decision.EDIT and given.arguments is not None:
+    if given.decision is ApprovalDecision.EDIT and given.arguments is not None:
         note = f"A person changed the arguments to {given.arguments} before the call was run."
         return ResolvedCall(
             replace(call, arguments=given.arguments),

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from throughline.domain.message import ImageBlock, Role, Source, TextBlock
 from throughline.domain.reasoning import Reasoning
-from throughline.domain.recall import CheckedCitation, CitationStatus, Found, FoundBy, Hit
+from throughline.domain.recall import CheckedCitation, CitationStatus, FoundBy, Hit, SearchResult
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
 CITATIONS = "the first 50 citations of the text, in their order"
@@ -167,7 +167,7 @@ class SearchOut(Shape):
     incomplete_session_count: int = Field(0, description="number of all such sessions")
 
 
-def search_json(found: Found) -> JsonDict:
+def search_json(found: SearchResult) -> JsonDict:
     """Return the result of a search as JSON in the shape of `SearchOut`."""
     incomplete = found.incomplete_sessions
     return {

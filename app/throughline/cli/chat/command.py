@@ -13,7 +13,7 @@ from throughline.cli.chat.print_answer import answer, ask_pending
 from throughline.cli.chat.slash_commands import run_command
 from throughline.cli.chat.state import ChatState, in_history
 from throughline.cli.client import ServiceClient
-from throughline.cli.connection import Target, asynchronous, open_client, target_options
+from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.dependencies import LineReader
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
@@ -195,7 +195,7 @@ DEFAULT_AGENT = "assistant"
 )
 @target_options
 @asynchronous
-async def chat_command(agent: str | None, session_id: str | None, target: Target) -> None:
+async def chat_command(agent: str | None, session_id: str | None, target: ServiceTarget) -> None:
     """Chat with AGENT (default: assistant), or continue a session.
 
     At a terminal, the chat has line editing and history. Lines from a pipe are sent one by one until the first error:
@@ -223,7 +223,7 @@ class _AgentsGroup(click.Group):
 @click.argument("name", required=False)
 @target_options
 @asynchronous
-async def show_agents(name: str | None, target: Target) -> None:
+async def show_agents(name: str | None, target: ServiceTarget) -> None:
     """List the agents available for chats, or show the agent NAME with its parameters and its context policy."""
     async with open_client(target) as client:
         agents = await client.agents()

@@ -240,7 +240,7 @@ def tokens_removed(view: View, rows: tuple[int, ...], first: int, end: int) -> i
     return sum(tokens for index, tokens in enumerate(rows[first:end], first) if index not in kept)
 
 
-def summary_tokens(view: View) -> int:
+def shown_summary_tokens(view: View) -> int:
     """Return the tokens of the summary in the system message, delimiters included; 0 without a summary."""
     return view.system_tokens - count_system(view.context_input.system_prompt.strip(), view.context_input.count)
 
@@ -255,7 +255,7 @@ def tokens_with_headroom(context_input: ContextInput) -> float:
 
 def _cut_task(view: View, rows: tuple[int, ...], trigger: CompactionTrigger) -> CutTask:
     context_input = view.context_input
-    summary = summary_tokens(view)
+    summary = shown_summary_tokens(view)
     return CutTask(
         rows=context_input.rows,
         row_tokens=rows,

@@ -15,7 +15,7 @@ from throughline.context.compaction.compaction_cut import (
     frame_tokens,
     replaces_enough,
     row_tokens,
-    summary_tokens,
+    shown_summary_tokens,
     tokens_removed,
     tokens_with_headroom,
     worthwhile_cut,
@@ -195,7 +195,7 @@ def _tokens_once_adopted(view: View, prepared: Prepared) -> int:
     context_input = view.context_input
     end = sum(row.position <= prepared.through_position for row in context_input.rows)
     gone = tokens_removed(view, row_tokens(view), 0, end)
-    return view.tokens - gone - summary_tokens(view) + prepared.token_count + frame_tokens(context_input)
+    return view.tokens - gone - shown_summary_tokens(view) + prepared.token_count + frame_tokens(context_input)
 
 
 def _is_legal(rows: tuple[Message, ...], through: int) -> bool:

@@ -29,7 +29,7 @@ ERROR_LEAD = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFact:
     """A fact in a text at `start:stop`; `subject` is its subject, `rank` its group (lower ones are preferred)."""
 
     kind: FactKind
@@ -39,7 +39,7 @@ class Found:
     subject: str
 
 
-def find_forms(text: str, *, is_spoken: bool) -> Iterator[Found]:
+def find_forms(text: str, *, is_spoken: bool) -> Iterator[FoundFact]:
     """Yield the facts of `text` in order, without nesting: the one that begins first wins, then the longer one.
 
     `is_spoken` says that a person wrote the text, not a program. Then an exception's bare name and a setting inside a
@@ -54,14 +54,14 @@ def find_forms(text: str, *, is_spoken: bool) -> Iterator[Found]:
             yield item
 
 
-def _matches(shadow: str, text: str, *, is_spoken: bool) -> Iterator[Found]:
+def _matches(shadow: str, text: str, *, is_spoken: bool) -> Iterator[FoundFact]:
     for rank, (kind, patterns, spoken) in enumerate(_VARIANTS):
         for pattern in (*patterns, *(spoken if is_spoken else ())):
             for match in pattern.finditer(shadow):
                 yield from _found(match, text, (kind, rank), is_spoken=is_spoken)
 
 
-def _found(match: re.Match[str], text: str, group: tuple[FactKind, int], *, is_spoken: bool) -> Iterator[Found]:
+def _found(match: re.Match[str], text: str, group: tuple[FactKind, int], *, is_spoken: bool) -> Iterator[FoundFact]:
     kind, rank = group
     names = match.re.groupindex
     start, stop = match.span("fact") if "fact" in names else match.span()
@@ -73,19 +73,19 @@ def _found(match: re.Match[str], text: str, group: tuple[FactKind, int], *, is_s
     is_whole = stop - start <= TOKEN_CHARACTERS or kind in {FactKind.ERROR, FactKind.COMMAND}
     if is_whole and ("address" not in names or _is_address(text[start:stop])):
         key = match.span("key") if "key" in names else (start, stop)
-        yield Found(kind, rank, start, stop, text[slice(*key)])
+        yield FoundFact(kind, rank, start, stop, text[slice(*key)])
 
 
-def _error_line(text: str, label: int) -> Found:
+def _error_line(text: str, label: int) -> FoundFact:
     """Return the line of an error, or from its label on if the line is huge; its subject begins at the label."""
     before = text.rfind("\n", max(0, label - ERROR_LEAD), label)
     start = before + 1 if before >= 0 or label <= ERROR_LEAD else label
     end = text.find("\n", label, label + 4 * TOKEN_CHARACTERS)
     stop = end if end >= 0 else min(len(text), label + 4 * TOKEN_CHARACTERS)
-    return Found(FactKind.ERROR, 0, start, stop, text[label:stop])
+    return FoundFact(FactKind.ERROR, 0, start, stop, text[label:stop])
 
 
-def _commands_of_blocks(text: str) -> Iterator[Found]:
+def _commands_of_blocks(text: str) -> Iterator[FoundFact]:
     """Yield the commands in shell code blocks: lines after a prompt if there are any, else all lines.
 
     In a block with prompts the other lines are outputs.
@@ -94,7 +94,7 @@ def _commands_of_blocks(text: str) -> Iterator[Found]:
         span = block.span("lines")
         prompted = [*(_ROOT_PROMPT if block["shell"] == "console" else _PROMPT).finditer(text, *span)]
         for line in prompted or _LINE.finditer(text, *span):
-            yield Found(FactKind.COMMAND, _COMMANDS, *line.span("fact"), line["fact"])
+            yield FoundFact(FactKind.COMMAND, _COMMANDS, *line.span("fact"), line["fact"])
 
 
 def _before_punctuation(text: str, start: int, stop: int) -> int:
@@ -286,7 +286,7 @@ def _of_speech(text: str) -> list[_Quote]:
 
 def _tokens(text: str) -> list[_Quote]:
     """Return the facts of tool output or pasted text, each subject once; if there are too many, errors come first."""
-    once: dict[tuple[FactKind, str], Found] = {}
+    once: dict[tuple[FactKind, str], FoundFact] = {}
     for item in find_forms(text, is_spoken=False):
         once.setdefault((item.kind, item.subject), item)
     kept = sorted(once.values(), key=lambda item: item.rank)[:MAX_OUTPUT_FACTS]
@@ -309,7 +309,7 @@ def _sentences(own: str) -> Iterator[_Quote]:
         yield _quote(own, item, start, end, subject)
 
 
-def _around(text: str, item: Found, first: int, last: int) -> tuple[int, int]:
+def _around(text: str, item: FoundFact, first: int, last: int) -> tuple[int, int]:
     """Return the offsets of the sentence, or of as many whole words around the fact as fit.
 
     A command not ended by a backtick stands alone after a prompt; only the command itself is returned.
@@ -326,7 +326,7 @@ def _around(text: str, item: Found, first: int, last: int) -> tuple[int, int]:
     return item.start - len(before), item.stop + len(behind)
 
 
-def _quote(text: str, item: Found, start: int, stop: int, subject: str) -> _Quote:
+def _quote(text: str, item: FoundFact, start: int, stop: int, subject: str) -> _Quote:
     quote = one_line(text[start:stop], FACT_CHARACTERS)
     return _Quote(start, item.kind, quote, one_line(subject, SUBJECT_CHARACTERS))
 

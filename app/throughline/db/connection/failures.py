@@ -113,14 +113,14 @@ _SET_UP_CLASSES = ("28", "3D", "42501")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class DatabaseFailure:
     """The error of the service for a driver's exception. `is_repeatable`: the transaction may be retried at once."""
 
     error: ThroughlineError
     is_repeatable: bool
 
 
-def explain(error: BaseException) -> Failure:
+def explain(error: BaseException) -> DatabaseFailure:
     """Translate a driver's exception into one of the service's errors.
 
     Of its text only the reason for which a TLS certificate is not trusted is kept.
@@ -128,28 +128,28 @@ def explain(error: BaseException) -> Failure:
     if isinstance(error, PoolTimeout | TimeoutError):
         is_full = isinstance(error, PoolTimeout)
         words = "All database connections of this process are in use." if is_full else NO_ANSWER
-        return Failure(_unavailable(words), is_repeatable=False)
+        return DatabaseFailure(_unavailable(words), is_repeatable=False)
     if isinstance(error, asyncpg.ClientConfigurationError):
-        return Failure(DatabaseUnusable(WRONG_ADDRESS), is_repeatable=False)
+        return DatabaseFailure(DatabaseUnusable(WRONG_ADDRESS), is_repeatable=False)
     if _is_about_tls(error):
-        return Failure(_tls_failure(error), is_repeatable=False)
+        return DatabaseFailure(_tls_failure(error), is_repeatable=False)
     if _is_bad_value(error):
-        return Failure(_bad_value(), is_repeatable=False)
+        return DatabaseFailure(_bad_value(), is_repeatable=False)
     return _explain_code(error, sqlstate(error))
 
 
-def _explain_code(error: BaseException, code: str) -> Failure:
+def _explain_code(error: BaseException, code: str) -> DatabaseFailure:
     """Translate by SQLSTATE; `code` is "" if the failure did not come from the server."""
     refused = explain_pooler(code, str(error))
     if refused is not None:
-        return Failure(refused, is_repeatable=False)
+        return DatabaseFailure(refused, is_repeatable=False)
     if code in _CONFLICTS or is_stale_plan(error):
-        return Failure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
+        return DatabaseFailure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
     if code == _GONE:
-        return Failure(NotFound("What the request belongs to was erased meanwhile."), is_repeatable=False)
+        return DatabaseFailure(NotFound("What the request belongs to was erased meanwhile."), is_repeatable=False)
     if not code or code == READ_ONLY or code.startswith(_LOST_CLASSES):
-        return Failure(_lost(code), is_repeatable=True)
-    return Failure(_by_code(code), is_repeatable=False)
+        return DatabaseFailure(_lost(code), is_repeatable=True)
+    return DatabaseFailure(_by_code(code), is_repeatable=False)
 
 
 def sqlstate(error: BaseException) -> str:

@@ -122,7 +122,7 @@ _MESSAGES = sql(
 log = structlog.get_logger(__name__)
 
 
-class FollowedRuns:
+class RunFollower:
     """Access to runs for readers; implements the interface FollowedRuns (ports/storage.py)."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier, events: EventRepository) -> None:

@@ -136,7 +136,7 @@ _READ = sql(
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnindexedSession:
     """A session and the number of its unindexed messages."""
 
     session_id: SessionId
@@ -144,7 +144,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class IndexLimits:
     """Limits for reading messages of several sessions: messages of each and of all, and characters and bytes of all.
 
     The first `at_least` messages are read even if they exceed the limits.
@@ -159,12 +159,12 @@ class Limits:
 
 async def find_waiting(
     tx: Statements, owner_id: UserId, session_id: SessionId | None, analyzer: str
-) -> tuple[Waiting, ...]:
+) -> tuple[UnindexedSession, ...]:
     """Return the owner's sessions with unindexed messages; with a `session_id` only this session, if it has any."""
     return _waiting(await tx.fetch(_WAITING, owner_id=owner_id, session_id=session_id, analyzer=analyzer))
 
 
-async def find_due(tx: Statements, owner_id: UserId, analyzer: str) -> tuple[Waiting, ...]:
+async def find_due(tx: Statements, owner_id: UserId, analyzer: str) -> tuple[UnindexedSession, ...]:
     """Return the owner's sessions with unindexed messages that are due for indexing.
 
     Due are sessions without a change for IDLE_MINUTES and sessions without runs (imported ones). Others are due with
@@ -190,7 +190,7 @@ async def unmark_complete(tx: Statements, owner_id: UserId, analyzer: str) -> bo
 
 
 async def read_messages(
-    tx: Statements, sessions: Sequence[SessionId], limits: Limits, analyzer: str
+    tx: Statements, sessions: Sequence[SessionId], limits: IndexLimits, analyzer: str
 ) -> Sequence[tuple[IndexedMessage, int]]:
     """Return the next unindexed messages of the sessions within the limits, sessions with short texts first.
 
@@ -212,8 +212,8 @@ async def read_messages(
     return [(_message(row), row["redaction_count"]) for row in rows]
 
 
-def _waiting(rows: Sequence[Row]) -> tuple[Waiting, ...]:
-    return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
+def _waiting(rows: Sequence[Row]) -> tuple[UnindexedSession, ...]:
+    return tuple(UnindexedSession(SessionId(row["session_id"]), row["messages"]) for row in rows)
 
 
 def _message(row: Row) -> IndexedMessage:
@@ -303,7 +303,7 @@ class RedactedMeanwhile(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class IndexBlock:
     """A block to store: its session, its last position, and the number of redactions when its messages were read."""
 
     session_id: SessionId
@@ -321,7 +321,7 @@ class TermRows:
     entries: list[str]
 
 
-def term_rows(blocks: Sequence[Block]) -> list[TermRows]:
+def term_rows(blocks: Sequence[IndexBlock]) -> list[TermRows]:
     """Return the terms of the blocks in groups of up to WRITTEN_TERMS, in the order of their rows' keys."""
     rows = [(number, *row) for number, block in enumerate(blocks, 1) for row in block.entries.rows()]
     groups = (rows[start : start + WRITTEN_TERMS] for start in range(0, len(rows), WRITTEN_TERMS))
@@ -329,7 +329,7 @@ def term_rows(blocks: Sequence[Block]) -> list[TermRows]:
 
 
 async def write_blocks(
-    tx: Statements, blocks: Sequence[Block], terms: Sequence[TermRows], analyzer: str
+    tx: Statements, blocks: Sequence[IndexBlock], terms: Sequence[TermRows], analyzer: str
 ) -> Collection[SessionId]:
     """Store blocks of different sessions, except where another process stored one or the session was erased.
 
@@ -358,7 +358,7 @@ async def write_blocks(
     return written
 
 
-def _redacted(blocks: Sequence[Block], kept: dict[SessionId, int]) -> Iterator[SessionId]:
+def _redacted(blocks: Sequence[IndexBlock], kept: dict[SessionId, int]) -> Iterator[SessionId]:
     for block in blocks:
         if kept.get(block.session_id, block.redaction_count) != block.redaction_count:
             yield block.session_id
@@ -370,8 +370,8 @@ LARGE_CHARACTERS = 4_000
 BATCH_MESSAGES = 2_048
 """Most messages read at once for blocks of several sessions."""
 
-_OF_BLOCKS = Limits(BLOCK_MESSAGES, BATCH_MESSAGES, BLOCK_CHARACTERS, at_least=1)
-_LIVE = Limits(LIVE_MESSAGES, LIVE_MESSAGES, LIVE_CHARACTERS)
+_OF_BLOCKS = IndexLimits(BLOCK_MESSAGES, BATCH_MESSAGES, BLOCK_CHARACTERS, at_least=1)
+_LIVE = IndexLimits(LIVE_MESSAGES, LIVE_MESSAGES, LIVE_CHARACTERS)
 T = TypeVar("T")
 
 
@@ -383,11 +383,11 @@ class HistoryIndex:
         self._transactions = transactions
         self.analyzer = analyzer
 
-    async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[Waiting, ...]:
+    async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[UnindexedSession, ...]:
         """Return the owner's sessions with unindexed messages; with a `session_id` only this session, if it has any."""
         return await find_waiting(self._transactions, owner_id, session_id, self.analyzer.name)
 
-    async def due(self, owner_id: UserId) -> tuple[Waiting, ...]:
+    async def due(self, owner_id: UserId) -> tuple[UnindexedSession, ...]:
         """Return the owner's sessions that are due for indexing, by the rules of `find_due`."""
         return await find_due(self._transactions, owner_id, self.analyzer.name)
 
@@ -408,19 +408,19 @@ class HistoryIndex:
         Returns the number of indexed messages. It is 0 if all are indexed, or if no block could be stored because of a
         redaction or another process.
         """
-        blocks: dict[SessionId, Block] = {}
+        blocks: dict[SessionId, IndexBlock] = {}
         messages: list[IndexedMessage] = []
         for message, redactions in await read_messages(self._transactions, sessions, _OF_BLOCKS, self.analyzer.name):
             known = blocks.get(message.session_id)
             entries = BlockEntries(message.position) if known is None else known.entries
-            blocks[message.session_id] = Block(message.session_id, message.position, redactions, entries)
+            blocks[message.session_id] = IndexBlock(message.session_id, message.position, redactions, entries)
             messages.append(message)
         for piece in _pieces(messages):
             await self._cut(piece, partial(self._add, blocks, piece))
         stored = await self._write(list(blocks.values()), messages)
         return sum(message.session_id in stored for message in messages)
 
-    async def read_unindexed(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
+    async def read_unindexed(self, waiting: Sequence[UnindexedSession]) -> tuple[IndexedMessage, ...]:
         """Return up to LIVE_MESSAGES unindexed messages, for a search to tokenize itself, short sessions first.
 
         `waiting` are the sessions to read from.
@@ -441,7 +441,7 @@ class HistoryIndex:
         """Return the messages' index entries for the wanted terms; long texts are tokenized in a thread."""
         return await self._cut(messages, lambda: live_entries_of(self.analyzer, messages, wanted))
 
-    def _add(self, blocks: dict[SessionId, Block], messages: Sequence[IndexedMessage]) -> None:
+    def _add(self, blocks: dict[SessionId, IndexBlock], messages: Sequence[IndexedMessage]) -> None:
         for message in messages:
             blocks[message.session_id].entries.add(self.analyzer, message)
 
@@ -449,7 +449,7 @@ class HistoryIndex:
         characters = sum(len(message.text) for message in messages)
         return await run_off_loop_if_large(characters, work, large=LARGE_CHARACTERS)
 
-    async def _write(self, blocks: Sequence[Block], messages: Sequence[IndexedMessage]) -> Collection[SessionId]:
+    async def _write(self, blocks: Sequence[IndexBlock], messages: Sequence[IndexedMessage]) -> Collection[SessionId]:
         """Store the blocks, except those whose sessions had a redaction since they were read.
 
         Return the sessions whose blocks are stored.

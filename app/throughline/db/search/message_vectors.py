@@ -124,7 +124,7 @@ class UnembeddedMessages:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """Whose messages are searched: an owner's, in one session or in all, and the filter that they have to pass."""
 
     owner_id: UserId
@@ -171,7 +171,7 @@ class MessageVectorRepository(Repository):
         )
         return len(rows)
 
-    async def nearest(self, asked: Scope, kind: VectorKind, vector: Vector, limit: int) -> tuple[Place, ...]:
+    async def nearest(self, asked: SearchScope, kind: VectorKind, vector: Vector, limit: int) -> tuple[Place, ...]:
         """Return the places of the nearest messages, nearest first; only vectors of this kind count.
 
         A message that is hardly nearer than chance makes two vectors is not found.

@@ -22,7 +22,7 @@ from throughline.db.search.index_history import (
     LARGE_CHARACTERS,
     LIVE_MESSAGES,
     HistoryIndex,
-    Waiting,
+    UnindexedSession,
     find_owners,
 )
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of, read_plain, read_query
@@ -34,7 +34,7 @@ from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.message import Message, searched_text
-from throughline.domain.recall import Found, HistoryQuery, Hit, Place
+from throughline.domain.recall import HistoryQuery, Hit, Place, SearchResult
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.error_boundary import ErrorBoundary
 
@@ -67,7 +67,7 @@ class CatchUp:
 
     async def catch_up(
         self, owner_id: UserId, session_id: SessionId | None
-    ) -> tuple[tuple[IndexedMessage, ...], tuple[Waiting, ...]]:
+    ) -> tuple[tuple[IndexedMessage, ...], tuple[UnindexedSession, ...]]:
         """Index the owner's messages, or those of one session, until few are left or CATCH_UP_SECONDS have passed.
 
         Return live messages and incomplete sessions. The live messages are unindexed, and the search tokenizes them
@@ -102,7 +102,7 @@ class CatchUp:
                 left = left - indexed if indexed else 0
         return messages, bool(await self._index.due(owner_id))
 
-    async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
+    async def _index_some(self, owner_id: UserId, left: Sequence[UnindexedSession], deadline: float) -> bool:
         """Index the next block of each session, until few messages are left or the deadline has passed.
 
         Return whether to continue: False after the deadline, or if nothing was indexed.
@@ -116,7 +116,7 @@ class CatchUp:
                 break
         return done > 0
 
-    async def _index_batch(self, owner_id: UserId, batch: Sequence[Waiting], deadline: float) -> int:
+    async def _index_batch(self, owner_id: UserId, batch: Sequence[UnindexedSession], deadline: float) -> int:
         """Index the sessions' next blocks under the owner's lock; return the number of messages, 0 after a timeout."""
         line = self._lines.setdefault(owner_id, asyncio.Lock())
         try:
@@ -147,7 +147,7 @@ class CatchUp:
         return messages
 
 
-def _batches(waiting: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
+def _batches(waiting: Sequence[UnindexedSession]) -> Iterator[Sequence[UnindexedSession]]:
     """Yield the sessions in groups whose next blocks together have up to BATCH_MESSAGES messages."""
     start = messages = 0
     for number, found in enumerate(waiting):
@@ -160,7 +160,7 @@ def _batches(waiting: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
         yield waiting[start:]
 
 
-def _without(waiting: Sequence[Waiting], live: Sequence[IndexedMessage]) -> tuple[Waiting, ...]:
+def _without(waiting: Sequence[UnindexedSession], live: Sequence[IndexedMessage]) -> tuple[UnindexedSession, ...]:
     """Return the sessions with unindexed messages that are not in `live`, sessions with the most messages first."""
     taken = Counter(message.session_id for message in live)
     left = (found for found in waiting if taken[found.session_id] < found.messages)
@@ -346,7 +346,7 @@ class SearchRepository:
 
     async def search(
         self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
-    ) -> Found:
+    ) -> SearchResult:
         """Return the owner's best matching messages, from one session or from all.
 
         A query without words returns the newest messages that pass its filter. Raises NotFound, and InvalidInput as
@@ -356,7 +356,7 @@ class SearchRepository:
         rows, left = await self._find(_request(owner_id, session_id, query, read), query, ranking)
         if not rows and session_id is not None and not query.only_indexed:
             await self._check_exists(owner_id, session_id)
-        return Found(await self._hits(rows, read, query.whole_characters), left, _full_score(rows))
+        return SearchResult(await self._hits(rows, read, query.whole_characters), left, _full_score(rows))
 
     async def rank(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Ranked:
         """Return the places of the best matching messages, as `search` finds them, without reading the messages."""
@@ -382,7 +382,7 @@ class SearchRepository:
             rows = () if query.is_plain else await find_newest(self._transactions, request, RECALL_TOOLS)
             return rows, ()
         entries = LiveEntries()
-        left: tuple[Waiting, ...] = ()
+        left: tuple[UnindexedSession, ...] = ()
         if not query.only_indexed:
             live, left = await self._catch_up.catch_up(request.owner_id, request.session_id)
             entries = await self._index.live_entries(live, {*request.terms, AFTER_PAUSE})

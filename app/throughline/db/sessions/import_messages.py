@@ -40,7 +40,7 @@ class DatedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ImportedConversation:
     """An imported conversation as it was submitted. `exported_id` is the session of which it is an export."""
 
     agent: str

@@ -53,7 +53,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LoadedRows:
     """A session with some of its message rows.
 
     `rows` are all rows from a position to the last, at least one, without a gap.
@@ -69,7 +69,7 @@ class Found:
     adopted: AdoptedSummary | None
 
 
-def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
+def choose_rows(found: LoadedRows, wanted: Wanted) -> Conversation | None:
     """Return the conversation that LOAD_CONTEXT would return, None if it needs rows that are not in `found`."""
     first = first_of_history(found.rows, found.session.summary_through_position, wanted)
     if first is None:

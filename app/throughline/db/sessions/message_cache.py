@@ -19,7 +19,7 @@ from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.sessions.load_context import (
     SUMMARY_PIECES,
-    Found,
+    LoadedRows,
     Wanted,
     adopted_from,
     choose_rows,
@@ -218,12 +218,12 @@ async def _load_newer(
     return choose_rows(found, wanted)
 
 
-def _read(rows: Sequence[Row], kept: CachedMessages) -> Found | None:
+def _read(rows: Sequence[Row], kept: CachedMessages) -> LoadedRows | None:
     first = next(row for row in rows if row["of_session_id"] is not None)
     if not first["of_session_is_known"]:
         return None
     messages = [message_from(row) for row in rows if row["id"] is not None]
-    return Found(
+    return LoadedRows(
         session=session_from(first, "of_session_"),
         rows=(*kept.rows, *(message for message in messages if message.position > kept.last.position)),
         early=tuple(message for message in messages if message.position < kept.first),

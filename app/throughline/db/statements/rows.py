@@ -24,7 +24,7 @@ from throughline.domain.message import (
 from throughline.domain.prompt import NO_OVERRIDES, Overrides, ResponseFormat, ToolSpec, Usage
 from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus, user_message_id
 from throughline.domain.session import Session
-from throughline.domain.tool import AwaitedCall, Decision, Resolution, Wait, WaitKind
+from throughline.domain.tool import ApprovalDecision, AwaitedCall, Resolution, Wait, WaitKind
 from throughline.domain.usage_report import ModelCall
 
 Stored = Mapping[str, Any]  # Any: as `wait_data` and `client_tools_data` write it
@@ -68,7 +68,7 @@ def _awaited_from(stored: Stored) -> AwaitedCall:
 
 def _resolution_from(stored: Stored) -> Resolution:
     decision = stored["decision"]
-    return Resolution(**{**stored, "decision": None if decision is None else Decision(decision)})
+    return Resolution(**{**stored, "decision": None if decision is None else ApprovalDecision(decision)})
 
 
 def overrides_data(overrides: Overrides) -> dict[str, JsonValue]:

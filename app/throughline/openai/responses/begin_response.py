@@ -15,7 +15,7 @@ from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, Ses
 from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Role, Source, clean_text, text_of
 from throughline.domain.prompt import Overrides
 from throughline.domain.run import CopiedMessages, OnBusy, Run, RunInput, Submitted
-from throughline.domain.tool import Decision, Resolution
+from throughline.domain.tool import ApprovalDecision, Resolution
 from throughline.http.call import Call
 from throughline.http.headers import NO_KEY, Idempotency
 from throughline.openai.ask_agent import AgentRequest, ask_agent, find_agent, resume_turn, split_messages
@@ -99,7 +99,7 @@ class ResponseRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResumePoint:
     """What a request continues: a session, a run, or a copy of earlier messages; nothing for a new session.
 
     `previous` is the response with which the session ends, None if the request names none. `waiting` is the run that
@@ -113,7 +113,7 @@ class Target:
     copied: CopiedMessages | None = None
 
 
-async def find_target(call: Call, asked: ResponseRequest) -> Target:
+async def find_target(call: Call, asked: ResponseRequest) -> ResumePoint:
     """Return what the request continues. A repeated idempotency key leads to the session of the first request.
 
     Raises InvalidInput, NotFound (conversation), PreviousResponseNotFound, and SessionBusy for a response that is not
@@ -126,10 +126,10 @@ async def find_target(call: Call, asked: ResponseRequest) -> Target:
         return target
     # In this order a turn that the same request has begun in between is found.
     keyed = await call.services.database.runs.find_keyed(call.owner_id, key)
-    return target if keyed is None else Target(keyed.session_id)
+    return target if keyed is None else ResumePoint(keyed.session_id)
 
 
-async def _find_named(call: Call, asked: ResponseRequest) -> Target:
+async def _find_named(call: Call, asked: ResponseRequest) -> ResumePoint:
     body = asked.body
     if body.conversation_id is not None and body.previous_response_id is not None:
         raise InvalidInput(
@@ -138,27 +138,27 @@ async def _find_named(call: Call, asked: ResponseRequest) -> Target:
     if body.conversation_id is not None:
         session_id = read_conversation_id(body.conversation_id)
         # Whether the session is there, and waits, is found when the message is submitted.
-        return await _conversation(call, asked, session_id) if asked.has_resolutions else Target(session_id)
+        return await _conversation(call, asked, session_id) if asked.has_resolutions else ResumePoint(session_id)
     if body.previous_response_id is not None:
         return await _previous(call, asked, body.previous_response_id)
-    return Target()
+    return ResumePoint()
 
 
-async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionId) -> Target:
+async def _conversation(call: Call, asked: ResponseRequest, session_id: SessionId) -> ResumePoint:
     """Return the conversation, and the run that the request resumes, or has resumed before. Raises NotFound."""
     runs, given = call.services.database.runs, asked.resolutions(call.principal.user_name)
     waiting = await runs.waiting_of(call.owner_id, session_id)
     wait = None if waiting is None else waiting.wait
     if wait is not None and (wait.has_any_call(given) or not asked.has_only_resolutions):
-        return Target(session_id, waiting=waiting)
+        return ResumePoint(session_id, waiting=waiting)
     newest = waiting or next(iter((await runs.list_runs(call.owner_id, session_id, RunQuery(limit=1))).items), None)
     repeated = None
     if asked.has_only_resolutions and newest is not None:
         repeated = await find_resumed_by(call, newest, given)
-    return Target(session_id, waiting=None if repeated is not None else waiting, repeated=repeated)
+    return ResumePoint(session_id, waiting=None if repeated is not None else waiting, repeated=repeated)
 
 
-async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
+async def _previous(call: Call, asked: ResponseRequest, name: str) -> ResumePoint:
     """Return what follows a response: its session, its run, or a copy of the messages up to it.
 
     What is not stored goes on in a copy of a stored session, and the other way round.
@@ -173,15 +173,15 @@ async def _previous(call: Call, asked: ResponseRequest, name: str) -> Target:
         raise PreviousResponseNotFound(f"The response {name!r} was not stored, so nothing can follow it.")
     is_last, run = previous.part.is_last, previous.run
     if is_last and run.waiting_for is not None:
-        return Target(waiting=run)
+        return ResumePoint(waiting=run)
     if not is_last and asked.has_only_resolutions:
         repeated = await find_resumed_by(call, run, asked.resolutions(call.principal.user_name), ref.part + 1)
-        return Target(repeated=repeated)
+        return ResumePoint(repeated=repeated)
     if is_last and not run.status.is_final:
         raise SessionBusy(f"The response {name!r} is not over yet. Wait for it, or cancel it.", run_id=str(run.id))
     if is_last and found.is_newest and was_stored is asked.body.is_stored:
-        return Target(run.session_id, previous)
-    return Target(copied=await copy_through(call, previous))
+        return ResumePoint(run.session_id, previous)
+    return ResumePoint(copied=await copy_through(call, previous))
 
 
 async def copy_through(call: Call, previous: RunResponse) -> CopiedMessages:
@@ -204,7 +204,7 @@ async def last_position(call: Call, response: RunResponse) -> int:
 
 
 def _decided(item: ApprovalItem, author: str) -> Resolution:
-    decision = Decision.APPROVE if item.approve else Decision.REJECT
+    decision = ApprovalDecision.APPROVE if item.approve else ApprovalDecision.REJECT
     reason = "" if item.approve else item.reason or ""
     return Resolution(item.approval_request_id, reason, decision=decision, author=author)
 
@@ -219,7 +219,7 @@ MOST_COMPARED = 200
 COMPARED = (Role.USER, Role.ASSISTANT)
 
 
-async def without_repeated(call: Call, target: Target, brought: tuple[NewMessage, ...]) -> tuple[NewMessage, ...]:
+async def without_repeated(call: Call, target: ResumePoint, brought: tuple[NewMessage, ...]) -> tuple[NewMessage, ...]:
     """Return the brought history: none of it if the target ends with it.
 
     Texts of users and answers are compared, from the end, and each has to be there. Raises NotFound for a missing
@@ -293,7 +293,7 @@ async def _resume(call: Call, asked: ResponseRequest, run: Run) -> ResponseTurn:
     return ResponseTurn(run.wait_count, await resume_turn(call, run, given, changed))
 
 
-async def _submit(call: Call, asked: ResponseRequest, target: Target) -> Submitted:
+async def _submit(call: Call, asked: ResponseRequest, target: ResumePoint) -> Submitted:
     """Submit a new turn. Raises InvalidInput if a turn of the conversation waits for something else."""
     body = asked.body
     brought = split_messages(asked.messages, instructions=asked.instructions, param="input")

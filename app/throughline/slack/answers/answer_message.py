@@ -41,7 +41,7 @@ Step: TypeAlias = Literal["open", "append", "stop", "edit", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AnswerState:
     """State of an answer in Slack: its open message if `ts` is set, else the message to open next.
 
     The message shows the text from `starts` and was sent up to `sent`. `exact` is the end of the shown text, -1 if it
@@ -67,26 +67,26 @@ class Written:
         """Return whether showing `text` would change anything in Slack: it differs, or the stream must be replaced."""
         return self.is_old(now) or visible(text).rstrip() != self.shown.rstrip()
 
-    def opened(self, ts: str, now: float, *, streams: bool = False) -> "Written":
+    def opened(self, ts: str, now: float, *, streams: bool = False) -> "AnswerState":
         """Return the state with the open message `ts`; what that message shows is not known yet."""
         return replace(self, ts=ts, streams=streams, since=now, sent=self.starts, exact=-1, edited=now)
 
-    def grown(self, text: str, end: int) -> "Written":
+    def grown(self, text: str, end: int) -> "AnswerState":
         """Return the state after the stream's next piece, up to `end`, was sent."""
         return replace(self, shown=text[:end], sent=end)
 
-    def rewritten(self, text: str, end: int, now: float) -> "Written":
+    def rewritten(self, text: str, end: int, now: float) -> "AnswerState":
         """Return the state with an open message that shows exactly its part of `text`, up to `end`."""
         return replace(self, shown=text[:end], sent=end, exact=end, edited=now)
 
-    def closed(self, end: int) -> "Written":
+    def closed(self, end: int) -> "AnswerState":
         """Return the state with the message closed at `end`.
 
         If no message is open, the text up to `end` has no visible content and the message number stays the same.
         """
-        return Written(self.part_chars, self.shown, self.number + bool(self.ts), starts=end, sent=end)
+        return AnswerState(self.part_chars, self.shown, self.number + bool(self.ts), starts=end, sent=end)
 
-    def cut_smaller(self) -> "Written":
+    def cut_smaller(self) -> "AnswerState":
         """Return the state with messages of half the length. The open message is then edited to that length."""
         return replace(self, part_chars=self.part_chars // 2, sent=self.starts)
 
@@ -105,7 +105,7 @@ def visible(text: str) -> str:
     return text[blank.rfind("\n") + 1 :]
 
 
-def next_piece(written: Written, text: str, *, is_final: bool, now: float) -> Piece:
+def next_piece(written: AnswerState, text: str, *, is_final: bool, now: float) -> Piece:
     """Return how far to write next. The text is complete once a piece ends at the end of `text`."""
     end = max(cut_before(text, written.starts, written.part_chars), min(written.sent, len(text)))
     if end < len(text):
@@ -115,7 +115,7 @@ def next_piece(written: Written, text: str, *, is_final: bool, now: float) -> Pi
     return Piece(end, is_last=is_final)
 
 
-def next_step(written: Written, text: str, piece: Piece, now: float) -> Step:
+def next_step(written: AnswerState, text: str, piece: Piece, now: float) -> Step:
     """Return the step for `piece`. A piece that does not close its message may wait for more text."""
     if not written.ts:
         return "open" if text[written.starts : piece.end].strip() else "nothing"
@@ -151,7 +151,7 @@ class AnswerWriter:
         self._delivery, self._channel = delivery, delivery.channel_id
         self._known: dict[int, str] = {}
         self._inherited: tuple[Part, ...] = ()
-        self._written = Written()
+        self._written = AnswerState()
 
     async def begin(self) -> None:
         """Load the messages that an earlier attempt has posted. The last one is edited from now on, never streamed."""
@@ -163,10 +163,10 @@ class AnswerWriter:
         rest_starts = self._delivery.rest_starts
         if rest_starts > last.starts:  # the text before a wait is whole: what follows begins a new message
             rest = Part(last.number + 1, "", PartStatus.SENDING, rest_starts, last.begun)
-            self._written = Written(number=rest.number, starts=rest_starts, sent=rest_starts)
+            self._written = AnswerState(number=rest.number, starts=rest_starts, sent=rest_starts)
             self._inherited = (*parts, rest)
             return
-        self._written, self._inherited = Written(number=last.number, starts=last.starts, sent=last.starts), parts
+        self._written, self._inherited = AnswerState(number=last.number, starts=last.starts, sent=last.starts), parts
         ts = last.ts or await self._messages.find(last.number)
         if ts is None:
             await self._outbox.drop_parts(self._delivery.lease, last.number)
@@ -284,7 +284,7 @@ class AnswerWriter:
         if self._written.sent < piece.end:  # not posted just now: what the message shows is unknown
             await self._edit(text, piece.end)
 
-    async def _post_or_find(self, text: str, end: int, *, streams: bool, tries: int = TRIES) -> Written:
+    async def _post_or_find(self, text: str, end: int, *, streams: bool, tries: int = TRIES) -> AnswerState:
         """Post the message and return the new state.
 
         If the outcome of the call is unknown, search for the posted message, and post again if it is not found. Post
@@ -302,7 +302,7 @@ class AnswerWriter:
         # After two failed attempts to stream, the message is posted.
         return await self._post_or_find(text, end, streams=streams and tries == TRIES, tries=tries - 1)
 
-    async def _post(self, text: str, end: int, *, streams: bool) -> Written:
+    async def _post(self, text: str, end: int, *, streams: bool) -> AnswerState:
         delivery, written, part = self._delivery, self._written, part_of(text, self._written.starts, end)
         thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
         if streams:
@@ -359,7 +359,7 @@ class AnswerWriter:
         """Go back to the first message, because the new text does not continue the text shown before."""
         if self._written.streams:
             await self._messages.end_stream(self._written.ts)
-        self._written, self._inherited = Written(self._written.part_chars), ()
+        self._written, self._inherited = AnswerState(self._written.part_chars), ()
 
     async def _update_inherited(self, text: str) -> None:
         """Edit the messages of an earlier sender, except its last one, to show the final text.

@@ -9,7 +9,7 @@ import structlog
 
 from throughline.context.find_citations import find_citations
 from throughline.context.markdown import spans
-from throughline.db.runs.followed_runs import FollowedRuns
+from throughline.db.runs.followed_runs import RunFollower
 from throughline.db.sessions.citations import CitationReader
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import LeaseLost, NotFound, TemporaryError, ThroughlineError
@@ -328,7 +328,7 @@ log = structlog.get_logger(__name__)
 class AnswerSender:
     """Sender of answers to Slack. Several deliveries may be in progress at the same time."""
 
-    def __init__(self, runs: FollowedRuns, services: DeliveryServices) -> None:
+    def __init__(self, runs: RunFollower, services: DeliveryServices) -> None:
         self._runs = runs
         self._following = Following(runs, services.clock.monotonic, heartbeat_seconds=HEARTBEAT_SECONDS)
         self._services = services

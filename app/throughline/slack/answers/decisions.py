@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from throughline.domain.basic_types import RunId
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting, ThroughlineError
 from throughline.domain.run import Run
-from throughline.domain.tool import AwaitedCall, Decision, Resolution, WaitKind
+from throughline.domain.tool import ApprovalDecision, AwaitedCall, Resolution, WaitKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.answers.questions import option_at
 from throughline.slack.config import Identity, SlackServices
@@ -173,6 +173,6 @@ def _resolution(call: AwaitedCall, choice: str, author: str | None) -> Resolutio
     if call.kind is WaitKind.ANSWER:
         option = option_at(call, choice)
         return None if option is None else Resolution(call.id, option, author=author)
-    if choice not in set(Decision):
+    if choice not in set(ApprovalDecision):
         return None
-    return Resolution(call.id, decision=Decision(choice), author=author)
+    return Resolution(call.id, decision=ApprovalDecision(choice), author=author)

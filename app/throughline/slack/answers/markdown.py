@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from urllib.parse import urlsplit
 
-from throughline.context.markdown import Fence, Kind, Line, Span, read, spans
+from throughline.context.markdown import CodeSpan, Fence, Kind, MarkdownLine, read, spans
 
 # The text of one line in Slack's Markdown, with its links and images. Nothing in it notifies people, and no link
 # misleads about its target.
@@ -85,14 +85,14 @@ def plain(cell: str) -> str:
     return harmless_code(_unmasked(words, [cell[span.start : span.end].strip("`") for span in found]))
 
 
-def _joined_marks(line: str, found: Sequence[Span]) -> str:
+def _joined_marks(line: str, found: Sequence[CodeSpan]) -> str:
     codes = [line[span.start : span.end] for span in found]
     shown = _Links(codes).read(_masked(line, found))
     shown = _CONTROL.sub(_without_control, _DEFINITION.sub(_broken, shown))
     return _unmasked(_BROADCAST.sub(f"@{ZERO_WIDTH_SPACE}", shown), [harmless_code(code) for code in codes])
 
 
-def _masked(line: str, found: Sequence[Span]) -> str:
+def _masked(line: str, found: Sequence[CodeSpan]) -> str:
     """Return the line with one placeholder for each code span."""
     pieces, at = list[str](), 0
     for span in found:
@@ -295,7 +295,7 @@ def settled(text: str) -> int:
     return held + _plain_words(text[whole:]) if is_plain else held
 
 
-def _may_look_otherwise(line: Line, fence: Fence | None) -> bool:
+def _may_look_otherwise(line: MarkdownLine, fence: Fence | None) -> bool:
     """Return whether later text may change the line: a table row, or a line in a block whose fence is rewritten."""
     if fence is not None:
         return fence.sign == "~"
@@ -310,7 +310,7 @@ def _plain_words(line: str) -> int:
     return end if is_plain else 0
 
 
-def _blocks(lines: Sequence[Line]) -> Iterator[str]:
+def _blocks(lines: Sequence[MarkdownLine]) -> Iterator[str]:
     at = 0
     while at < len(lines):
         if _is_table(lines, at):
@@ -327,23 +327,23 @@ def _blocks(lines: Sequence[Line]) -> Iterator[str]:
             at += len(words)
 
 
-def _is_table(lines: Sequence[Line], at: int) -> bool:
+def _is_table(lines: Sequence[MarkdownLine], at: int) -> bool:
     head = lines[at : at + 2]
     return len(head) > 1 and all(map(_is_row, head)) and is_separator(head[1].text)
 
 
-def _is_row(line: Line) -> bool:
+def _is_row(line: MarkdownLine) -> bool:
     return line.kind is Kind.TEXT and is_row(line.text)
 
 
-def _rows(lines: Sequence[Line], at: int) -> list[str]:
+def _rows(lines: Sequence[MarkdownLine], at: int) -> list[str]:
     end = at
     while end < len(lines) and _is_row(lines[end]):
         end += 1
     return [line.text for line in lines[at:end]]
 
 
-def _words(lines: Sequence[Line], at: int) -> list[str]:
+def _words(lines: Sequence[MarkdownLine], at: int) -> list[str]:
     """Return the lines up to the next table or code block, at least one."""
     end = at + 1
     while end < len(lines) and lines[end].kind is Kind.TEXT and not _is_table(lines, end):
@@ -351,7 +351,7 @@ def _words(lines: Sequence[Line], at: int) -> list[str]:
     return [line.text for line in lines[at:end]]
 
 
-def _block(lines: Sequence[Line], at: int) -> Sequence[Line]:
+def _block(lines: Sequence[MarkdownLine], at: int) -> Sequence[MarkdownLine]:
     """Return the lines of the code block that begins at `at`, including its last line."""
     end = at + 1
     while end < len(lines) and lines[end].kind is not Kind.OPENING and lines[end].fence is not None:
@@ -359,7 +359,7 @@ def _block(lines: Sequence[Line], at: int) -> Sequence[Line]:
     return lines[at:end]
 
 
-def _code_block(lines: Sequence[Line]) -> Iterator[str]:
+def _code_block(lines: Sequence[MarkdownLine]) -> Iterator[str]:
     """Yield the code block without indentation, between backticks, with its code."""
     opening = lines[0]
     fence = opening.fence
@@ -378,7 +378,7 @@ def _code_block(lines: Sequence[Line]) -> Iterator[str]:
                 yield harmless_code(line.code)
 
 
-def _length(fence: Fence, lines: Sequence[Line]) -> int:
+def _length(fence: Fence, lines: Sequence[MarkdownLine]) -> int:
     """Return the number of backticks for the block's fence, such that no line inside ends the block.
 
     A fence that consists of backticks keeps its length.

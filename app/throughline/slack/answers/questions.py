@@ -16,8 +16,8 @@ from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import (
     ASK_USER,
     OUTSIDE,
+    ApprovalDecision,
     AwaitedCall,
-    Decision,
     Question,
     Resolution,
     Wait,
@@ -219,7 +219,7 @@ def _given_before(stored: Message) -> Resolution:
     return Resolution(
         stored.tool_call_id or "",
         text_of(stored.content) if decision is None else str(told.get("reason", "")),
-        decision=None if decision is None else Decision(str(decision)),
+        decision=None if decision is None else ApprovalDecision(str(decision)),
         arguments=None if arguments is None else json.dumps(arguments),
         author=None if told.get("given_by") is None else str(told["given_by"]),
     )
@@ -235,12 +235,12 @@ def end_of(history: CallHistory, call: AwaitedCall, who: str) -> CallEnd:
         reason = "stopped" if history.run.status is RunStatus.CANCELLED else "over"
         return CallEnd(f":octagonal_sign: Nothing is needed any more, the turn is {reason}: {time}.")
     match given.decision:
-        case Decision.APPROVE:
+        case ApprovalDecision.APPROVE:
             return CallEnd(f":white_check_mark: {who} approved {name}: {time}.")
-        case Decision.EDIT:
+        case ApprovalDecision.EDIT:
             edited = "" if given.arguments is None else readable_arguments(given.arguments)
             return CallEnd(f":white_check_mark: {who} approved {name} with other arguments: {time}.", edited)
-        case Decision.REJECT:
+        case ApprovalDecision.REJECT:
             return CallEnd(f":no_entry_sign: {who} rejected {name}: {time}.", given.text)
         case None:
             return CallEnd(f":speech_balloon: {who} answered: {time}.", given.text)

@@ -135,7 +135,7 @@ Slack user ids are unique only per workspace. If two users of one session share 
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ThreadSession:
     """A thread's session, and its owner, on whose behalf participants may use it."""
 
     thread_ts: str
@@ -158,10 +158,10 @@ class LastUsed:
     It is a guess: another person may have written there last.
     """
 
-    conversation: Conversation
+    conversation: ThreadSession
 
 
-Found: TypeAlias = Conversation | LastUsed | Detached | None
+Found: TypeAlias = ThreadSession | LastUsed | Detached | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,5 +258,5 @@ def _found(row: Row, *, is_direct: bool) -> Found:
     return _conversation(row)
 
 
-def _conversation(row: Row) -> Conversation:
-    return Conversation(row["thread_ts"], SessionId(row["session_id"]), UserId(row["owner_id"]), row["title"])
+def _conversation(row: Row) -> ThreadSession:
+    return ThreadSession(row["thread_ts"], SessionId(row["session_id"]), UserId(row["owner_id"]), row["title"])

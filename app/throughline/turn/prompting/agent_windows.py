@@ -22,7 +22,7 @@ from throughline.domain.prompt import (
     ModelRequest,
     Prompt,
     PromptMessage,
-    ToolCallDelta,
+    ToolCallPiece,
     ToolSpec,
     Usage,
 )
@@ -180,7 +180,7 @@ async def _call(model: ChatModel, counter: TokenCounter, request: ModelRequest, 
     counted = count_prompt(request.prompt, count_tool_specs(request.tools, counter.count), counter.count)
     began, times, call = clock.monotonic(), list[float](), replace(NO_CALL, counted_tokens=counted)
     async for event in model.stream(request):
-        if isinstance(event, ToolCallDelta):
+        if isinstance(event, ToolCallPiece):
             continue
         if not isinstance(event, AnswerComplete):
             times.append(clock.monotonic())

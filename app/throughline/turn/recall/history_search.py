@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.db.search.message_vectors import MessageVectorRepository, Scope
+from throughline.db.search.message_vectors import MessageVectorRepository, SearchScope
 from throughline.db.search.query import ReadQuery
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import Message
-from throughline.domain.recall import Found, HistoryQuery, Place, VectorKind
+from throughline.domain.recall import HistoryQuery, Place, SearchResult, VectorKind
 from throughline.turn.recall.embed_missing import EmbeddingModel
 from throughline.turn.recall.memory_service import fuse
 
@@ -47,7 +47,7 @@ class HistorySearch:
         self._repository = repository
         self._vectors = vectors
 
-    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search.
 
         The search before a turn (`only_indexed`) is by words alone, so that it waits for no model.
@@ -55,7 +55,7 @@ class HistorySearch:
         read = self._repository.parse(query)
         if self._vectors is None or query.only_indexed or not read.terms:
             return await self._repository.search(owner_id, session_id, query)
-        near = asyncio.create_task(_nearest(self._vectors, Scope(owner_id, session_id, read.only), read))
+        near = asyncio.create_task(_nearest(self._vectors, SearchScope(owner_id, session_id, read.only), read))
         try:
             ranked = await self._repository.rank(owner_id, session_id, replace(query, limit=DEPTH))
             nearest = await near
@@ -65,14 +65,14 @@ class HistorySearch:
             return await self._repository.search(owner_id, session_id, query)
         fused = fuse((ranked.places, 1.0), (nearest, MEANING_WEIGHT), k=K)
         hits = await self._repository.show(fused[: query.limit], query)
-        return Found(hits, ranked.incomplete_sessions, by="vector")
+        return SearchResult(hits, ranked.incomplete_sessions, by="vector")
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
         return await self._repository.read(owner_id, session_id, first, last)
 
 
-async def _nearest(vectors: MessageVectors, scope: Scope, read: ReadQuery) -> tuple[Place, ...]:
+async def _nearest(vectors: MessageVectors, scope: SearchScope, read: ReadQuery) -> tuple[Place, ...]:
     """Return session and position of the messages nearest in meaning; empty if the model or the database fails."""
     vector = await vectors.model.embed_in_time(read.text, MODEL_SECONDS)
     if vector is None:

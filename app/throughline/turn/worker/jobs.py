@@ -19,7 +19,7 @@ from throughline.db.side_jobs import (
     PutBack,
     Schedule,
     TakenJob,
-    Waiting,
+    WaitingJobs,
 )
 from throughline.domain.basic_types import Clock, SessionId, UserId
 from throughline.domain.errors import NotFound, ThroughlineError, provider_words
@@ -324,7 +324,7 @@ class SideJobs:
                 await self._queue.put_due(self._schedules)
                 waiting = {found.kind: found for found in await self._queue.waiting()}
                 for kind in self._handlers:
-                    found = waiting.get(kind, Waiting(kind, 0, 0.0))
+                    found = waiting.get(kind, WaitingJobs(kind, 0, 0.0))
                     self._metrics.jobs_waiting(kind=kind, jobs=found.jobs, oldest_seconds=found.oldest_seconds)
             for report in self._reports:
                 with ErrorBoundary(log.warning, "waiting turns not counted"):
