@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Repository, Transactions
+from throughline.db.statements.rows import fields_from
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import KeyId, SessionId, UserId
 from throughline.domain.errors import InvalidInput
@@ -149,17 +150,8 @@ def hash_secret(secret: str) -> bytes:
 
 
 def _key_from(row: Row) -> ApiKey:
-    return ApiKey(
-        id=KeyId(row["id"]),
-        user_id=UserId(row["user_id"]),
-        user_name=row["user_name"],
-        name=row["name"],
-        prefix=row["prefix"],
-        scopes=frozenset(Scope(scope) for scope in row["scopes"]),
-        created_at=row["created_at"],
-        last_used_at=row["last_used_at"],
-        revoked_at=row["revoked_at"],
-    )
+    values = fields_from(ApiKey, row)
+    return ApiKey(**{**values, "scopes": frozenset(Scope(scope) for scope in values["scopes"])})
 
 
 _CREATE_TOKEN = sql("""

@@ -14,13 +14,14 @@ from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     PINNED,
     SESSION_COLUMNS,
+    columns_of,
+    fields_from,
     message_from,
-    prefixed,
     session_from,
     session_not_found,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.basic_types import MessageId, RunId, SessionId, SummaryId
+from throughline.domain.basic_types import MessageId, RunId, SessionId
 from throughline.domain.message import Message, Role
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.session import Session
@@ -127,17 +128,13 @@ def _call_of(edge: Message, others: Sequence[Message], least: int, known_from: i
 STEP = 64
 """Positions read per step of the backward scan; at most this many rows are read needlessly."""
 
-_PREPARED_NAMES = ("id", "base_version", "text", "token_count", "through_position", "created_at", "model")
-_ADOPTED_NAMES = ("version", "token_count", "through_id", "through_position", "model", "created_at")
-_PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
-_ADOPTED = ", ".join(f"v.{name} as of_adopted_{name}" for name in _ADOPTED_NAMES)
-
 SUMMARY_PIECES = {
     "summaries": f"""waiting as (
-        select {_PREPARED}, 1 as line from s join summary_versions v
+        select {columns_of(Prepared, "v", "of_prepared_")}, 1 as line from s join summary_versions v
             on v.session_id = s.id and v.state = 'prepared' and v.base_version = s.summary_version
     ), adopted as (
-        select {_ADOPTED}, 1 as line from s join summary_versions v on v.session_id = s.id and v.state = 'adopted'
+        select {columns_of(AdoptedSummary, "v", "of_adopted_")}, 1 as line from s join summary_versions v
+            on v.session_id = s.id and v.state = 'adopted'
     )""",  # noqa: S608  # our own column names
     "of_summaries": "waiting.*, adopted.*",
     "lines": """
@@ -224,7 +221,7 @@ LOAD_CONTEXT = sql(
     reach=str(REACH),
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
-    prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
+    prefixed=columns_of(Session, "s", "of_session_"),
     **SUMMARY_PIECES,
 )
 
@@ -269,32 +266,14 @@ def _read(rows: Sequence[Row]) -> Conversation:
 
 def adopted_from(row: Row) -> AdoptedSummary | None:
     """Return the adopted summary in a row with SUMMARY_PIECES, None if there is none."""
-    if row["of_adopted_version"] is None:
-        return None
-    through = row["of_adopted_through_id"]
-    return AdoptedSummary(
-        version=row["of_adopted_version"],
-        token_count=row["of_adopted_token_count"],
-        through_id=None if through is None else MessageId(through),
-        through_position=row["of_adopted_through_position"],
-        model=row["of_adopted_model"],
-        created_at=row["of_adopted_created_at"],
-    )
+    found = fields_from(AdoptedSummary, row, "of_adopted_")
+    return None if found["version"] is None else AdoptedSummary(**found)
 
 
 def prepared_from(row: Row) -> Prepared | None:
     """Return the prepared summary in a row with SUMMARY_PIECES, None if there is none."""
-    if row["of_prepared_id"] is None:
-        return None
-    return Prepared(
-        id=SummaryId(row["of_prepared_id"]),
-        base_version=row["of_prepared_base_version"],
-        text=row["of_prepared_text"],
-        token_count=row["of_prepared_token_count"],
-        through_position=row["of_prepared_through_position"],
-        created_at=row["of_prepared_created_at"],
-        model=row["of_prepared_model"],
-    )
+    found = fields_from(Prepared, row, "of_prepared_")
+    return None if found["id"] is None else Prepared(**found)
 
 
 _RETURNED = sql("select message_id, model, parts from returned_reasoning where run_id = :run_id")

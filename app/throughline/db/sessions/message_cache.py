@@ -30,14 +30,15 @@ from throughline.db.sessions.load_context import (
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     SESSION_COLUMNS,
+    columns_of,
     message_from,
-    prefixed,
     session_from,
     session_not_found,
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import ImageBlock, Message, TextBlock
+from throughline.domain.session import Session
 from throughline.domain.summary import Conversation
 
 ROW_BYTES = 4_000
@@ -85,7 +86,7 @@ _LOAD_NEWER = sql(
 """,
     session_columns=SESSION_COLUMNS,
     message_columns=MESSAGE_COLUMNS,
-    prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
+    prefixed=columns_of(Session, "s", "of_session_"),
     **SUMMARY_PIECES,
     most_new=str(MOST_NEW),
 )

@@ -90,8 +90,21 @@ def overrides_from(stored: JsonObject) -> Overrides:
     return Overrides(**{**given, "response_format": response_format, "allowed_tools": allowed_tools})  # type: ignore[arg-type]  # as stored
 
 
-_SESSION_FIELDS = tuple(field.name for field in fields(Session))
-SESSION_COLUMNS = ", ".join(f"s.{name}" for name in _SESSION_FIELDS)
+def columns_of(kind: type[Any], alias: str, prefix: str = "") -> str:  # Any: a dataclass
+    """Return the columns of the table `alias` that the fields of `kind` name; a `prefix` renames them."""
+    names = kind.__dataclass_fields__
+    return ", ".join(f"{alias}.{name} as {prefix}{name}" if prefix else f"{alias}.{name}" for name in names)
+
+
+def fields_from(kind: type[Any], row: Row, prefix: str = "") -> dict[str, Any]:  # Any: a dataclass, values as stored
+    """Return the values of the fields of `kind` in a row with its `columns_of`, by name.
+
+    `fields` of the standard library makes a new tuple at each call, which would double the time of a row.
+    """
+    return {name: row[f"{prefix}{name}"] for name in kind.__dataclass_fields__}
+
+
+SESSION_COLUMNS = columns_of(Session, "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +204,7 @@ def content_from(stored: JsonValue) -> Content:
 
 def session_from(row: Row, prefix: str = "") -> Session:
     """Return the session in a row with SESSION_COLUMNS, each column name preceded by `prefix`."""
-    values = {name: row[f"{prefix}{name}"] for name in _SESSION_FIELDS}
+    values = fields_from(Session, row, prefix)
     return Session(**{**values, "source": Source(values["source"])})
 
 

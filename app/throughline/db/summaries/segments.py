@@ -7,22 +7,16 @@ from typing import Any
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease
-from throughline.db.statements.rows import session_not_found, to_json
+from throughline.db.statements.rows import columns_of, fields_from, session_not_found, to_json
 from throughline.db.statements.sql import new_id, sql
-from throughline.domain.basic_types import MessageId, SegmentId, SessionId, SummaryId
+from throughline.domain.basic_types import SegmentId, SessionId
 from throughline.domain.errors import NotFound, SummaryConflict
 from throughline.domain.message import Role
 from throughline.domain.run import Lease
 from throughline.domain.summary import Adoption, FactKind, KeptFact, NewSegment, Segment, SummaryState, SummaryVersion
 
-VERSION_COLUMNS = """
-    v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,
-    v.created_at, v.segment_ids, v.kept_facts"""
-
-SEGMENT_COLUMNS = """
-    t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash,
-    t.kept_facts"""
-
+VERSION_COLUMNS = columns_of(SummaryVersion, "v")
+SEGMENT_COLUMNS = columns_of(Segment, "t")
 
 _KINDS = {kind.value: kind for kind in FactKind} | {
     # Kinds in versions from before models named facts.
@@ -37,36 +31,19 @@ _ROLES = {role.value: role for role in Role}
 
 def version_from(row: Row) -> SummaryVersion:
     """Return the summary version in a row with VERSION_COLUMNS."""
-    return SummaryVersion(
-        id=SummaryId(row["id"]),
-        session_id=SessionId(row["session_id"]),
-        version=row["version"],
-        state=SummaryState(row["state"]),
-        text=row["text"],
-        token_count=row["token_count"],
-        through_id=MessageId(row["through_id"]),
-        through_position=row["through_position"],
-        model=row["model"],
-        created_at=row["created_at"],
-        segment_ids=tuple(SegmentId(segment_id) for segment_id in row["segment_ids"]),
-        kept_facts=_kept_facts_from(row["kept_facts"]),
-    )
+    values = fields_from(SummaryVersion, row)
+    read = {
+        "state": SummaryState(values["state"]),
+        "segment_ids": tuple(values["segment_ids"]),
+        "kept_facts": _kept_facts_from(values["kept_facts"]),
+    }
+    return SummaryVersion(**{**values, **read})
 
 
 def segment_from(row: Row) -> Segment:
     """Return the segment in a row with SEGMENT_COLUMNS."""
-    return Segment(
-        id=SegmentId(row["id"]),
-        from_position=row["from_position"],
-        through_position=row["through_position"],
-        through_id=MessageId(row["through_id"]),
-        level=row["level"],
-        text=row["text"],
-        token_count=row["token_count"],
-        model=row["model"],
-        read_hash=row["read_hash"],
-        kept_facts=_kept_facts_from(row["kept_facts"]),
-    )
+    values = fields_from(Segment, row)
+    return Segment(**{**values, "kept_facts": _kept_facts_from(values["kept_facts"])})
 
 
 def kept_facts_json(facts: Sequence[KeptFact]) -> str:
