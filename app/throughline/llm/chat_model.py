@@ -53,115 +53,6 @@ from throughline.llm.translate_messages import (
 )
 from throughline.ports.models import FormatSupport
 
-# Messages that were imported, or stored from another provider, may have images in tool results, or more calls. OpenAI's
-# chat completions would refuse them in every turn of the session.
-
-MOST_CALLS = 128
-"""Most tool calls of one assistant message; OpenAI refuses more."""
-
-IMAGES_FOLLOW = "[The images of this result follow the results.]"
-
-
-def within_openai_limits(messages: tuple[PromptMessage, ...]) -> tuple[PromptMessage, ...]:
-    """Return the messages with images of tool results in a user message after them, and long steps split into several.
-
-    Each call must be followed by its result, as in all our prompts. If nothing needs to change, the same messages are
-    returned. The few tokens of inserted texts are not counted.
-    """
-    if not any(map(_is_beyond, messages)):
-        return messages
-    return tuple(chain.from_iterable(map(_in_steps, group_messages(messages))))
-
-
-def _is_beyond(message: PromptMessage) -> bool:
-    return len(message.tool_calls) > MOST_CALLS or (message.role is Role.TOOL and bool(_images(message.content)))
-
-
-def _in_steps(group: Group[PromptMessage]) -> Iterator[PromptMessage]:
-    """Yield the group's messages in steps of at most `MOST_CALLS` calls, each followed by its results and images."""
-    head, calls = group.head, group.head.tool_calls
-    if len(calls) <= MOST_CALLS:
-        yield head
-        yield from _with_images_after(group.messages[1:])
-        return
-    for start in range(0, len(calls), MOST_CALLS):
-        step = slice(start, start + MOST_CALLS)
-        is_first = start == 0
-        content, reasoning = (head.content, head.reasoning) if is_first else ("", None)
-        yield replace(head, content=content, tool_calls=calls[step], reasoning=reasoning)
-        yield from _with_images_after([result for result in group.results[step] if result is not None])
-
-
-def _with_images_after(results: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
-    images: list[Block] = []
-    for result in results:
-        found = _images(result.content)
-        if not found:
-            yield result
-            continue
-        yield replace(result, content=(*_texts(result.content), TextBlock(IMAGES_FOLLOW)))
-        images.extend((TextBlock(f"[From the result of {result.name or 'tool'}:]"), *found))
-    if images:
-        yield PromptMessage(Role.USER, tuple(images))
-
-
-def _images(content: Content) -> tuple[ImageBlock, ...]:
-    return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, ImageBlock))
-
-
-def _texts(content: Content) -> tuple[TextBlock, ...]:
-    return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, TextBlock))
-
-
-def stream_chunks(
-    runnable: Runnable[LanguageModelInput, AIMessage],
-    messages: list[BaseMessage],
-    options: Mapping[str, Any],  # provider keyword arguments
-) -> AsyncGenerator[AIMessage]:
-    """Return the answer's chunks, or one whole message if the model does not stream.
-
-    LangChain's own `astream` keeps every chunk, merges them at the end on the event loop, and passes prompt and answer
-    to the tracer that the environment names. No user's text may reach a tracer.
-
-    `runnable` is a chat model, with or without bound tools and other options.
-    """
-    bound: Any = runnable  # a binding's `bound` may be anything
-    given = dict(options)
-    while isinstance(bound, RunnableBinding):
-        given = {**bound.kwargs, **given}
-        bound = bound.bound
-    if not isinstance(bound, BaseChatModel):
-        raise TypeError(f"tools made a {type(bound).__name__} of the model, which cannot be streamed from")
-    if not bound._should_stream(async_api=True, stream=True, **given):  # noqa: SLF001  # LangChain has no other way to ask
-        return _whole(bound, messages, given)
-    return _streamed(bound, messages, given)
-
-
-async def _streamed(
-    model: BaseChatModel, messages: list[BaseMessage], options: dict[str, Any]
-) -> AsyncGenerator[AIMessage]:
-    chunks: Any = model._astream(messages, **options)  # noqa: SLF001  # what a provider's package implements
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            yield _message_of(chunk)
-
-
-async def _whole(
-    model: BaseChatModel, messages: list[BaseMessage], options: dict[str, Any]
-) -> AsyncGenerator[AIMessage]:
-    result = await model._agenerate(messages, **options)  # noqa: SLF001  # what a provider's package implements
-    for generation in result.generations:
-        yield _message_of(generation)
-
-
-def _message_of(generation: ChatGeneration) -> AIMessage:
-    """Return the message with the metadata of its generation, mostly the finish reason."""
-    message = generation.message
-    assert isinstance(message, AIMessage | AIMessageChunk)  # of a chat model's answer
-    message.response_metadata = {**(generation.generation_info or {}), **message.response_metadata}
-    return message
-
-
 CHARACTERS_PER_TOKEN = 4
 """Characters assumed per token; the low estimate is used only to judge whether a refused prompt was nearly full."""
 
@@ -377,3 +268,112 @@ def _as_chunk(message: AIMessage) -> AIMessageChunk:
 
 def _arguments(arguments: object) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+
+
+def stream_chunks(
+    runnable: Runnable[LanguageModelInput, AIMessage],
+    messages: list[BaseMessage],
+    options: Mapping[str, Any],  # provider keyword arguments
+) -> AsyncGenerator[AIMessage]:
+    """Return the answer's chunks, or one whole message if the model does not stream.
+
+    LangChain's own `astream` keeps every chunk, merges them at the end on the event loop, and passes prompt and answer
+    to the tracer that the environment names. No user's text may reach a tracer.
+
+    `runnable` is a chat model, with or without bound tools and other options.
+    """
+    bound: Any = runnable  # a binding's `bound` may be anything
+    given = dict(options)
+    while isinstance(bound, RunnableBinding):
+        given = {**bound.kwargs, **given}
+        bound = bound.bound
+    if not isinstance(bound, BaseChatModel):
+        raise TypeError(f"tools made a {type(bound).__name__} of the model, which cannot be streamed from")
+    if not bound._should_stream(async_api=True, stream=True, **given):  # noqa: SLF001  # LangChain has no other way to ask
+        return _whole(bound, messages, given)
+    return _streamed(bound, messages, given)
+
+
+async def _streamed(
+    model: BaseChatModel, messages: list[BaseMessage], options: dict[str, Any]
+) -> AsyncGenerator[AIMessage]:
+    chunks: Any = model._astream(messages, **options)  # noqa: SLF001  # what a provider's package implements
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield _message_of(chunk)
+
+
+async def _whole(
+    model: BaseChatModel, messages: list[BaseMessage], options: dict[str, Any]
+) -> AsyncGenerator[AIMessage]:
+    result = await model._agenerate(messages, **options)  # noqa: SLF001  # what a provider's package implements
+    for generation in result.generations:
+        yield _message_of(generation)
+
+
+def _message_of(generation: ChatGeneration) -> AIMessage:
+    """Return the message with the metadata of its generation, mostly the finish reason."""
+    message = generation.message
+    assert isinstance(message, AIMessage | AIMessageChunk)  # of a chat model's answer
+    message.response_metadata = {**(generation.generation_info or {}), **message.response_metadata}
+    return message
+
+
+# Messages that were imported, or stored from another provider, may have images in tool results, or more calls. OpenAI's
+# chat completions would refuse them in every turn of the session.
+
+MOST_CALLS = 128
+"""Most tool calls of one assistant message; OpenAI refuses more."""
+
+IMAGES_FOLLOW = "[The images of this result follow the results.]"
+
+
+def within_openai_limits(messages: tuple[PromptMessage, ...]) -> tuple[PromptMessage, ...]:
+    """Return the messages with images of tool results in a user message after them, and long steps split into several.
+
+    Each call must be followed by its result, as in all our prompts. If nothing needs to change, the same messages are
+    returned. The few tokens of inserted texts are not counted.
+    """
+    if not any(map(_is_beyond, messages)):
+        return messages
+    return tuple(chain.from_iterable(map(_in_steps, group_messages(messages))))
+
+
+def _is_beyond(message: PromptMessage) -> bool:
+    return len(message.tool_calls) > MOST_CALLS or (message.role is Role.TOOL and bool(_images(message.content)))
+
+
+def _in_steps(group: Group[PromptMessage]) -> Iterator[PromptMessage]:
+    """Yield the group's messages in steps of at most `MOST_CALLS` calls, each followed by its results and images."""
+    head, calls = group.head, group.head.tool_calls
+    if len(calls) <= MOST_CALLS:
+        yield head
+        yield from _with_images_after(group.messages[1:])
+        return
+    for start in range(0, len(calls), MOST_CALLS):
+        step = slice(start, start + MOST_CALLS)
+        is_first = start == 0
+        content, reasoning = (head.content, head.reasoning) if is_first else ("", None)
+        yield replace(head, content=content, tool_calls=calls[step], reasoning=reasoning)
+        yield from _with_images_after([result for result in group.results[step] if result is not None])
+
+
+def _with_images_after(results: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
+    images: list[Block] = []
+    for result in results:
+        found = _images(result.content)
+        if not found:
+            yield result
+            continue
+        yield replace(result, content=(*_texts(result.content), TextBlock(IMAGES_FOLLOW)))
+        images.extend((TextBlock(f"[From the result of {result.name or 'tool'}:]"), *found))
+    if images:
+        yield PromptMessage(Role.USER, tuple(images))
+
+
+def _images(content: Content) -> tuple[ImageBlock, ...]:
+    return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, ImageBlock))
+
+
+def _texts(content: Content) -> tuple[TextBlock, ...]:
+    return () if isinstance(content, str) else tuple(block for block in content if isinstance(block, TextBlock))
