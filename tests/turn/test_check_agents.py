@@ -27,8 +27,8 @@ from throughline.domain.prompt import ModelEvent, ModelParameters, ModelRequest,
 from throughline.llm.counters import make_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.ports.models import ChatModel
-from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.prompting.agent_windows import TOOL, agent_window, ask_windows, check_model, log_windows
+from throughline.turn.prompting.check_agents import check_agents, check_names
 from throughline.turn.prompting.ready_agent import assemble_agent
 
 PLAIN = AgentDefinition("plain")

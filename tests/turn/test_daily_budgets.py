@@ -32,9 +32,9 @@ from throughline.domain.tool import Resolution
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.turn.call_model import TRIES_BEFORE_FALLBACK
-from throughline.turn.check_agents import check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.daily_budget import check_daily_budget
+from throughline.turn.prompting.check_agents import check_names
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.turn.take_turn import take_turn
 

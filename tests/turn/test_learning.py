@@ -43,8 +43,8 @@ from throughline.domain.prompt import ModelRequest, Prompt, ToolSpec, Usage
 from throughline.domain.run import Claimer, RunStatus
 from throughline.llm.counters import CharsCounter, make_counter
 from throughline.llm.registry import ModelRegistry, ModelsConfig
-from throughline.turn.check_agents import check_agents
 from throughline.turn.prompting.calibrate import learn_from_overflow
+from throughline.turn.prompting.check_agents import check_agents
 from throughline.turn.prompting.context_report import report_context
 from throughline.turn.prompting.planning import at_rest
 from throughline.turn.state import TurnConfig

@@ -23,7 +23,7 @@ from throughline.domain.events import EventType, MessageDelta
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Claimer, RunStatus
-from throughline.turn.check_agents import check_agent
+from throughline.turn.prompting.check_agents import check_agent
 from throughline.turn.take_turn import take_turn
 from throughline.turn.worker.worker import Worker, WorkerConfig
 from throughline.wire.events import event_json

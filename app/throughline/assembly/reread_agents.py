@@ -16,8 +16,8 @@ from throughline.domain.service_status import ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.llm.counters import warm_counter
 from throughline.settings import Settings
-from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.prompting.agent_windows import log_windows
+from throughline.turn.prompting.check_agents import check_agents, check_names
 from throughline.turn.state import TurnDependencies
 
 POLL_SECONDS = 1.0

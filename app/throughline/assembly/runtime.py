@@ -46,10 +46,10 @@ from throughline.tools.built_in import make_built_in_tools
 from throughline.tools.make_function_tool import CallLimits
 from throughline.tools.recall import make_recall_tools
 from throughline.tools.toolbox import ImportedHooks, ToolBox
-from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.prompting.agent_windows import log_windows
 from throughline.turn.prompting.calibrate import CalibrationCache
+from throughline.turn.prompting.check_agents import check_agents, check_names
 from throughline.turn.recall.embed_missing import (
     EmbeddingDependencies,
     EmbeddingModel,

@@ -15,7 +15,7 @@ from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import ResponseFormat, ToolSpec
 from throughline.execution.breaker import BreakerReading, Breakers, BreakerState
-from throughline.ports.hooks import Tools
+from throughline.ports.hooks import Hooks, Tools
 from throughline.ports.metrics import Metrics
 from throughline.ports.models import ChatModel, FormatSupport, Models, TokenCounter
 from throughline.ports.storage import CalibrationStore, MessageStore, SummaryStore
@@ -97,7 +97,7 @@ class ReadyAgent:
 
 @dataclass(frozen=True, slots=True)
 class PromptDependencies:
-    """Dependencies of preparing a prompt and of reporting on one."""
+    """Dependencies of preparing a prompt, of reporting on one, and of checking agents."""
 
     messages: MessageStore
     summaries: SummaryStore
@@ -108,6 +108,7 @@ class PromptDependencies:
     breakers: Breakers
     metrics: Metrics
     make_counter: Callable[[str], TokenCounter]
+    hooks: Hooks
 
 
 async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:

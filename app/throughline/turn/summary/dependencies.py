@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from throughline.domain.basic_types import Clock
 from throughline.execution.call_plugin import PluginCall
-from throughline.ports.hooks import Decision, Hooks
+from throughline.ports.hooks import Decision
 from throughline.ports.storage import UsageStore
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.turn.prompting.ready_agent import PromptDependencies
@@ -13,13 +13,12 @@ from throughline.turn.summary.model_paces import ModelPaces
 
 @dataclass(frozen=True, slots=True)
 class SummaryDependencies(PromptDependencies):
-    """Dependencies of preparing a prompt, and those of hooks, time limits, recorded calls and traces.
+    """Dependencies of preparing a prompt, and those of time limits, recorded calls and traces.
 
     `hanging_hooks` holds, by a hook's name, the calls that have not returned within their time; `paces` the measured
     speeds of summary models.
     """
 
-    hooks: Hooks
     usage: UsageStore
     clock: Clock
     hanging_hooks: dict[str, list[PluginCall[Decision]]] = field(default_factory=dict, kw_only=True)

@@ -18,8 +18,7 @@ from throughline.domain.tool import ASK_USER
 from throughline.ports.hooks import Tools
 from throughline.ports.models import ChatModel, Models
 from throughline.turn.prompting.agent_windows import ask_windows, configured_window
-from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent
-from throughline.turn.state import TurnDependencies
+from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
 
 
 def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
@@ -50,7 +49,7 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             _check_approvals(agent, {spec.name for spec in specs})
 
 
-async def check_agents(dependencies: TurnDependencies, agents: Sequence[AgentDefinition]) -> tuple[ReadyAgent, ...]:
+async def check_agents(dependencies: PromptDependencies, agents: Sequence[AgentDefinition]) -> tuple[ReadyAgent, ...]:
     """Check each agent by preparing it as its turns will do, and return the prepared agents. Raises AgentInvalid.
 
     An agent is also checked with each model that a request may name.
@@ -68,7 +67,7 @@ async def check_agents(dependencies: TurnDependencies, agents: Sequence[AgentDef
     return tuple(ready)
 
 
-async def check_agent(dependencies: TurnDependencies, definition: AgentDefinition) -> ReadyAgent:
+async def check_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
     """Check one agent by preparing it as a turn will do, and return the prepared agent.
 
     Raises SettingInvalid, and PromptCannotFit if the system prompt and tools leave no room for a conversation. The
