@@ -49,17 +49,18 @@ from throughline.domain.message import Message, Source, ToolCall
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import OnBusy, Run, RunStatus
 from throughline.domain.session import Session
-from throughline.domain.tool import ApprovalDecision, AwaitedCall, Resolution, Wait, WaitKind
+from throughline.domain.tool import ApprovalDecision as Decision
+from throughline.domain.tool import AwaitedCall, Resolution, Wait, WaitKind
 
 __all__ = [
     "AnswerReset",
-    "ApprovalDecision",
     "AwaitedCall",
     "Client",
     "CompactionFinished",
     "CompactionStarted",
     "DatabaseUnavailable",
     "DatabaseUnusable",
+    "Decision",
     "Ended",
     "EventType",
     "HistoryQuoted",
