@@ -169,13 +169,14 @@ async def test_a_client_s_tool_cannot_make_a_turn_endless(database: Database) ->
 
 
 async def test_calls_of_a_client_s_tool_that_cannot_be_sent_to_it_end_in_an_answer(database: Database) -> None:
-    stage = await open_stage(database, agent=replace(AGENT, max_tool_rounds=1, max_client_rounds=20))
+    stage = await open_stage(database, agent=replace(AGENT, max_tool_rounds=20))
     stage.model.script(*[Call((replace(ASKS_WEATHER, id=f"call_{number}", arguments="{"),)) for number in range(20)])
     stage.model.script(Say("I cannot ask for the weather."))
 
     run = await send(stage)
 
     assert (run.status, run.error) == (RunStatus.SUCCEEDED, None)
+    assert [request.may_call_tools for request in stage.model.requests] == [*[True] * 20, False]
 
 
 async def read_until_over(stage: Stage, run: Run, after: int = 0) -> list[RunEvent]:

@@ -9,7 +9,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
-from throughline.agents.definition import AgentDefinition, ReasoningUse
+from throughline.agents.definition import ReasoningUse
 from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.message import text_of
@@ -157,9 +157,9 @@ async def after_tools(state: TurnState) -> str:
     return END if state.waiting else "llm_node"
 
 
-def step_limit(agent: AgentDefinition) -> int:
-    """Return the graph's recursion limit: the fixed nodes, two steps for each round of tools, and some slack.
+def step_limit(max_tool_rounds: int) -> int:
+    """Return the graph's recursion limit: the fixed nodes, two steps for each round that does not wait, and some slack.
 
     LangGraph's own default is about 10,000 steps.
     """
-    return 2 * (agent.max_tool_rounds + agent.max_client_rounds) + 10
+    return 2 * max_tool_rounds + 10

@@ -30,6 +30,7 @@ from throughline.domain.prompt import MAX_ANSWER_BYTES, NO_TOOLS, AnswerComplete
 from throughline.domain.reasoning import Reasoning, bounded_reasoning
 from throughline.domain.run import RunError
 from throughline.domain.summary import Conversation
+from throughline.domain.tool import is_json_object
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.json_schema import SchemaInvalid, check_schema, find_misfit
 from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_fallback, reset_shown_text
@@ -124,14 +125,19 @@ def steps_stored(conversation: Conversation) -> int:
 
 
 def rounds(agent: ReadyAgent, conversation: Conversation) -> tuple[int, int]:
-    """Return how many of this run's steps called a tool of the service, and how many only tools of the client.
+    """Return how many of this run's steps went on by themselves, and how many waited for the client.
 
-    The latter have a limit of their own, which is higher: each one needs the client to go on.
+    The latter called only tools of the client. They have a limit of their own, which is higher: each one needs the
+    client to go on. A step whose arguments are all no JSON object is never sent to it.
     """
     of_client = {tool.name for tool in agent.definition.request_tools}
     steps = [message.tool_calls for message in conversation.own if message.tool_calls]
-    of_agent = sum(1 for calls in steps if any(call.name not in of_client for call in calls))
-    return of_agent, len(steps) - of_agent
+    waited = sum(
+        1
+        for calls in steps
+        if all(call.name in of_client for call in calls) and any(is_json_object(call.arguments) for call in calls)
+    )
+    return len(steps) - waited, waited
 
 
 def without_calls(step: AnswerComplete) -> AnswerComplete:

@@ -169,7 +169,7 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
     values = await start.graph.ainvoke(
         TurnState(claimed=start.claimed, definition=definition),
         context=turn,
-        config={"recursion_limit": step_limit(definition)},
+        config={"recursion_limit": step_limit(definition.max_tool_rounds)},
     )
     state = TurnState(**values)
     if state.waiting:
