@@ -30,8 +30,8 @@ from benchmarks.replay_data import SAMPLE
 from benchmarks.retrieval_data import Archive, Meeting, Question, chained, read_meetings
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.search.rank import Ranking
 from throughline.db.search.repository import RANKING
+from throughline.db.search.scores import Ranking
 from throughline.domain.basic_types import SessionId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import HistoryQuery, SearchResult

@@ -318,7 +318,7 @@ COUNT = "update sessions s set message_count = (select count(*) from messages m 
 
 
 @pytest.mark.parametrize("statistics", ["", "analyze"])
-async def test_a_search_of_many_sessions_reads_only_their_terms_and_ranks_once(
+async def test_a_search_of_many_sessions_reads_only_their_terms_once(
     database: Database, database_url: str, statistics: str
 ) -> None:
     conversation = await open_conversation(database)
@@ -327,7 +327,7 @@ async def test_a_search_of_many_sessions_reads_only_their_terms_and_ranks_once(
     await database.history.index_owner(conversation.owner_id)
     await run_sql(database_url, statistics or "select 1")
     pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
-    transactions = ExplainedTransactions(pool, "ranked as")
+    transactions = ExplainedTransactions(pool, "scored as")
     history = SearchRepository(transactions, database.messages, "english")
 
     await history.search(conversation.owner_id, None, HistoryQuery("where does the kestrel hover"))
@@ -353,7 +353,7 @@ async def test_only_a_search_of_one_session_keeps_its_plan(
         found = await history.search(conversation.owner_id, session_id, HistoryQuery("where does the kestrel hover"))
         assert len(found.hits) == 1
     kept = await transactions.fetch(
-        statement("select 1 from pg_prepared_statements where statement like '%ran' || 'ked as%'")
+        statement("select 1 from pg_prepared_statements where statement like '%sco' || 'red as%'")
     )
     await pool.close()
 

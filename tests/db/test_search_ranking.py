@@ -98,6 +98,67 @@ async def test_an_answer_counts_with_the_question_before_it(archive: Archive) ->
     assert (await found(archive, lines, "museum paint green"))[0] == "A dark green one."
 
 
+LONG_ANSWER = "A harbour needs a plan. " + " ".join(
+    f"Step {number}: check the boat, the insurance and the storm cover, then call the harbour office."
+    for number in range(40)
+)
+
+
+async def ranked_roles(archive: Archive, query: str, *said: tuple[str, str]) -> list[str]:
+    lines = [Line("", text, MAY + timedelta(minutes=number), role) for number, (role, text) in enumerate(said)]
+    session_id = await archive.fill_session(lines)
+    await archive.index(session_id)
+    hits = (await archive.database.history.search(archive.owner_id, session_id, HistoryQuery(query, 20))).hits
+    return [hit.message.role.value for hit in hits]
+
+
+FILLED = tuple(("user" if number % 2 else "assistant", text) for number, text in enumerate(FILLER[:20]))
+
+
+async def test_a_users_statement_comes_before_a_long_answer_that_repeats_it(archive: Archive) -> None:
+    statement = ("user", "My boat is in the harbour, and its insurance does not cover a storm.")
+    roles = await ranked_roles(
+        archive, "boat harbour insurance storm", *FILLED, statement, ("assistant", LONG_ANSWER), *FILLED
+    )
+
+    assert roles[0] == "user"
+
+
+async def test_what_the_assistant_suggested_is_found_in_its_answer(archive: Archive) -> None:
+    statement = ("user", "The harbour office wants a plan.")
+    roles = await ranked_roles(
+        archive, "What did you suggest for the harbour storm?", *FILLED, statement, ("assistant", LONG_ANSWER), *FILLED
+    )
+
+    assert roles[0] == "assistant"
+
+
+async def test_an_answer_says_nothing_about_what_the_user_asks_next(archive: Archive) -> None:
+    changed = ("user", "Thanks, something else: which train goes to Basel in the morning?")
+    lines = [Line("", text, MAY, role) for role, text in (*FILLED, ("assistant", LONG_ANSWER), changed, *FILLED)]
+    session_id = await archive.fill_session(lines)
+    await archive.index(session_id)
+    asked = HistoryQuery("insurance of the boat in a storm", 2)
+    hits = (await archive.database.history.search(archive.owner_id, session_id, asked)).hits
+
+    assert LONG_ANSWER in [hit.message.content for hit in hits]
+    assert changed[1] not in [hit.message.content for hit in hits]
+
+
+async def test_a_question_put_to_the_assistant_counts_more_than_one_put_to_people(archive: Archive) -> None:
+    scores = {}
+    for role in ("assistant", "user"):
+        asked = Line("", "Did the parcel from the printing office arrive?", MAY)
+        lines = [asked, Line("", "That is unknown so far.", MAY, role), *(Line("", text, MAY) for text in FILLER[:20])]
+        session_id = await archive.fill_session(lines)
+        await archive.index(session_id)
+        query = HistoryQuery("parcel printing office", 1)
+        hits = await archive.database.history.search(archive.owner_id, session_id, query)
+        scores[role] = hits.hits[0].score
+
+    assert scores["assistant"] > 1.1 * scores["user"]
+
+
 async def test_messages_of_a_named_person_come_first(archive: Archive) -> None:
     words = "likes walking along the river after work in the evening"
     lines = [line(f"Somebody {words}.", name) for name in ("Ana", "Ben", "Cleo", "Dan")] + [*map(line, FILLER)]

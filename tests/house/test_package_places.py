@@ -16,6 +16,7 @@ PLACES = {
     "alembic": {"db"},
     "asyncpg": {"db", "postgres_server"},
     "sqlalchemy": {"db", "postgres_server", "slack"},
+    "numpy": {"db"},
     "snowballstemmer": {"db"},
     "uuid_utils": {"db"},
     "psutil": {"postgres_server"},

@@ -213,8 +213,8 @@ async def statements(wire: DatabaseWire, database_url: str, text: str, recall: R
     return len(asked)
 
 
-@pytest.mark.parametrize(("text", "more"), [(QUESTION, 1), ("The tide is low.", 0)])
-async def test_a_question_costs_one_statement_and_all_else_none(database_url: str, text: str, more: int) -> None:
+@pytest.mark.parametrize(("text", "more"), [(QUESTION, 2), ("The tide is low.", 0)])
+async def test_a_question_costs_two_statements_and_all_else_none(database_url: str, text: str, more: int) -> None:
     async with database_wire(database_url) as wire:
         without, with_recall = [await statements(wire, database_url, text, recall) for recall in Recall]
 

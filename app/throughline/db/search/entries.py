@@ -1,7 +1,9 @@
 """Index entries: one number for each term of a message, and its encoding.
 
-A block is a row of a session's messages that are indexed together. An entry is `offset << 8 | length << 4 | count`.
+A block is a row of a session's messages that are indexed together.
+An entry is `offset << 9 | answer << 8 | length << 4 | count`.
 `offset` is the message's distance from the first of its block.
+`answer` is 1 for an answer of the assistant, not for a step with tool calls.
 `length` is the message's length on a logarithmic scale; 0 for code-like names, which are as relevant in a long text.
 `count` is how often the term occurs, at most 15.
 """
@@ -15,6 +17,7 @@ from datetime import datetime
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.domain.basic_types import SessionId
 
+OFFSET_SHIFT, ANSWER_SHIFT, LENGTH_SHIFT = 9, 8, 4
 LENGTH_STEP = 0.9
 """Step of the length scale, as a base-2 logarithm: 14 steps reach 6,000 terms."""
 
@@ -28,7 +31,10 @@ AFTER_PAUSE = "^"
 
 @dataclass(frozen=True, slots=True)
 class IndexedMessage:
-    """The indexed data of a message: its text with tool calls, its author, its time, and whether a pause came first."""
+    """The indexed data of a message: its text with tool calls, its author, its time.
+
+    `is_after_pause`: a long pause came before it. `is_answer`: it is an answer of the assistant without tool calls.
+    """
 
     session_id: SessionId
     position: int
@@ -36,6 +42,7 @@ class IndexedMessage:
     author: str | None
     created_at: datetime
     is_after_pause: bool = False
+    is_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class BlockEntries:
 
     def add(self, analyzer: Analyzer, message: IndexedMessage) -> None:
         numbers, total = numbers_of(analyzer, message)
-        offset = (message.position - self.first) << 8
+        offset = (message.position - self.first) << OFFSET_SHIFT
         self.term_count += total
         for term, number in numbers.items():
             before = self._by_term.get(term)
@@ -96,7 +103,7 @@ def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], want
 
 
 def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, int], int]:
-    """Return `length << 4 | count` for each term of the message, and the number of terms of its text.
+    """Return `answer << 8 | length << 4 | count` for each term of the message, and the number of terms of its text.
 
     Terms for author, day and pause are included, each with length 0 and count 1.
     """
@@ -107,9 +114,9 @@ def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, i
         if term.is_name:
             names.add(term.text)
     total = counts.total()
-    step = length_step(total) << 4
-    numbers = {term: (0 if term in names else step) | min(count, MOST) for term, count in counts.items()}
-    return {**numbers, **dict.fromkeys(_beside(analyzer, message), 1)}, total
+    step, answer = length_step(total) << LENGTH_SHIFT, message.is_answer << ANSWER_SHIFT
+    numbers = {term: answer | (0 if term in names else step) | min(count, MOST) for term, count in counts.items()}
+    return {**numbers, **dict.fromkeys(_beside(analyzer, message), answer | 1)}, total
 
 
 def length_step(terms: int) -> int:

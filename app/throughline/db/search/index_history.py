@@ -20,7 +20,7 @@ from throughline.db.side_jobs import index_job, is_under_way
 from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
-from throughline.domain.message import Content, text_of
+from throughline.domain.message import Content, Role, text_of
 from throughline.execution.compute_threads import run_off_loop_if_large
 
 # Messages that are not in the search index: which sessions have some, which of those are due, and their texts.
@@ -106,8 +106,8 @@ _SETTLE = sql(
 _READ = sql(
     """
     with sized as (
-        select m.session_id, m.position, m.author, m.created_at, m.content, m.content_blocks, m.tool_calls, m.name,
-            coalesce(m.name = any(:recall_tools), false) as is_recalled,
+        select m.session_id, m.position, m.role, m.author, m.created_at, m.content, m.content_blocks, m.tool_calls,
+            m.name, coalesce(m.name = any(:recall_tools), false) as is_recalled,
             m.created_at - cast(:pause as interval) > (
                 select p.created_at from messages p where p.session_id = m.session_id and p.position = m.position - 1
             ) as is_after_pause,
@@ -228,6 +228,7 @@ def _message(row: Row) -> IndexedMessage:
         author=row["author"],
         created_at=row["created_at"],
         is_after_pause=bool(row["is_after_pause"]),
+        is_answer=row["role"] == Role.ASSISTANT and not row["tool_calls"],
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from throughline.context.quoted_history import ASKING_WORDS, QUESTION_WORDS
+from throughline.context.quoted_history import ASKING_WORDS, QUESTION_WORDS, question_of
 from throughline.db.search.analyzer import Analyzer, fold, stop_words_of
 from throughline.db.search.entries import AUTHOR, DAY
 from throughline.domain.errors import InvalidInput
@@ -42,6 +42,12 @@ The word would then be in no table.
 """
 
 WORD = re.compile(r"[^\W_]+")
+OF_ASSISTANT = re.compile(
+    r"\b(?:(?:did|have|had|were|was) you|you (?:\w+ )?(?:said|told|suggested|recommended|gave|mentioned|explained|"
+    r"wrote|proposed|advised|listed|showed)|your (?:answer|suggestion|recommendation|advice|explanation|proposal)s?)\b",
+    _ENGLISH,
+)
+OF_USER = re.compile(r"\b(?:i|my|me|mine|we|our|us)\b", _ENGLISH)
 ASKS_WHEN = re.compile(
     r"(?:when|how long|(?:(?:on|in|at|since|until) )?(?:what|which) (?:date|day|weekday|week|month|year|time))\b",
     _ENGLISH,
@@ -69,11 +75,17 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """The words of a query as possible names of authors, whether it asks for a time, and the days that it names."""
+    """What a query implies: its words as possible names of authors, and the days that it names.
+
+    `asks_when`: it asks for a time. `of_assistant`: it asks what the assistant said ("what did you suggest").
+    `of_user`: it asks what the user said or did ("my first plan").
+    """
 
     names: tuple[str, ...] = ()
     asks_when: bool = False
     days: tuple[Days, ...] = ()
+    of_assistant: bool = False
+    of_user: bool = False
 
 
 def cues_of(text: str, today: date | None) -> Cues:
@@ -82,7 +94,14 @@ def cues_of(text: str, today: date | None) -> Cues:
     `today` is what "last spring" and a month without a year refer to. If it is None, they are ignored.
     """
     names = tuple(dict.fromkeys(word for found in WORD.findall(text) for word in (found.lower(), fold(found))))
-    return Cues(names, ASKS_WHEN.match(text.lstrip()) is not None, tuple(_days(text, today)))
+    of_assistant = OF_ASSISTANT.search(text) is not None
+    return Cues(
+        names,
+        ASKS_WHEN.match(text.lstrip()) is not None,
+        tuple(_days(text, today)),
+        of_assistant,
+        not of_assistant and OF_USER.search(text) is not None,
+    )
 
 
 def _days(text: str, today: date | None) -> Iterator[Days]:
@@ -158,7 +177,13 @@ PART_WEIGHT = 0.5
 """Weight of the parts of a code-like name, since the query asked for the whole name."""
 
 ASKING_WEIGHT = 0.4
-"""Factor for words that only ask, such as `what` and `say`, in a query that ends with a question mark."""
+"""Factor for words that only ask, such as `what` and `say`, in a query that asks for something."""
+
+_TALK = """
+    about across aspects brought chat chats comprehensive conversation conversations discussion discussions
+    overview provide summarise summarize summary throughout walk"""
+TALK_WORDS = frozenset(_TALK.split())
+"""Words with which people ask for what was said in a whole conversation. They tell little about its subject."""
 
 MAX_TERMS = 32
 """Most terms of a query; further ones are ignored, since each costs an index scan."""
@@ -202,7 +227,7 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     rest = PIECE.sub(lambda found: "" if found["name"] else found.group(), text)
     words = _words(analyzer, rest)
     phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
-    weights = _asking_less(analyzer, words) if rest.rstrip().endswith(("?", "？")) else words
+    weights = _asking_less(analyzer, words) if question_of(rest) else words
     terms = _terms(weights, ISO_DAY.findall(rest), author_weight) if words else {}
     return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)), rest.strip())
 
@@ -216,12 +241,12 @@ def read_plain(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     text = text[:MAX_QUERY_CHARACTERS]
     words = _words(analyzer, text)
     asking = {*ASKING_WORDS, *(analyzer.word(word) for word in (*ASKING_WORDS, *stop_words_of(text)))}
-    words = {word: weight for word, weight in words.items() if word not in asking} or words
-    return ReadQuery(_terms(words, ISO_DAY.findall(text), author_weight) if words else {}, frozenset(words), only, text)
+    kept = _asking_less(analyzer, {word: weight for word, weight in words.items() if word not in asking}) or words
+    return ReadQuery(_terms(kept, ISO_DAY.findall(text), author_weight) if kept else {}, frozenset(kept), only, text)
 
 
 def _asking_less(analyzer: Analyzer, words: Mapping[str, float]) -> Mapping[str, float]:
-    asking = {analyzer.word(word) for word in (*ASKING_WORDS, *QUESTION_WORDS, "about")}
+    asking = {analyzer.word(word) for word in (*ASKING_WORDS, *QUESTION_WORDS, *TALK_WORDS)}
     return {word: weight * ASKING_WEIGHT if word in asking else weight for word, weight in words.items()}
 
 

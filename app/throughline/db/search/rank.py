@@ -1,31 +1,45 @@
-"""The ranking of messages: BM25 over the terms, extended by what stands around a message.
+"""The search for messages: what is read of the index, and what is multiplied for what the query implies.
 
-A message scores for each query term it contains, and less for a term that only a neighbour contains, decreasing with
-the distance. The reason: an answer is often a turn away from the words of the question. Each term counts once, with its
-best score. So a part of the conversation with all query words ranks above one that repeats a single word.
-
-Messages between two long pauses form an episode. An episode is scored like one long message, and a share of its score
-is added to each of its messages. Passages, a dozen messages in a row, are scored in the same way: an answer is often
-spread over several messages, and many conversations have no pauses. The sum is multiplied for how much of the query the
-passage has, and for what the query implies: an author whom it names, days, a time. Messages that only ask or are very
-short count less, because they rarely answer anything. So do messages with a better one close by: they are read around
-that one, and would displace other parts of the conversation.
+The index entries of the query's terms are read and scored (scores.py). The scores of the best messages are multiplied
+for what the query implies, an author whom it names, days, a time, and for what the messages themselves show. Messages
+that only ask other people or are very short count less, because they rarely answer anything. So do messages with a
+better one close by: they are read around that one, and would displace other parts of the conversation.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
+from uuid import UUID
 
-from throughline.db.connection.pool import Row, Statement
+import numpy as np
+
+from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.search.analyzer import UNSPACED
-from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, LENGTH_STEP, LiveEntries
+from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, OFFSET_SHIFT, LiveEntries
 from throughline.db.search.query import Cues
+from throughline.db.search.scores import (
+    LAST_POSITION,
+    SESSION_SHIFT,
+    Corpus,
+    Entries,
+    Flags,
+    Numbers,
+    Ranking,
+    Scores,
+    Terms,
+    full_score,
+    score_messages,
+)
 from throughline.db.statements.rows import MESSAGE_COLUMNS
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.recall import HistoryFilter
+from throughline.execution.compute_threads import run_off_loop_if_large
 
 CANDIDATES, FEW_CANDIDATES = 100, 40
 """Fewest messages whose neighbours are examined, and their number if the search must be fast.
@@ -39,11 +53,11 @@ MOST_ENTRIES = 20_000
 The terms left out occur almost everywhere and matter little, so that very long sessions take little longer to search.
 """
 
-HALF_PASSAGE = 6
-"""Messages in half a passage. Passages overlap by half, so each message is in two."""
-
 PAIR_WANTED = 0.5
 """Share of the pairs of characters of a question that a full answer has: others span two words of the question."""
+
+MANY_ENTRIES = 5_000
+"""Number of entries from which a search is computed in a thread: scoring them takes some 5 ms."""
 
 SHORT_BYTES = 80
 QUESTION_BYTES = 400
@@ -56,38 +70,6 @@ TIMES = (
     r"(mon|tues|wednes|thurs|fri|satur|sun)day|(19|20)\d\d|(years?|months?|weeks?|days?|birthday))\M"
 )
 """Words by which a message tells a time, as a regular expression of PostgreSQL."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Parameters of the ranking, tuned by benchmarks/retrieval.py on one half of its data.
-
-    `saturation` and `length_share` are BM25's k1 and b. A term in a neighbouring message counts `nearby` times its
-    score there, decreasing linearly with the distance, and nothing beyond `reach` messages. A term in the message
-    before counts `previous` times its score, because that message is often the question. A matching author counts
-    `author` times a matching word, and an episode's score `episode` times. A passage is scored with a saturation of
-    `passage_saturation`; with p for its share of the score of a message that has every word, it multiplies by
-    1 + `passage` · p. The other values multiply the score of messages whose author the query names (`named`), that end
-    with a question mark (`question`), that mention a time when the query asks for one (`tells_when`), that were written
-    on a day the query names (`on_day`), and that have a better message within `reach` (`beside_better`). A message
-    shorter than SHORT_BYTES counts by its share of that length to the power `short`.
-    """
-
-    saturation: float = 1.2
-    length_share: float = 0.3
-    nearby: float = 0.3
-    reach: int = 6
-    author: float = 1.5
-    previous: float = 0.7
-    episode: float = 0.7
-    passage: float = 3.0
-    passage_saturation: float = 10.0
-    beside_better: float = 0.75
-    named: float = 1.2
-    question: float = 0.8
-    tells_when: float = 1.3
-    on_day: float = 2.0
-    short: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +92,6 @@ class SearchRequest:
 Parameters: TypeAlias = dict[str, object]
 
 
-# `offset 0` in the statement keeps one index scan for each session, whatever the statistics say: a scan of the table
-# would read terms of all users. All rows come from `scope`, so the end need not check it again; with outdated
-# statistics, that join ran the aggregation of `ranked` once for each session.
-_RANKING = Path(__file__).with_name("ranking.sql").read_text(encoding="utf-8")
 CONDITIONS = """
     and (cast(:role as text) is null or m.role = :role)
     and (cast(:tool as text) is null or lower(m.name) = lower(:tool))
@@ -138,9 +116,6 @@ SCOPE = """scope as materialized (
         where s.owner_id = :owner_id
             and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
     )"""
-_FIRST = "order by score desc limit :candidates"
-"""Without a filter, only the best messages are read, as many as there are candidates."""
-
 _NEWEST = """
     with {bounds}
     select {message_columns}, {pinned}, cast(0 as float8) as score
@@ -155,45 +130,191 @@ _NEWEST = """
 PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pinned"
 
 
-def _statement(*, is_open: bool, columns: str = f"{MESSAGE_COLUMNS}, {PINNED}") -> Statement:
-    return sql(
-        _RANKING,
-        bounds=BOUNDS,
-        scope=SCOPE,
-        filtered="" if is_open else FILTERED,
-        first=_FIRST if is_open else "",
-        conditions="" if is_open else CONDITIONS,
-        columns=columns,
-    )
-
-
-_FIND_ANY, _FIND_SOME = _statement(is_open=True), _statement(is_open=False)
-_PLACE_COLUMNS = "m.session_id, m.position"
-_PLACES_OF_ANY = _statement(is_open=True, columns=_PLACE_COLUMNS)
-_PLACES_OF_SOME = _statement(is_open=False, columns=_PLACE_COLUMNS)
+# `offset 0` in the first statement keeps one index scan for each session, whatever the statistics say: a scan of the
+# table would read terms of all users.
+_FOLDER = Path(__file__).parent
+_READ_ENTRIES = sql((_FOLDER / "read_entries.sql").read_text(encoding="utf-8"), bounds=BOUNDS, scope=SCOPE)
+_PLACES = (
+    "unnest(cast(:session_numbers as integer[]), cast(:positions as integer[]), cast(:scores as float8[]))"
+    " with ordinality as w (session, position, score, place)"
+)
+_MATCHING = sql(
+    """
+    select cast(w.place as integer) as place from {places} join messages m
+        on m.session_id = (cast(:sessions as uuid[]))[w.session] and m.position = w.position {conditions}
+""",
+    places=_PLACES,
+    conditions=CONDITIONS,
+)
+_WEIGH = (_FOLDER / "weigh.sql").read_text(encoding="utf-8")
+_WEIGH_MESSAGES, _WEIGH_PLACES = (
+    sql(_WEIGH, places=_PLACES, conditions=CONDITIONS, columns=columns)
+    for columns in (f"{MESSAGE_COLUMNS}, {PINNED}", "m.session_id, m.position")
+)
 _FIND_NEWEST = sql(_NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED)
-_LAST_POSITION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """The best messages as rows with MESSAGE_COLUMNS and `score`, best first, and the score of a full match.
+
+    That is the score of a message with every word of the query. If the request is for places, the rows have the session
+    and the position instead of MESSAGE_COLUMNS.
+    """
+
+    rows: Sequence[Row] = ()
+    full_score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The range of positions that is searched, both ends excluded.
+
+    In the session with the number `own_session` it ends before `own_position`; the number is -1 if there is none.
+    """
+
+    low: int
+    high: int
+    own_session: int
+    own_position: int
+
+    def contain(self, keys: Numbers) -> Flags:
+        """Return whether each message, given by its key, is in the range."""
+        positions = keys & LAST_POSITION
+        is_own = keys >> SESSION_SHIFT == self.own_session
+        return (positions > self.low) & (positions < np.where(is_own, min(self.high, self.own_position), self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntries:
+    """What was read of the index for a request: entries within the bounds, and the sessions by their numbers."""
+
+    entries: Entries
+    terms: Terms
+    sessions: tuple[UUID, ...]
+    bounds: Bounds
 
 
 async def find(
     tx: Statements, asked: SearchRequest, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
-) -> Sequence[Row]:
-    """Return the best messages as rows with MESSAGE_COLUMNS, `score` and `full_score`, best first.
-
-    `live` holds entries that are not in the index. If the request is for places, the rows have the session and the
-    position instead of MESSAGE_COLUMNS. `full_score` is that of a message with every word of the query.
+) -> FoundRows:
+    """Return the best messages. `live` holds entries that are not in the index.
 
     A search over all sessions is planned for its parameters, because the plan for any parameters, made for a single
     session, takes many times as long.
     """
-    parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking) | _cues(asked.cues)
-    hidden = {"recall_tools": list(hidden_tools)}
-    if is_positional(asked.only):
-        statement = _PLACES_OF_ANY if asked.places_only else _FIND_ANY
-    else:
-        statement = _PLACES_OF_SOME if asked.places_only else _FIND_SOME
-        parameters |= conditions_of(asked.only)
-    return await tx.fetch(replace(statement, is_cached=asked.session_id is not None), **parameters, **hidden)
+    statement = replace(_READ_ENTRIES, is_cached=asked.session_id is not None)
+    live_sessions = list({entry.session_id for entry in live.items})
+    rows = await tx.fetch(statement, **_asked(asked), **_terms(asked), live_sessions=live_sessions)
+    size = sum(len(row["entries"] or ()) for row in rows)
+    read = await run_off_loop_if_large(size, partial(_read, rows, asked, live), large=MANY_ENTRIES)
+    if not len(read.entries.keys):
+        return FoundRows()
+    matching = None if is_positional(asked.only) else await _matching(tx, asked, read)
+    score = partial(_score, asked, read, ranking, matching)
+    scores = await run_off_loop_if_large(size, score, large=MANY_ENTRIES)
+    weigh = _WEIGH_PLACES if asked.places_only else _WEIGH_MESSAGES
+    parameters = _places(read, scores) | _weights(ranking) | _cues(asked.cues) | conditions_of(asked.only)
+    found = await tx.fetch(weigh, **parameters, limit=asked.limit, recall_tools=list(hidden_tools))
+    return FoundRows(found, full_score(read.terms, read.entries.corpus.message_count))
+
+
+def _implied(cues: Cues, ranking: Ranking) -> Ranking:
+    """Return the ranking for a query that asks what the assistant said, or what the user did."""
+    if cues.of_assistant:
+        return replace(ranking, long_answer=0.0)
+    return replace(ranking, answer=ranking.answer_to_user) if cues.of_user else ranking
+
+
+@dataclass(frozen=True, slots=True)
+class TermBlock:
+    """The entries of a term in a block of messages whose first has `key`.
+
+    `entries` is empty if they are not read, and `message_count` the number of messages with the term all the same.
+    """
+
+    key: int
+    term: str
+    entries: Sequence[int]
+    message_count: int
+
+
+def _read(rows: Sequence[Row], asked: SearchRequest, live: LiveEntries) -> ReadEntries:
+    """Return the entries of the rows and those of unindexed messages. Each row has the totals and the bounds, too."""
+    totals, found = rows[0], [row for row in rows if row["term"] is not None]
+    ids = dict.fromkeys([*(row["session_id"] for row in found), *totals["live_sessions"]])
+    numbers = {session_id: number for number, session_id in enumerate(ids)}
+    own = numbers.get(totals["own_session"], -1)
+    bounds = Bounds(totals["low"], totals["high"], own, totals["own_position"] or 0)
+    blocks = [
+        TermBlock(
+            (numbers[row["session_id"]] << SESSION_SHIFT) + row["from_position"],
+            row["term"],
+            row["entries"] or (),
+            row["message_count"],
+        )
+        for row in found
+    ]
+    blocks += [
+        TermBlock((numbers[item.session_id] << SESSION_SHIFT) + item.position, item.term, [item.entry], 1)
+        for item in live.items
+        if item.session_id in numbers
+    ]
+    size = Corpus(
+        session_count=totals["session_count"],
+        message_count=max(totals["all_messages"] + live.message_count, 1),
+        term_count=totals["all_terms"] + live.term_count,
+    )
+    return ReadEntries(
+        _entries(blocks, asked, bounds, size, np.arange(len(numbers)) << SESSION_SHIFT),
+        _terms_of(blocks, asked),
+        tuple(numbers),
+        bounds,
+    )
+
+
+def _entries(
+    blocks: Sequence[TermBlock], asked: SearchRequest, bounds: Bounds, corpus: Corpus, firsts: Numbers
+) -> Entries:
+    """Return the entries of the blocks within the bounds. `firsts` are the keys with which the sessions begin."""
+    numbers_of = {term: number for number, term in enumerate((*asked.terms, AFTER_PAUSE))}
+    sizes = [len(block.entries) for block in blocks]
+    numbers = np.fromiter(chain.from_iterable(block.entries for block in blocks), np.int64, sum(sizes))
+    keys = np.repeat(np.array([block.key for block in blocks], np.int64), sizes) + (numbers >> OFFSET_SHIFT)
+    terms = np.repeat(np.array([numbers_of[block.term] for block in blocks], np.int64), sizes)
+    is_pause = terms == numbers_of[AFTER_PAUSE]
+    used = ~is_pause & bounds.contain(keys)
+    starts = np.union1d(keys[is_pause], firsts)
+    return Entries(keys[used], terms[used], numbers[used], starts, corpus)
+
+
+def _terms_of(blocks: Sequence[TermBlock], asked: SearchRequest) -> Terms:
+    counts: Counter[str] = Counter()
+    for block in blocks:
+        counts[block.term] += block.message_count
+    return Terms(
+        weights=np.array(list(asked.terms.values()), np.float64),
+        messages=np.array([counts[term] for term in asked.terms], np.float64),
+        is_word=np.array([not term.startswith((AUTHOR, DAY)) for term in asked.terms]),
+        wanted=np.array([PAIR_WANTED if UNSPACED.match(term) else 1.0 for term in asked.terms]),
+    )
+
+
+async def _matching(tx: Statements, asked: SearchRequest, read: ReadEntries) -> Numbers:
+    """Return the keys of the messages with entries that pass the filter, sorted."""
+    keys = np.unique(read.entries.keys)
+    places = _places(read, Scores(keys, np.zeros(len(keys))))
+    rows = await tx.fetch(_MATCHING, **places, **conditions_of(asked.only))
+    return keys[sorted(row["place"] - 1 for row in rows)]
+
+
+def _score(asked: SearchRequest, read: ReadEntries, ranking: Ranking, matching: Numbers | None) -> Scores:
+    """Return the scores of the messages to weigh: of all that may pass a filter, else of as many as are examined."""
+    implied = _implied(asked.cues, ranking)
+    scores = score_messages(read.entries, read.terms, implied, asked.candidates, matching)
+    within = read.bounds.contain(scores.keys)
+    scores = Scores(scores.keys[within], scores.scores[within])
+    return scores.best(asked.candidates if matching is None else len(scores.keys))
 
 
 async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequence[str]) -> Sequence[Row]:
@@ -220,37 +341,29 @@ def scope_of(owner_id: UserId, session_id: SessionId | None, only: HistoryFilter
         "owner_id": owner_id,
         "session_id": session_id,
         "after": only.after or 0,
-        "before": _LAST_POSITION if only.before is None else min(only.before, _LAST_POSITION),
+        "before": LAST_POSITION if only.before is None else min(only.before, LAST_POSITION),
         "before_run": only.before_run,
         "cursor_of": only.behind_cursor_of,
     }
 
 
 def _terms(asked: SearchRequest) -> Parameters:
+    return {"terms": list(asked.terms), "after_pause": AFTER_PAUSE, "most_entries": MOST_ENTRIES}
+
+
+def _places(read: ReadEntries, scores: Scores) -> Parameters:
     return {
-        "terms": list(asked.terms),
-        "weights": list(asked.terms.values()),
-        "wanted": [PAIR_WANTED if UNSPACED.match(term) else 1.0 for term in asked.terms],
-        "most_entries": MOST_ENTRIES,
-        "candidates": asked.candidates,
+        "sessions": list(read.sessions),
+        "session_numbers": (1 + (scores.keys >> SESSION_SHIFT)).tolist(),
+        "positions": (scores.keys & LAST_POSITION).tolist(),
+        "scores": scores.scores.tolist(),
     }
 
 
-def _ranking(ranking: Ranking) -> Parameters:
+def _weights(ranking: Ranking) -> Parameters:
     return {
-        "saturation": ranking.saturation,
-        "length_share": ranking.length_share,
-        "length_step": LENGTH_STEP,
-        "nearby": ranking.nearby,
         "reach": ranking.reach,
-        "previous": ranking.previous,
-        "episode": ranking.episode,
-        "passage": ranking.passage,
-        "half_passage": HALF_PASSAGE,
-        "passage_saturation": ranking.passage_saturation,
         "beside_better": ranking.beside_better,
-        "after_pause": AFTER_PAUSE,
-        "beside": [AUTHOR, DAY],
         "named": ranking.named,
         "question": ranking.question,
         "question_bytes": QUESTION_BYTES,
@@ -268,17 +381,6 @@ def _cues(cues: Cues) -> Parameters:
         "times": TIMES,
         "days_since": [days.since for days in cues.days],
         "days_until": [days.until for days in cues.days],
-    }
-
-
-def _live(live: LiveEntries) -> Parameters:
-    return {
-        "live_messages": live.message_count,
-        "live_term_count": live.term_count,
-        "live_sessions": [entry.session_id for entry in live.items],
-        "live_positions": [entry.position for entry in live.items],
-        "live_terms": [entry.term for entry in live.items],
-        "live_entries": [entry.entry for entry in live.items],
     }
 
 

@@ -26,7 +26,8 @@ from throughline.db.search.index_history import (
     find_owners,
 )
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of, read_plain, read_query
-from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, PINNED, Ranking, SearchRequest, find, find_newest
+from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, PINNED, FoundRows, SearchRequest, find, find_newest
+from throughline.db.search.scores import Ranking
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
 from throughline.db.side_jobs import enqueue_job, index_job
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from, session_not_found
@@ -353,16 +354,16 @@ class SearchRepository:
         `parse` does.
         """
         read = self.parse(query, ranking)
-        rows, left = await self._find(_request(owner_id, session_id, query, read), query, ranking)
-        if not rows and session_id is not None and not query.only_indexed:
+        found, left = await self._find(_request(owner_id, session_id, query, read), query, ranking)
+        if not found.rows and session_id is not None and not query.only_indexed:
             await self._check_exists(owner_id, session_id)
-        return SearchResult(await self._hits(rows, read, query.whole_characters), left, _full_score(rows))
+        return SearchResult(await self._hits(found.rows, read, query.whole_characters), left, found.full_score)
 
     async def rank(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Ranked:
         """Return the places of the best matching messages, as `search` finds them, without reading the messages."""
         request = replace(_request(owner_id, session_id, query, self.parse(query)), places_only=True)
-        rows, left = await self._find(request, query, RANKING)
-        return Ranked(tuple(Place(SessionId(row["session_id"]), row["position"]) for row in rows), left)
+        found, left = await self._find(request, query, RANKING)
+        return Ranked(tuple(Place(SessionId(row["session_id"]), row["position"]) for row in found.rows), left)
 
     async def show(self, ranked: Sequence[Scored], query: HistoryQuery) -> tuple[Hit, ...]:
         """Return the messages at these places as hits of the query. A message erased meanwhile is left out."""
@@ -376,21 +377,21 @@ class SearchRepository:
 
     async def _find(
         self, request: SearchRequest, query: HistoryQuery, ranking: Ranking
-    ) -> tuple[Sequence[Row], tuple[SessionId, ...]]:
+    ) -> tuple[FoundRows, tuple[SessionId, ...]]:
         """Return the best matching rows, and the sessions that could not be searched completely."""
         if not request.terms:
             rows = () if query.is_plain else await find_newest(self._transactions, request, RECALL_TOOLS)
-            return rows, ()
+            return FoundRows(rows), ()
         entries = LiveEntries()
         left: tuple[UnindexedSession, ...] = ()
         if not query.only_indexed:
             live, left = await self._catch_up.catch_up(request.owner_id, request.session_id)
             entries = await self._index.live_entries(live, {*request.terms, AFTER_PAUSE})
-        rows = await find(self._transactions, request, entries, ranking, RECALL_TOOLS)
+        found = await find(self._transactions, request, entries, ranking, RECALL_TOOLS)
         if left:
             with ErrorBoundary(log.warning, "indexing job not enqueued"):
                 await enqueue_job(self._transactions, index_job(request.owner_id))
-        return rows, tuple(found.session_id for found in left)
+        return found, tuple(session.session_id for session in left)
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
@@ -449,7 +450,3 @@ def _request(owner_id: UserId, session_id: SessionId | None, query: HistoryQuery
     cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
     candidates = FEW_CANDIDATES if query.only_indexed else max(CANDIDATES, 4 * query.limit)
     return SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates)
-
-
-def _full_score(rows: Sequence[Row]) -> float:
-    return next((row["full_score"] or 0.0 for row in rows if "full_score" in row), 0.0)
