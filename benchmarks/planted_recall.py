@@ -27,12 +27,21 @@ from benchmarks.processes import run_postgres
 from benchmarks.retrieval_data import Archive, Line
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.policy import ContextPolicy
-from throughline.context.quoted_history import FOUND, WHOLE_CHARACTERS, Quotation, choose_quotations, question_of
+from throughline.context.questions import questions_of
+from throughline.context.quoted_history import (
+    FOUND,
+    MOST_QUOTED,
+    WHOLE_CHARACTERS,
+    WHOLE_QUOTED,
+    Quotation,
+    choose_quotations,
+    merge_quotations,
+)
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.basic_types import SessionId
 from throughline.domain.message import Message, Role, searched_text
-from throughline.domain.recall import HistoryFilter, HistoryQuery
+from throughline.domain.recall import HistoryFilter, HistoryQuery, Place
 from throughline.llm.counters import make_counter
 
 WINDOW = 32_000
@@ -98,13 +107,13 @@ async def _summarised(planted: Planted, seed: int) -> Memory:
 
 
 async def _measure(archive: Archive, planted: Planted, memory: Memory, figures: Figures) -> None:
-    session_id = await _stored(archive, planted.messages, memory.cursor)
+    summarised = Place(await _stored(archive, planted.messages, memory.cursor), memory.cursor)
     summary, gone = lines_of(memory.prompt_text()), {fact.withdraws for fact in planted.facts}
     form = ASKED[planted.script.said["language"]]
     for fact in planted.facts:
         if fact.position > memory.cursor or fact.position in gone or fact.heading == WITHDRAWAL:
             continue
-        quotations = await _recalled(archive, session_id, form.format(fact.subject), figures)
+        quotations = await _recalled(archive, summarised, form.format(fact.subject), figures)
         lines = [line for found in quotations for line in lines_of(found.text)]
         is_quoted, is_kept = stands(fact.needles, lines), stands(fact.needles, summary)
         figures.summary.append(is_kept)
@@ -114,31 +123,37 @@ async def _measure(archive: Archive, planted: Planted, memory: Memory, figures: 
     talk = [row for row in planted.messages if row.role is Role.USER and row.position not in facts]
     for row in random.Random(1).sample(talk, min(SMALL_TALK, len(talk))):
         text = searched_text(row)
-        figures.searched.append(bool(question_of(text)))
-        quotations = await _recalled(archive, session_id, text, figures, apart_from=row.position)
+        figures.searched.append(bool(questions_of(text)))
+        quotations = await _recalled(archive, summarised, text, figures, apart_from=row.position)
         figures.small_talk.append(bool(quotations))
 
 
 async def _recalled(
-    archive: Archive, session_id: SessionId, text: str, figures: Figures, apart_from: int = 0
+    archive: Archive, summarised: Place, text: str, figures: Figures, apart_from: int = 0
 ) -> tuple[Quotation, ...]:
     """Return what a turn with this message would quote; the message itself, where it was sent before, is no answer."""
-    question = question_of(text)
-    if not question:
+    questions = questions_of(text)
+    if not questions:
         return ()
     query = HistoryQuery(
-        question,
+        "",
         FOUND,
-        HistoryFilter(behind_cursor_of=session_id),
-        only_indexed=True,
+        HistoryFilter(before=summarised.position + 1),
+        is_quick=True,
         is_plain=True,
         whole_characters=WHOLE_CHARACTERS,
+        whole_hits=WHOLE_QUOTED,
     )
+    chosen = []
     began = time.perf_counter()
-    found = await archive.database.history.search(archive.owner_id, session_id, query)
+    for question in questions:
+        found = await archive.database.history.search(
+            archive.owner_id, summarised.session_id, replace(query, text=question)
+        )
+        hits = tuple(hit for hit in found.hits if hit.message.position != apart_from)
+        chosen.append(choose_quotations(replace(found, hits=hits), text))
     figures.seconds.append(time.perf_counter() - began)
-    hits = tuple(hit for hit in found.hits if hit.message.position != apart_from)
-    quotations = choose_quotations(replace(found, hits=hits), text)
+    quotations = merge_quotations(chosen)[:MOST_QUOTED]
     count = make_counter("tiktoken").count
     figures.tokens.append(sum(count(quotation.text) for quotation in quotations))
     return quotations

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fakes.poisoned_messages import Poison, Reading, as_seen, poisoned_messages, read_prompt
 from throughline.context.find_citations import MOST_CITATIONS, contains_quotation, find_citations, fold_text
-from throughline.context.quoted_history import Quotation, note_of, question_of
+from throughline.context.questions import question_of
+from throughline.context.quoted_history import Quotation, note_of
 from throughline.context.view.groups import build_system
 from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
 from throughline.context.view.placeholder_texts import stub as stub_of

@@ -141,7 +141,7 @@ async def test_without_a_model_and_before_a_turn_nothing_is_asked_of_one(stage: 
     await stage.embed()
     stage.provider.requests.clear()
 
-    quick = await stage.history.search(await stage.user(), None, HistoryQuery("feline", only_indexed=True))
+    quick = await stage.history.search(await stage.user(), None, HistoryQuery("feline", is_quick=True))
     newest = await stage.search("role:user")
 
     assert (quick.hits, newest.by) == ((), "text")

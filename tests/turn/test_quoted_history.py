@@ -18,7 +18,8 @@ from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage, with_context
 from throughline.agents.definition import AgentDefinition
 from throughline.context.policy import Recall
-from throughline.context.quoted_history import Quotation, choose_quotations, note_of, question_of
+from throughline.context.questions import question_of
+from throughline.context.quoted_history import Quotation, choose_quotations, note_of
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.runs.events import EventRepository
@@ -213,8 +214,8 @@ async def statements(wire: DatabaseWire, database_url: str, text: str, recall: R
     return len(asked)
 
 
-@pytest.mark.parametrize(("text", "more"), [(QUESTION, 2), ("The tide is low.", 0)])
-async def test_a_question_costs_two_statements_and_all_else_none(database_url: str, text: str, more: int) -> None:
+@pytest.mark.parametrize(("text", "more"), [(QUESTION, 3), ("The tide is low.", 0)])
+async def test_a_question_costs_three_statements_and_all_else_none(database_url: str, text: str, more: int) -> None:
     async with database_wire(database_url) as wire:
         without, with_recall = [await statements(wire, database_url, text, recall) for recall in Recall]
 

@@ -28,7 +28,6 @@ from throughline.db.service_status import HEARTBEAT_SECONDS
 from throughline.db.side_jobs import Job, Schedule, WaitingJobs
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import ProcessId, SessionId, UserId
-from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
 from throughline.turn.worker.jobs import Indexing, NotDone, index_owner
 
@@ -157,10 +156,11 @@ async def test_what_a_summary_covers_is_indexed_as_soon_as_the_summary_is_adopte
     async with doing(side_jobs(await open_stage(database))):
         await until_jobs(database_url, [])
 
-    query = HistoryQuery("gate code", only=HistoryFilter(behind_cursor_of=conversation.session.id), only_indexed=True)
-    found = await database.history.search(conversation.owner_id, conversation.session.id, query)
     assert (before, asked) == ([], [("index_owner", str(conversation.owner_id), conversation.owner_id)])
-    assert [hit.message.position for hit in found.hits] == [1]
+    indexed = await run_sql(
+        database_url, "select through_position from search_blocks where session_id = $1", conversation.session.id
+    )
+    assert [row[0] for row in indexed] == [2]
 
 
 async def test_a_summary_of_indexed_messages_asks_for_no_index(database: Database, database_url: str) -> None:

@@ -12,7 +12,7 @@ from throughline.context.compaction.strategy import score_messages
 from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view, list_variants
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
-from throughline.context.quoted_history import Quotation, with_quotations
+from throughline.context.quoted_history import Quotation, last_hidden, with_quotations
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view import View, next_view
 
@@ -59,6 +59,11 @@ class Preview:
     messages: tuple[ShownMessage, ...]
     min_score_threshold: float | None = None
     quoted: tuple[int, ...] = ()
+
+
+def hidden_from_next_call(context_input: ContextInput) -> int:
+    """Return the position of the last earlier message that the next model call would not show; 0 if it shows all."""
+    return last_hidden(_once_adopted(_done_now(plan_context(context_input))))
 
 
 def preview_call(context_input: ContextInput, quotations: Sequence[Quotation] = ()) -> Preview:

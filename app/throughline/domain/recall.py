@@ -90,8 +90,7 @@ class HistoryFilter:
 
     `after` and `before` are exclusive positions. Times from `since` (inclusive) to `until` (exclusive) are accepted.
     `author` and `tool` are compared case-insensitively. All `phrases` must occur in the text exactly as written.
-    `before_run` excludes that run's messages and all later messages of its session. `behind_cursor_of` excludes the
-    messages of that session that its summary does not cover yet.
+    `before_run` excludes that run's messages and all later messages of its session.
     """
 
     role: Role | None = None
@@ -103,7 +102,6 @@ class HistoryFilter:
     until: datetime | None = None
     phrases: tuple[str, ...] = ()
     before_run: RunId | None = None
-    behind_cursor_of: SessionId | None = None
 
     @property
     def is_open(self) -> bool:
@@ -115,19 +113,21 @@ class HistoryFilter:
 class HistoryQuery:
     """A search query: the words, the most messages to return, the filter, and the day it is asked on.
 
-    `today` is what "yesterday" or a month without a year refers to; None: such words are searched as text. With
-    `only_indexed` the search takes one statement, and misses messages that are not indexed yet. A query that `is_plain`
-    has neither filters nor phrases: its text was not written for a search. Of a message with at most `whole_characters`
-    the hit's snippet is the whole text.
+    `today` is what "yesterday" or a month without a year refers to; None: such words are searched as text. A search
+    that `is_quick` writes no index, and misses most messages where many are not indexed yet. A query that `is_plain`
+    has neither filters nor phrases: its text was not written for a search. A hit's snippet is
+    the whole text of a message with at most `whole_characters`; from the hit with the number `whole_hits` on (from 0),
+    of one that is no longer than a snippet.
     """
 
     text: str
     limit: int = 10
     only: HistoryFilter = field(default_factory=HistoryFilter)
     today: date | None = None
-    only_indexed: bool = False
+    is_quick: bool = False
     is_plain: bool = False
     whole_characters: int = 0
+    whole_hits: int = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from throughline.context.quoted_history import ASKING_WORDS, QUESTION_WORDS, begins_asking
+from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS, begins_asking
 from throughline.context.summaries.readable_text import sentences_of as sentence_ranges
 from throughline.context.view.groups import SUMMARY_TAG, SUMMARY_TITLE
 from throughline.context.view.placeholder_texts import SEARCH, TAG, undelimited

@@ -7,6 +7,7 @@ user's session.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from throughline.context.explain_context import ContextReport
@@ -70,8 +71,8 @@ class ContextRequests:
         session = await self.sessions.get(owner_id, session_id)
         recall = self.dependencies.agents.get(session.agent).context.recall
         asked = Asked(owner_id, session_id, text_of(content or ""))
-        quotations = await recall_history(self.dependencies, recall, asked)
-        return await preview_context(self.dependencies, session, content or "", quotations)
+        find = partial(recall_history, self.dependencies, recall, asked)
+        return await preview_context(self.dependencies, session, content or "", find)
 
     async def summarize(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
         """Summarise all messages but the newest ones. The request may also read summarised messages again.

@@ -1,6 +1,5 @@
 """The graph of one turn: process_message → retrieve_context → save_user_message → llm_node ↔ tool_node."""
 
-import asyncio
 from dataclasses import replace
 from functools import wraps
 from typing import Protocol
@@ -10,6 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from throughline.agents.definition import ReasoningUse
+from throughline.context.quoted_history import last_hidden
 from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.message import text_of
@@ -50,8 +50,8 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Load the session and its newest messages in one query, plan the prompt, and compact if the plan says so.
 
-    These are the messages after the summary's cursor, the last position that the summary covers. At the same time, the
-    history is searched for what the user's message asks.
+    These are the messages after the summary's cursor, the last position that the summary covers. Where the prompt does
+    not show the whole history, that is searched for what the user's message asks.
 
     A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
     """
@@ -59,10 +59,9 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
     user = await count_new(present(state.user), agent.counter)
     run, recall = state.claimed.run, agent.definition.context.recall
     asked = Asked(run.owner_id, run.session_id, text_of(user.content))
-    conversation, quotations = await asyncio.gather(
-        _load(turn, state, agent), recall_history(turn.dependencies, recall, asked)
-    )
+    conversation = await _load(turn, state, agent)
     reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
+    quotations = await recall_history(turn.dependencies, recall, asked, last_hidden(reduced.view))
     return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages, "quotations": quotations}
 
 

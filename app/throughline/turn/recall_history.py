@@ -1,7 +1,6 @@
-"""Search of the history for what the user's message asks, at the same time as the conversation is loaded.
+"""Search of the history for what the user's message asks, where the prompt does not show all of it.
 
-The search reads only what the summary covers and what is indexed. A search that fails or takes too long is dropped, and
-the turn continues without it.
+A search that fails or takes too long is dropped, and the turn continues without it.
 """
 
 import asyncio
@@ -11,12 +10,14 @@ from dataclasses import dataclass, replace
 import structlog
 
 from throughline.context.policy import Recall
+from throughline.context.questions import questions_of
 from throughline.context.quoted_history import (
     FOUND,
     WHOLE_CHARACTERS,
+    WHOLE_QUOTED,
     Quotation,
     choose_quotations,
-    question_of,
+    merge_quotations,
     with_quotations,
 )
 from throughline.domain.basic_types import SessionId, UserId
@@ -27,7 +28,7 @@ from throughline.turn.reduce_context import FittedContext
 from throughline.turn.state import Turn, TurnDependencies
 
 SEARCH_SECONDS = 0.5
-"""Seconds after which a search is given up. The loading of the conversation takes part of that time anyway."""
+"""Seconds after which a search is given up."""
 
 QUOTED = "history_quoted"
 """Name, in the log line about a turn's context, for a prompt that quotes earlier messages."""
@@ -44,27 +45,36 @@ class Asked:
     text: str
 
 
-async def recall_history(dependencies: TurnDependencies, recall: Recall, asked: Asked) -> tuple[Quotation, ...]:
-    """Return the earlier messages that the user's message asks for.
+async def recall_history(
+    dependencies: TurnDependencies, recall: Recall, asked: Asked, through_position: int
+) -> tuple[Quotation, ...]:
+    """Return the earlier messages, up to `through_position`, that the user's message asks for.
 
     Empty if `recall` is off, the message asks for nothing, or the search fails or takes longer than SEARCH_SECONDS.
     """
-    question = question_of(asked.text) if recall is Recall.AUTO else ""
-    if not question:
+    questions = questions_of(asked.text) if recall is Recall.AUTO and through_position > 0 else ()
+    if not questions:
         return ()
+    only, today = HistoryFilter(before=through_position + 1), dependencies.clock.now().date()
     query = HistoryQuery(
-        question,
+        "",
         FOUND,
-        HistoryFilter(behind_cursor_of=asked.session_id),
-        dependencies.clock.now().date(),
-        only_indexed=True,
+        only,
+        today,
+        is_quick=True,
         is_plain=True,
         whole_characters=WHOLE_CHARACTERS,
+        whole_hits=WHOLE_QUOTED,
     )
     with ErrorBoundary(log.warning, "history search failed", session_id=str(asked.session_id)):
-        async with asyncio.timeout(SEARCH_SECONDS):
-            found = await dependencies.history.search(asked.owner_id, asked.session_id, query)
-        return choose_quotations(found, asked.text)
+        async with asyncio.timeout(SEARCH_SECONDS), asyncio.TaskGroup() as searches:
+            found = [
+                searches.create_task(
+                    dependencies.history.search(asked.owner_id, asked.session_id, replace(query, text=question))
+                )
+                for question in questions
+            ]
+        return merge_quotations(choose_quotations(search.result(), asked.text) for search in found)
     return ()
 
 

@@ -6,7 +6,7 @@ messages of many sessions at once.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -52,6 +52,7 @@ IDLE_MINUTES = 5
 EPISODE_PAUSE = timedelta(hours=4)
 """Pause after which a message begins a new episode of its conversation."""
 
+MAX_POSITION = 2**31 - 1
 SETTLED_SESSIONS = 1_000
 """Most sessions whose `unindexed_since` one statement clears."""
 
@@ -115,7 +116,7 @@ _READ = sql(
             least(z.bytes, :text_characters) as characters
         from sessions s {through} join messages m
             on m.session_id = s.id and m.position > coalesce(b.through_position, 0)
-                and m.position <= coalesce(b.through_position, 0) + :session_messages
+                and m.position <= coalesce(b.through_position, 0) + :session_messages and m.position < :before
             cross join lateral (select
                 coalesce(octet_length(m.content), pg_column_size(m.content_blocks), 0) + pg_column_size(m.tool_calls)
                     as bytes
@@ -147,7 +148,8 @@ class UnindexedSession:
 class IndexLimits:
     """Limits for reading messages of several sessions: messages of each and of all, and characters and bytes of all.
 
-    The first `at_least` messages are read even if they exceed the limits.
+    The first `at_least` messages are read even if they exceed the limits. Messages from the position `before` on are
+    not read.
     """
 
     session_messages: int
@@ -155,6 +157,7 @@ class IndexLimits:
     characters: int
     bytes: int = BLOCK_BYTES
     at_least: int = 0
+    before: int = MAX_POSITION
 
 
 async def find_waiting(
@@ -204,6 +207,7 @@ async def read_messages(
         characters=limits.characters,
         bytes=limits.bytes,
         at_least=limits.at_least,
+        before=limits.before,
         analyzer=analyzer,
         recall_tools=list(RECALL_TOOLS),
         text_characters=MAX_TEXT_CHARACTERS,
@@ -437,6 +441,13 @@ class HistoryIndex:
             return ()
         read = await read_messages(self._transactions, sessions, _LIVE, self.analyzer.name)
         return tuple(message for message, _ in read)
+
+    async def read_unindexed_before(self, session_id: SessionId, before: int) -> tuple[IndexedMessage, ...]:
+        """Return up to LIVE_MESSAGES unindexed messages of the session that stand before this position."""
+        limits = replace(_LIVE, before=before)
+        return tuple(
+            message for message, _ in await read_messages(self._transactions, [session_id], limits, self.analyzer.name)
+        )
 
     async def live_entries(self, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
         """Return the messages' index entries for the wanted terms; long texts are tokenized in a thread."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from throughline.context.quoted_history import ASKING_WORDS, QUESTION_WORDS, question_of
+from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS, question_of
 from throughline.db.search.analyzer import Analyzer, fold, stop_words_of
 from throughline.db.search.entries import AUTHOR, DAY
 from throughline.domain.errors import InvalidInput

@@ -106,9 +106,6 @@ BOUNDS = """bounds as materialized (
         from (values (1)) one left join lateral (
             (select m.session_id, m.position from messages m where m.run_id = cast(:before_run as uuid)
             order by m.position limit 1)
-            union all
-            select s.id, s.summary_through_position + 1 from sessions s where s.id = cast(:cursor_of as uuid)
-            limit 1
         ) own on true
     )"""
 SCOPE = """scope as materialized (
@@ -325,9 +322,7 @@ async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequen
 
 def is_positional(only: HistoryFilter) -> bool:
     """Whether the filter uses only positions, so that it can be applied without reading the messages."""
-    positions = HistoryFilter(
-        after=only.after, before=only.before, before_run=only.before_run, behind_cursor_of=only.behind_cursor_of
-    )
+    positions = HistoryFilter(after=only.after, before=only.before, before_run=only.before_run)
     return only == positions
 
 
@@ -343,7 +338,6 @@ def scope_of(owner_id: UserId, session_id: SessionId | None, only: HistoryFilter
         "after": only.after or 0,
         "before": LAST_POSITION if only.before is None else min(only.before, LAST_POSITION),
         "before_run": only.before_run,
-        "cursor_of": only.behind_cursor_of,
     }
 
 

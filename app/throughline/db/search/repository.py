@@ -21,6 +21,7 @@ from throughline.db.search.index_history import (
     BLOCK_MESSAGES,
     LARGE_CHARACTERS,
     LIVE_MESSAGES,
+    MAX_POSITION,
     HistoryIndex,
     UnindexedSession,
     find_owners,
@@ -355,9 +356,9 @@ class SearchRepository:
         """
         read = self.parse(query, ranking)
         found, left = await self._find(_request(owner_id, session_id, query, read), query, ranking)
-        if not found.rows and session_id is not None and not query.only_indexed:
+        if not found.rows and session_id is not None and not query.is_quick:
             await self._check_exists(owner_id, session_id)
-        return SearchResult(await self._hits(found.rows, read, query.whole_characters), left, found.full_score)
+        return SearchResult(await self._hits(found.rows, read, query), left, found.full_score)
 
     async def rank(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Ranked:
         """Return the places of the best matching messages, as `search` finds them, without reading the messages."""
@@ -373,7 +374,7 @@ class SearchRepository:
             positions=[place.position for place, _ in ranked],
             scores=[score for _, score in ranked],
         )
-        return await self._hits(rows, self.parse(query), query.whole_characters)
+        return await self._hits(rows, self.parse(query), query)
 
     async def _find(
         self, request: SearchRequest, query: HistoryQuery, ranking: Ranking
@@ -382,16 +383,25 @@ class SearchRepository:
         if not request.terms:
             rows = () if query.is_plain else await find_newest(self._transactions, request, RECALL_TOOLS)
             return FoundRows(rows), ()
-        entries = LiveEntries()
-        left: tuple[UnindexedSession, ...] = ()
-        if not query.only_indexed:
-            live, left = await self._catch_up.catch_up(request.owner_id, request.session_id)
-            entries = await self._index.live_entries(live, {*request.terms, AFTER_PAUSE})
+        live, left = await self._unindexed(request, query)
+        entries = await self._index.live_entries(live, {*request.terms, AFTER_PAUSE}) if live else LiveEntries()
         found = await find(self._transactions, request, entries, ranking, RECALL_TOOLS)
         if left:
             with ErrorBoundary(log.warning, "indexing job not enqueued"):
                 await enqueue_job(self._transactions, index_job(request.owner_id))
-        return found, tuple(session.session_id for session in left)
+        return found, left
+
+    async def _unindexed(
+        self, request: SearchRequest, query: HistoryQuery
+    ) -> tuple[tuple[IndexedMessage, ...], tuple[SessionId, ...]]:
+        """Return unindexed messages for the search to read itself, and the sessions that have more of them."""
+        session_id = request.session_id
+        if not query.is_quick or session_id is None:
+            live, left = await self._catch_up.catch_up(request.owner_id, session_id)
+            return live, tuple(session.session_id for session in left)
+        before = MAX_POSITION if query.only.before is None else query.only.before
+        live = await self._index.read_unindexed_before(session_id, before)
+        return live, (session_id,) if len(live) == LIVE_MESSAGES else ()
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
@@ -416,10 +426,11 @@ class SearchRepository:
             await enqueue_job(self._transactions, index_job(owner_id))
         return len(owners)
 
-    async def _hits(self, rows: Sequence[Row], read: ReadQuery, whole_characters: int) -> tuple[Hit, ...]:
+    async def _hits(self, rows: Sequence[Row], read: ReadQuery, query: HistoryQuery) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]
         texts = [searched_text(message) for message in messages]
-        cut = [len(text) > whole_characters for text in texts]
+        most = (query.whole_characters, min(query.whole_characters, SNIPPET_CHARACTERS))
+        cut = [len(text) > most[place >= query.whole_hits] for place, text in enumerate(texts)]
         characters = sum(len(text) for text, is_cut in zip(texts, cut, strict=True) if is_cut)
 
         def render() -> tuple[Hit, ...]:
@@ -448,5 +459,5 @@ class SearchRepository:
 
 def _request(owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, read: ReadQuery) -> SearchRequest:
     cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
-    candidates = FEW_CANDIDATES if query.only_indexed else max(CANDIDATES, 4 * query.limit)
+    candidates = FEW_CANDIDATES if query.is_quick else max(CANDIDATES, 4 * query.limit)
     return SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates)

@@ -44,9 +44,9 @@ class Ranking:
     before counts `previous` times its score, because that message is often the question; in an answer of the assistant
     before it, nothing. A term in the assistant's answer to a message counts `answered` times its score. A matching
     author counts `author` times a matching word, and an episode's score `episode` times. A passage is scored with a
-    saturation of `passage_saturation`; with p for its share of the score of a message that has every word, it
-    multiplies by 1 + `passage` · p. An answer of the assistant is multiplied by `answer`; one of n terms also by
-    (LONG_ANSWER / n) to the power `long_answer`, which is limited to the range from `least_answer` to 1.
+    saturation of `passage_saturation`; with p for its share, at most 1, of the score of a message that has every
+    word, it multiplies by 1 + `passage` · p. An answer of the assistant is multiplied by `answer`; one of n terms
+    also by (LONG_ANSWER / n) to the power `long_answer`, which is limited to the range from `least_answer` to 1.
 
     The other values multiply the score of messages whose author the query names (`named`), that only ask other people
     (`question`), that mention a time when the query asks for one (`tells_when`), that were written on a day the query
@@ -158,7 +158,8 @@ def score_messages(
     near += _at_episode(entries, terms, frequencies, around, ranking)
     near *= np.where(np.isin(around, keys), answers.at(around), 1.0)
     passages = _at_passage(entries, terms, frequencies, around, ranking)
-    return Scores(around, near * (1 + ranking.passage * passages / full_score(terms, entries.corpus.message_count)))
+    shares = np.minimum(passages / full_score(terms, entries.corpus.message_count), 1.0)
+    return Scores(around, near * (1 + ranking.passage * shares))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Reports on a session's context: for GET …/context, POST …/context/preview, and the end of every turn."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import structlog
 
@@ -15,7 +16,7 @@ from throughline.context.explain_context import (
     explain_context,
     report_turn_end,
 )
-from throughline.context.preview import Preview, preview_call
+from throughline.context.preview import Preview, hidden_from_next_call, preview_call
 from throughline.context.quoted_history import Quotation
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import TemporaryError
@@ -45,18 +46,24 @@ async def report_context(dependencies: PromptDependencies, session: Session) -> 
     return await compute_context(context_input, lambda context_input: explain_context(context_input, facts))
 
 
+Recaller: TypeAlias = Callable[[int], Awaitable[Sequence[Quotation]]]
+"""Returns the messages up to a position that are worth quoting."""
+
+
 async def preview_context(
-    dependencies: PromptDependencies, session: Session, content: Content, quotations: Sequence[Quotation] = ()
+    dependencies: PromptDependencies, session: Session, content: Content, recall: Recaller | None = None
 ) -> Preview:
     """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
 
-    `quotations` are earlier messages to quote, as far as there is room for them.
+    `recall` finds the earlier messages to quote, as far as there is room for them.
 
     Raises NotFound if the session's agent no longer exists, PromptCannotFit if no prompt would fit.
     """
     agent, conversation = await at_rest(dependencies, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
     context_input = make_context_input(agent, conversation, await count_new(message, agent.counter))
+    hidden = 0 if recall is None else await compute_context(context_input, hidden_from_next_call)
+    quotations = () if recall is None else await recall(hidden)
     return await compute_context(context_input, partial(preview_call, quotations=quotations))
 
 

@@ -50,10 +50,10 @@ class HistorySearch:
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search.
 
-        The search before a turn (`only_indexed`) is by words alone, so that it waits for no model.
+        The search before a turn (`is_quick`) is by words alone, so that it waits for no model.
         """
         read = self._repository.parse(query)
-        if self._vectors is None or query.only_indexed or not read.terms:
+        if self._vectors is None or query.is_quick or not read.terms:
             return await self._repository.search(owner_id, session_id, query)
         near = asyncio.create_task(_nearest(self._vectors, SearchScope(owner_id, session_id, read.only), read))
         try:

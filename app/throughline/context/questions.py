@@ -1,0 +1,142 @@
+"""Questions in a user's message: the sentences that ask for something, and the words with which people ask.
+
+Turns look up what `questions_of` returns. The search leaves ASKING_WORDS out of a question, and the offline model tells
+questions from statements by the same words.
+"""
+
+import re
+from itertools import islice
+
+FIRST_WORDS = 6
+READ_CHARACTERS = 8_000
+"""Characters at a message's end in which a question is looked for: those who paste a text ask after it."""
+
+MOST_QUESTION_CHARACTERS = 1_000
+SHORT_MESSAGE = 500
+"""Characters up to which a whole message is looked up, not only its question."""
+
+MOST_QUESTIONS = 3
+"""Most questions of a message that are looked up, each by a search of its own."""
+
+_QUESTION_WORDS = """
+    who whom whose what when where which why how
+    wer wen wem wessen was wann wo welche welcher welches warum wieso wie wieviel
+    qué quién cuándo dónde cuál cómo
+    quel quelle quand pourquoi où"""
+QUESTION_WORDS = frozenset(_QUESTION_WORDS.split())
+"""Words with which a question begins, in English, German, Spanish and French.
+
+The French `comment` is not among them, because an English request may begin with it.
+"""
+
+_REQUESTS = """
+    remind recall find search list quote repeat
+    erinnere erinner nenne nenn zeige zeig suche such"""
+REQUESTS = frozenset(_REQUESTS.split())
+"""Words with which a request for something said before begins.
+
+`remember` is not among them: what follows is more often a fact to keep.
+"""
+
+REQUESTS_FOR_SOMEBODY = frozenset({"tell", "show", "give", "look"})
+SOMEBODY = frozenset({"me", "us", "up"})
+"""Words that make a request of a word of REQUESTS_FOR_SOMEBODY before them: `show me`, `look up`."""
+
+POLITE = frozenset({"please", "and", "but", "so", "ok", "okay", "bitte", "und", "can", "could", "you", "kannst", "du"})
+"""Words that may stand before a question or request."""
+
+_SAYING = """
+    say says said saying tells told mention mentions mentioned talk talks talked discuss discussed remember
+    know think mean ask asked please earlier before again
+    sagen sagt sagte gesagt erzählen erzählt erwähnt besprochen erinnern erinnerst weißt gib
+    habe hast haben habt hatte hattest hatten hattet nochmal bitte vorher
+    dijo dije dijimos dijiste dicho decir recuerda recuerdas recuerdame dime muestra busca has hemos
+    habíamos favor antes
+    dit disait dire dites rappelle rappelles rappeler souviens montre cherche donne qu'avons-nous avons
+    avez avait avions avant
+    说过 我们 们说 过什 什么 关于 记得 告诉 之前 请问"""
+ASKING_WORDS = REQUESTS | REQUESTS_FOR_SOMEBODY | frozenset(_SAYING.split())
+"""Words with which people ask for something said before. In a question they tell nothing about its subject."""
+
+_GENERAL = """
+    a about again ai all already also am an and another answer any anybody anyone anything are as ask assistant at bad
+    be been best better bot big bit both bring but by can change check clear come could date day days details
+    different do does doing done early easy else english enough even ever every everything example examples explain
+    fast fine first fix for format french from funny german get go goes going gone good got great had has have hear
+    hello help her here hey hi him his hour how human i idea if in into is it its joke just keep kind know last late
+    later let like list little ll log logs long longer look made make many matter may me mean means might mind minute
+    minutes mistake moment month more most much must my name need new news next nice no none not nothing now number of
+    off ok okay old on once one ones only open option options or other our out output over part please point possible
+    problem progress put question questions quick quickly re read ready real really reason right robot run s same say
+    see set shall she short shorter should simple simpler simply slow so some somebody someone something soon sorry
+    spanish spell spelling start step steps still stop such summarise summarize summary sure t table take task tell
+    text than thank thanks that did the them then there these they thing things think this those time times to today
+    together tomorrow tonight too translate true try two understand until up us use used ve very wait want was way we
+    weather week well were will with without word words work works would write wrong year yes yesterday yet you your
+    alles als also am an auch auf bei besser bitte da danke das dein deine den der die dies du ein eine einen er es
+    etwas fertig ganz genau geht gerade gut guten habe heute hier ich ihr im in ist ja jetzt kann klar können könntest
+    kürzer machen mal mehr mein mich mir mit morgen nein nicht noch nochmal nun nur oder schon sein sich sicher sie
+    sind so spät stimmt tag tun uhr und uns von weiter wetter wir wirklich zeit zu
+    a ahora algo ayudar bien bueno como con de día el en es esta este gracias hola hora hoy la las lo los más me mi no
+    otra otro para pero por puedes que quieres se seguro si sí sin son su tal te tiempo tu un una vale y ya yo
+    à au aujourd aide aider avec bien bonjour ça ce cela de des du elle en encore est et faire heure hui il je jour la
+    le les lui ma maintenant mais me merci moi mon ne non nous on oui pas peux pouvez pour prêt que se si sûr ta temps
+    toi ton tu un une va vous"""
+GENERAL_WORDS = QUESTION_WORDS | ASKING_WORDS | frozenset(_GENERAL.split())
+"""Words of small talk and commands. A question without any other word is about now: `What time is it?`."""
+
+_OF_USER = re.compile(
+    r"\b(?:my|mine|our|ours|(?:did|do|have|had|was|am|were) (?:i|we)|i (?:\w+ )?(?:said|told|mentioned|wanted|asked)|"
+    r"mein\w*|unser\w*|mi|nuestr\w+|mon|ma|mes|notre)\b",
+    re.IGNORECASE,
+)
+"""Shows that a question is about the user, and so perhaps about something said before: `What is my name?`."""
+
+_BEGINNINGS = QUESTION_WORDS | REQUESTS
+_SENTENCE = re.compile(r"[^.!?？。！\n]+[.!?？。！]*")
+_WORD = re.compile(r"\w+")
+_PART = re.compile(
+    rf"(?:[,;]? (?:and|und|y|et)|;) (?=(?:{'|'.join(_QUESTION_WORDS.split())}|did|do|does|is|are|has|have)\b)",
+    re.IGNORECASE,
+)
+"""Between two questions of a sentence: `What is the gate code, and who has the key?`"""
+
+
+def question_of(text: str) -> str:
+    """Return the sentences of a message that ask for something; '' if none does, so that nothing is looked up."""
+    return " ".join(_asked_sentences(text))[-MOST_QUESTION_CHARACTERS:]
+
+
+def questions_of(text: str) -> tuple[str, ...]:
+    """Return what to look up for a message: each question in it by itself; none if it asks about nothing said before.
+
+    The only question of a short message is looked up with the rest of the message, which often says what it is about.
+    Of more than MOST_QUESTIONS the last are looked up: people explain first and ask in the end.
+    """
+    parts = [part for sentence in _asked_sentences(text) for part in _PART.split(sentence)]
+    if len(parts) == 1 and len(text) <= SHORT_MESSAGE:
+        parts = [" ".join(text.split())]
+    about = [part[-MOST_QUESTION_CHARACTERS:] for part in parts if _has_subject(part)]
+    return tuple(about[-MOST_QUESTIONS:])
+
+
+def _has_subject(question: str) -> bool:
+    """Return whether the question can be about something said before, not only about now or the last answer."""
+    words = {found.group().casefold() for found in _WORD.finditer(question)}
+    return not words <= GENERAL_WORDS or _OF_USER.search(question) is not None
+
+
+def _asked_sentences(text: str) -> list[str]:
+    sentences = _SENTENCE.findall(text[-READ_CHARACTERS:])
+    return [" ".join(sentence.split()) for sentence in sentences if _is_question(sentence)]
+
+
+def begins_asking(sentence: str) -> bool:
+    """Return whether the sentence begins like a question or a request, whatever its last sign is."""
+    words = [found.group().casefold() for found in islice(_WORD.finditer(sentence), FIRST_WORDS)]
+    first, second, *_ = (*(word for word in words if word not in POLITE), "", "")
+    return first in _BEGINNINGS or (first in REQUESTS_FOR_SOMEBODY and second in SOMEBODY)
+
+
+def _is_question(sentence: str) -> bool:
+    return sentence.rstrip()[-1:] in {"?", "？"} or begins_asking(sentence)
