@@ -19,7 +19,8 @@ from pathlib import Path
 from benchmarks.figures import aligned, connected, percentile
 from benchmarks.processes import run_postgres
 from benchmarks.replay_data import SAMPLE
-from benchmarks.retrieval_data import Archive, Line, Meeting, chained, read_meetings
+from benchmarks.retrieval_data import Archive, Line, Meeting, chained
+from benchmarks.retrieval_readers import read_kinds
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.side_jobs import INDEX_OWNER, JobClaim, index_job
@@ -56,7 +57,7 @@ class Searches:
 async def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     options = _parse(arguments)
-    meetings = read_meetings(options.data).reported
+    meetings = [meeting for halves in read_kinds([options.data]).values() for meeting in halves.reported]
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="index-speed-"))
         url = await stack.enter_async_context(run_postgres(Path(folder)))

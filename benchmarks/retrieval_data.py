@@ -1,54 +1,58 @@
-"""Conversations with questions and the lines that answer them, as the retrieval benchmark reads them.
+"""Conversations with questions and the lines that answer them, and the sessions that hold them.
 
-Two formats are known: QMSum's meetings (`*.jsonl`), and LoCoMo's dialogues of two people over many days (`*.json`,
-https://github.com/snap-research/locomo).
+`benchmarks.retrieval_readers` reads them; `Archive` stores and indexes them as sessions.
 """
 
 import itertools
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from benchmarks.replay_data import Json, json_lines
+from throughline.context.measure import count_message
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
-from throughline.domain.message import Source
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.session import NewSession
-
-NOISE = re.compile(r"\{\w+\}\s*")
-"""What transcribers wrote for a cough or an unclear word."""
-
-
-EVIDENCE = re.compile(r"D\d+:\d+")
-SECONDS_A_LINE = 30
+from throughline.ports.models import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one speaker said in one go, when, if that is known, and in which role."""
+    """What one speaker said in one go, when, if that is known, and in which role.
+
+    An assistant's line may make `calls`. A tool's line names the tool and the call that it answers.
+    """
 
     speaker: str
     text: str
     at: datetime | None = None
     role: str = "user"
+    calls: tuple[ToolCall, ...] = ()
+    tool: str | None = None
+    call_id: str | None = None
+
+    @property
+    def searched(self) -> str:
+        """The text that search indexes: the tool's name, the text, and the names and arguments of calls."""
+        parts = (self.tool, self.text, *(f"{call.name} {call.arguments}" for call in self.calls))
+        return "\n".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and the spans of lines (first and last, from 0) that people marked as its answer."""
+    """A question, the spans of lines (first and last, from 0) that answer it, and the ability that it tests, or ''."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
+    ability: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A transcript and what was asked about it."""
+    """A conversation and what was asked about it."""
 
     lines: tuple[Line, ...]
     questions: tuple[Question, ...]
@@ -56,17 +60,18 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The meetings by turns: on one half the ranking is tuned, on the other it is reported."""
+    """Conversations by turns: on one half the ranking is tuned, on the other it is reported."""
 
-    tuned: tuple[Meeting, ...]
-    reported: tuple[Meeting, ...]
+    tuned: tuple[Meeting, ...] = ()
+    reported: tuple[Meeting, ...] = ()
 
+    def __add__(self, other: "Halves") -> "Halves":
+        """Return each half with the other's behind it."""
+        return Halves((*self.tuned, *other.tuned), (*self.reported, *other.reported))
 
-def read_meetings(folder: Path) -> Halves:
-    """Return the conversations of all `*.jsonl` and `*.json` files in the folder, in the order of names and lines."""
-    dialogues = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    meetings = (*map(_meeting, json_lines(folder)), *map(_dialogue, dialogues))
-    return Halves(meetings[::2], meetings[1::2])
+    def of(self, half: str) -> tuple[Meeting, ...]:
+        """Return the conversations of `tuned`, `reported` or `all`."""
+        return {"tuned": self.tuned, "reported": self.reported, "all": (*self.tuned, *self.reported)}[half]
 
 
 def chained(meetings: Sequence[Meeting], count: int) -> Iterator[Line]:
@@ -75,40 +80,13 @@ def chained(meetings: Sequence[Meeting], count: int) -> Iterator[Line]:
     return itertools.islice(lines, count)
 
 
-def _meeting(read: Json) -> Meeting:
-    lines = tuple(Line(said["speaker"], NOISE.sub("", said["content"]) or "-") for said in read["meeting_transcripts"])
-    questions = (
-        Question(asked["query"], tuple((int(first), int(last)) for first, last in asked["relevant_text_span"]))
-        for asked in read["specific_query_list"]
-    )
-    return Meeting(lines, tuple(question for question in questions if question.spans))
-
-
-def _dialogue(read: Json) -> Meeting:
-    """Return a LoCoMo dialogue. The lines of one sitting are SECONDS_A_LINE apart; each piece of evidence is a span."""
-    lines: list[Line] = []
-    places: dict[str, int] = {}
-    for number in itertools.count(1):
-        if (began := read.get(f"session_{number}_date_time")) is None:
-            break
-        start = datetime.strptime(began, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
-        for place, said in enumerate(read.get(f"session_{number}", ())):
-            places[said["dia_id"]] = len(lines)
-            lines.append(Line(said["speaker"], said["text"], start + place * timedelta(seconds=SECONDS_A_LINE)))
-    questions = (Question(asked["question"], _evidence(asked, places)) for asked in read["qa"])
-    return Meeting(tuple(lines), tuple(question for question in questions if question.spans))
-
-
-def _evidence(asked: Json, places: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
-    named = EVIDENCE.findall(" ".join(asked["evidence"]))
-    return tuple((place, place) for place in sorted({places[name] for name in named if name in places}))
-
-
 _INSERT = """
-insert into messages (id, session_id, position, role, content, source, author, created_at)
-select gen_random_uuid(), $1, l.position, l.role, l.content, 'api', nullif(l.author, ''), coalesce(l.created_at, now())
-from unnest($2::integer[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    as l (position, role, content, author, created_at)
+insert into messages (id, session_id, position, role, content, source, author, created_at, tool_calls, tool_call_id,
+    name, token_count, counter)
+select gen_random_uuid(), $1, l.position, l.role, l.content, 'api', nullif(l.author, ''), coalesce(l.created_at, now()),
+    cast(l.tool_calls as jsonb), l.tool_call_id, l.name, l.tokens, $11
+from unnest($2::integer[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], $8::text[], $9::text[],
+    $10::integer[]) as l (position, role, content, author, created_at, tool_calls, tool_call_id, name, tokens)
 """
 
 
@@ -129,15 +107,18 @@ class Archive:
     connection: asyncpg.Connection
     owner_id: UserId
 
-    async def fill_session(self, lines: Iterable[Line]) -> SessionId:
-        """Store the lines as a session of their own."""
+    async def fill_session(self, lines: Iterable[Line], counter: TokenCounter | None = None) -> SessionId:
+        """Store the lines as a session of their own, with their tokens as `counter` counts them."""
         new = NewSession(owner_id=self.owner_id, agent="assistant", title="", source=Source.API, metadata={})
         session, _ = await self.database.sessions.create(new)
         said = list(lines)
-        columns = zip(
-            *((at, line.role, line.text, line.speaker, line.at) for at, line in enumerate(said, 1)), strict=True
-        )
-        await self.connection.execute(_INSERT, session.id, *(map(list, columns) if said else [[]] * 5))
+        rows = [
+            (position, line.role, line.text, line.speaker, line.at, _json(line.calls), line.call_id, line.tool, tokens)
+            for position, line in enumerate(said, 1)
+            for tokens in [_tokens(line, counter)]
+        ]
+        columns = map(list, zip(*rows, strict=True)) if rows else [[]] * 9
+        await self.connection.execute(_INSERT, session.id, *columns, counter.name if counter else "")
         await self.connection.execute("update sessions set message_count = $2 where id = $1", session.id, len(said))
         return session.id
 
@@ -155,3 +136,14 @@ class Archive:
         await self.connection.execute(
             "vacuum (analyze) sessions, search_terms, search_blocks, messages, message_embeddings"
         )
+
+
+def _tokens(line: Line, counter: TokenCounter | None) -> int:
+    if counter is None:
+        return 0
+    message = NewMessage(Role(line.role), line.text, Source.API, line.calls, line.call_id, line.tool, line.speaker)
+    return count_message(message, counter.count)
+
+
+def _json(calls: Sequence[ToolCall]) -> str:
+    return json.dumps([{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls])

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from benchmarks.figures import aligned
 from benchmarks.replay_data import SAMPLE, Json, json_lines
-from benchmarks.retrieval_data import NOISE
+from benchmarks.retrieval_readers import NOISE
 from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.segment_ends import best_end, fitting_pieces, valley_depths, well_filled
 from throughline.domain.basic_types import MessageId, SessionId
