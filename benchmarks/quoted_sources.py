@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import structlog
@@ -88,12 +88,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that was sent: which of its sources the prompt showed, and what was quoted, at which cost."""
+    """A question that was sent: which of its sources the prompt showed, and what was quoted, at which cost.
+
+    `seconds` are those of the recall, None without one. `is_given_up` tells that it took too long, and quoted nothing.
+    """
 
     ability: str
     shown: tuple[bool, ...]
     tokens: int
     seconds: float | None = None
+    is_given_up: bool = False
 
 
 @dataclass(slots=True)
@@ -107,12 +111,12 @@ class Figures:
 class TimedHistory:
     """Hands on calls of the history's methods and adds up their seconds."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: object) -> None:
         """Measure the calls of this history."""
         self._history = history
-        self.seconds = 0.0
+        self.seconds, self.is_given_up = 0.0, False
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever methods the history has
         """Return the method, which is measured if it is awaited."""
         method = getattr(self._history, name)
         return partial(self._call, method) if inspect.iscoroutinefunction(method) else method
@@ -121,6 +125,9 @@ class TimedHistory:
         began = time.perf_counter()
         try:
             return await method(*arguments, **named)  # type: ignore[operator]  # a method that is awaited
+        except asyncio.CancelledError:
+            self.is_given_up = True
+            raise
         finally:
             self.seconds += time.perf_counter() - began
 
@@ -136,7 +143,7 @@ class Talk:
     async def ask(self, text: str) -> tuple[list[str], HistoryQuoted | None, float]:
         """Play a turn; return the texts of its prompt, what it quoted, and the seconds of the recall."""
         self.double.requests.clear()
-        self.history.seconds = 0.0
+        self.history.seconds, self.history.is_given_up = 0.0, False
         run = await self.stage.turn(text)
         if run.status is not RunStatus.SUCCEEDED:
             raise RuntimeError(f"The turn ended with {run.error}: {text}")
@@ -202,7 +209,7 @@ async def measure(archive: Archive, double: ProviderDouble, arm: Arm, inputs: In
 async def _ask(talk: Talk, chat: Meeting, question: Question) -> Asked:
     texts, quoted, seconds = await talk.ask(question.text)
     shown = tuple(is_shown(chat.lines[place].text, place + 1, texts) for place in places_of(question))
-    return Asked(question.ability, shown, quoted.tokens if quoted else 0, seconds or None)
+    return Asked(question.ability, shown, quoted.tokens if quoted else 0, seconds or None, talk.history.is_given_up)
 
 
 async def _summarise(archive: Archive, session_id: SessionId, through: int) -> None:
@@ -271,7 +278,18 @@ def found_by_bm25(chat: Meeting, window: int) -> Iterator[Asked]:
 
 def table(by_arm: dict[str, Figures]) -> str:
     """Return a Markdown table with a row for each arm; tokens are means of the questions with quotations."""
-    heads = ["", "questions", "a source shown", "all shown", "quoted", "tokens", "median ms", "p99 ms", "to small talk"]
+    heads = [
+        "",
+        "questions",
+        "a source shown",
+        "all shown",
+        "quoted",
+        "tokens",
+        "median ms",
+        "p99 ms",
+        "given up",
+        "to small talk",
+    ]
     return aligned([heads, *(_row(name, figures) for name, figures in by_arm.items())])
 
 
@@ -286,6 +304,7 @@ def _row(name: str, figures: Figures) -> list[str]:
         _share([asked.tokens > 0 for asked in figures.asked]),
         f"{statistics.fmean(tokens or [0]):,.0f}",
         *(f"{1000 * percentile(seconds, percent):.1f}" if seconds else "-" for percent in (50, 99)),
+        _share([asked.is_given_up for asked in figures.asked]),
         _share(figures.small_talk, digits=1),
     ]
 

@@ -1,5 +1,6 @@
 """The benchmark of quoted sources sees in a prompt what stands there, and measures every way of making prompts fit."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from benchmarks.quoted_sources import (
     ARMS,
     Arm,
     Inputs,
+    TimedHistory,
     first_recent,
     found_by_bm25,
     is_shown,
@@ -85,3 +87,19 @@ def test_users_messages_by_bm25_are_the_comparison(chat: Meeting) -> None:
     assert len(found) == len(chat.questions)
     assert 8 <= sum(all(asked.shown) for asked in found) < len(found)  # not all: one source is an answer
     assert all(asked.tokens > 0 for asked in found)
+
+
+async def test_a_recall_that_is_given_up_is_told() -> None:
+    class Hanging:
+        async def search(self) -> None:
+            await asyncio.Event().wait()
+
+    history = TimedHistory(Hanging())
+    before = history.is_given_up
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await history.search()
+
+    assert (before, history.is_given_up) == (False, True)
+    assert history.seconds > 0
