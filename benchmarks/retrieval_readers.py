@@ -222,12 +222,7 @@ def _known_items(lines: Sequence[Line], rng: random.Random) -> Iterator[Question
     """
     analyzer = Analyzer("english")
     words = [
-        [
-            word
-            for word in _WORD.findall(line.searched.lower())
-            if analyzer.terms(word) and not analyzer.is_stop_word(word)
-        ]
-        for line in lines
+        [word for word in _WORD.findall(line.searched.lower()) if not analyzer.is_stop_word(word)] for line in lines
     ]
     everything = list(itertools.chain.from_iterable(words))
     times = Counter(line.searched for line in lines)
