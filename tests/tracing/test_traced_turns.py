@@ -91,7 +91,6 @@ TREE = [
     "    SELECT token_calibration",
     "  retrieve_context",
     "    SELECT sessions",
-    "    SELECT messages",
     "    compaction",
     "      SELECT summary_versions",
     "      SELECT summaries",
@@ -113,6 +112,8 @@ TREE = [
     "      UPDATE sessions, INSERT jobs",
     "      COMMIT",
     "    UPDATE sessions",
+    "    SELECT messages",
+    "    SELECT messages",
     "  save_user_message",
     "    UPDATE sessions, INSERT messages, INSERT message_reasoning",
     "  llm_node",
@@ -146,7 +147,7 @@ async def open_long(database: Database, *, turns: int = 30, prompt: str = AGENT.
 async def recorded_turn(database: Database) -> RecordedSpans:
     stage = await open_long(database)
     spans = record_spans(stage)
-    assert (await stage.turn("and now?")).status is RunStatus.SUCCEEDED
+    assert (await stage.turn("and the harbour?")).status is RunStatus.SUCCEEDED
     return spans
 
 
