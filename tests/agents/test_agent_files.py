@@ -20,6 +20,7 @@ from throughline.context.policy import (
     Adopt,
     ContextPolicy,
     PrunePolicy,
+    Recall,
     Strategy,
     SummaryKind,
     SummaryPolicy,
@@ -151,6 +152,13 @@ def test_the_window_may_be_called_max_context_tokens(tmp_path: Path) -> None:
     agents = load(tmp_path, "name: bare\ncontext: {max_context_tokens: 2048}")
 
     assert agents.get("bare").context.window == 2048
+
+
+@pytest.mark.parametrize("written", ["off", "'off'", "false"])
+def test_recall_is_turned_off_by_the_bare_word(tmp_path: Path, written: str) -> None:
+    context = load(tmp_path, f"name: a\ncontext:\n  recall: {written}\n").get("a").context
+
+    assert context.recall is Recall.OFF
 
 
 def test_each_strategy_has_its_own_options(tmp_path: Path) -> None:

@@ -278,6 +278,12 @@ class ContextSection(Section):
             )
         return value
 
+    @field_validator("recall", mode="before")
+    @classmethod
+    def _read_off(cls, value: object) -> object:
+        """Return `off` for False, as which YAML reads the bare word."""
+        return Recall.OFF if value is False else value
+
     @field_validator("keep_recent", "min_recent_messages")
     @classmethod
     def _check_n_leaves_something_to_summarise(cls, value: int | None, info: ValidationInfo) -> int | None:
