@@ -155,10 +155,10 @@ def test_the_window_may_be_called_max_context_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["off", "'off'", "false"])
-def test_recall_is_turned_off_by_the_bare_word(tmp_path: Path, written: str) -> None:
-    context = load(tmp_path, f"name: a\ncontext:\n  recall: {written}\n").get("a").context
+def test_recall_and_memories_are_turned_off_by_the_bare_word(tmp_path: Path, written: str) -> None:
+    context = load(tmp_path, f"name: a\ncontext:\n  recall: {written}\n  memories: {written}\n").get("a").context
 
-    assert context.recall is Recall.OFF
+    assert context.recall is context.memories is Recall.OFF
 
 
 def test_each_strategy_has_its_own_options(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("prune.max_output_bytes", 1_000, {}, tool_use(500)),
 ]
 
-IN_TURNS = ("recall",)
-"""Fields that act beside the engine: `tests/turn/test_quoted_history.py`."""
+IN_TURNS = ("recall", "memories")
+"""Fields that act beside the engine: `tests/turn/test_quoted_history.py`, `tests/turn/test_quoted_memories.py`."""
 
 IN_SUMMARIES: list[tuple[str, object]] = [
     ("window", 4096),

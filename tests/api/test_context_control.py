@@ -14,7 +14,7 @@ from fakes.conversations import Conversation
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.events import HistoryQuoted
+from throughline.domain.events import HistoryQuoted, MemoriesQuoted
 from throughline.domain.keys import TOKEN_PREFIX, Scope
 from throughline.domain.message import ImageBlock, TextBlock
 from throughline.domain.prompt import Usage
@@ -57,6 +57,7 @@ PREVIEW_JSON = {
     ],
     "min_score_threshold": None,
     "quoted": [],
+    "quoted_memories": [],
 }
 
 
@@ -247,12 +248,14 @@ async def test_the_document_tells_how_versions_are_paged(client: httpx.AsyncClie
 async def test_the_context_tells_what_the_last_turn_quoted(stage: ApiStage, client: httpx.AsyncClient) -> None:
     path = await open_session(client)
     before = (await client.get(f"{path}/context")).json()
-    stage.pins.report = replace(stage.pins.report, quoted=HistoryQuoted((21, 4), (1.0, 0.52), 104))
+    history, memories = HistoryQuoted((21, 4), (1.0, 0.52), 104), MemoriesQuoted((str(UUID(int=1)),), 64)
+    stage.pins.report = replace(stage.pins.report, quoted=history, quoted_memories=memories)
 
     after = (await client.get(f"{path}/context")).json()
 
-    assert before["quoted"] is None
+    assert before["quoted"] is before["quoted_memories"] is None
     assert after["quoted"] == {"positions": [21, 4], "scores": [1.0, 0.52], "tokens": 104}
+    assert after["quoted_memories"] == {"memory_ids": [str(UUID(int=1))], "tokens": 64}
 
 
 PRICED = ModelCall("openai:gpt-4o", CallPurpose.ANSWER, Usage(1000, 100, 400, cost_usd=Decimal("0.0030")))

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -15,7 +15,7 @@ import pytest
 from jsonschema_rs import Draft202012Validator, ValidationError
 
 from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
-from fakes.event_log import MESSAGE_ID
+from fakes.event_log import MESSAGE_ID, STREAM, Seen
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import REPORT
 from fakes.waiting import HANG_SECONDS
@@ -30,6 +30,7 @@ from throughline.domain.events import (
     Event,
     EventType,
     HistoryQuoted,
+    MemoriesQuoted,
     MessageCompleted,
     MessageDelta,
     ReasoningDelta,
@@ -92,6 +93,7 @@ EVENTS: tuple[Event, ...] = (
     CompactionStarted("threshold", 6_900),
     CompactionFinished("threshold", CompactionOutcome.ADOPTED, "", ("pruned",), 6_900, 2_100, 40),
     HistoryQuoted((21, 7), (0.9, 0.5), 80),
+    MemoriesQuoted((str(ANSWER.id),), 60),
     ReasoningDelta(ANSWER.id, "I add them."),
     MessageDelta(ANSWER.id, "5"),
     ToolCallDelta(STEP_ID, 0, CALL.id, CALL.name, '{"expression"'),
@@ -106,17 +108,7 @@ EVENTS: tuple[Event, ...] = (
 )
 
 
-STREAM = {"Accept": "text/event-stream"}
 WHOLE = ["run.started", "message.delta", "message.completed", "run.completed"]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One event as a reader sees it."""
-
-    id: int
-    type: str
-    data: dict[str, object]
 
 
 def parse(text: str) -> list[Seen]:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from api.test_event_stream import STREAM, parse
+from api.test_event_stream import parse
 from fakes.api_stage import KEYED, LOCAL, ApiStage, open_session, set_stage
 from fakes.command_stage import TALK
 from fakes.conversations import Conversation, open_conversation, user_message
-from fakes.event_log import MESSAGE_ID
+from fakes.event_log import MESSAGE_ID, STREAM
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import Script
 from fakes.slack_delivery import take

@@ -22,7 +22,7 @@ from throughline.domain.message import Message, NewMessage, Role, Source, ToolCa
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.summary.reread import SummaryRequest
-from throughline.wire.context import HistoryQuoted, SessionContextOut, SummariserOut, SummaryFailureOut
+from throughline.wire.context import HistoryQuoted, MemoriesQuoted, SessionContextOut, SummariserOut, SummaryFailureOut
 from throughline.wire.gauges import Gauge
 
 MORE_VERSIONS = """
@@ -364,9 +364,12 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
 def test_what_the_last_turn_quoted_is_told_with_its_scores() -> None:
     quoted = HistoryQuoted(positions=[21, 4], scores=[1.0, 0.52], tokens=1_204)
 
-    text = draw_context(context(quoted=quoted), width=80).plain
+    memories = MemoriesQuoted(memory_ids=["a", "b"], tokens=64)
+
+    text = draw_context(context(quoted=quoted, quoted_memories=memories), width=80).plain
 
     assert "Quoted in the last turn: #21 (100%), #4 (52%) in 1,204 tokens" in text
+    assert "Quoted in the last turn: 2 of your memories in 64 tokens" in text
     assert "Quoted" not in draw_context(context(), width=80).plain
 
 

@@ -255,6 +255,7 @@ async def pinning(database: Database) -> Pinning:
         messages=database.messages,
         events=database.events,
         history=database.history,
+        memories=database.memories,
         models=ScriptedModels(ScriptedModel()),
         tools=make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([AGENT]),

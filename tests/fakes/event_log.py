@@ -10,7 +10,7 @@ from uuid import UUID
 import httpx
 
 from throughline.domain.basic_types import MessageId, RunId, SessionId, UserId
-from throughline.domain.events import HistoryQuoted, NewEvent, RunEvent
+from throughline.domain.events import HistoryQuoted, MemoriesQuoted, NewEvent, RunEvent
 from throughline.domain.message import Source
 from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
 
@@ -41,9 +41,13 @@ class EventLog:
         found = [RunEvent(run_id, new.seq, new.event) for new in self.events if new.seq > after_seq]
         return tuple(found[:limit])
 
-    async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
+    async def newest_quoted(self, session_id: SessionId) -> tuple[HistoryQuoted | None, MemoriesQuoted | None]:
         del session_id
-        return next((new.event for new in reversed(self.events) if isinstance(new.event, HistoryQuoted)), None)
+        events = [new.event for new in reversed(self.events)]
+        return (
+            next((event for event in events if isinstance(event, HistoryQuoted)), None),
+            next((event for event in events if isinstance(event, MemoriesQuoted)), None),
+        )
 
 
 def claimed(next_event: int = 1) -> ClaimedRun:

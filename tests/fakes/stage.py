@@ -167,6 +167,7 @@ async def open_stage(
         messages=database.messages,
         events=database.events,
         history=database.history,
+        memories=database.memories,
         models=ScriptedModels(model),
         tools=tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([agent]),

@@ -254,6 +254,7 @@ class ContextSection(Section):
     prune: PruneSection = PruneSection()
     summary: SummarySection = SummarySection()
     recall: Recall = policy_field(ContextPolicy, "recall")
+    memories: Recall = policy_field(ContextPolicy, "memories")
     token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
     pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
     importance: ImportanceSection = ImportanceSection()
@@ -278,7 +279,7 @@ class ContextSection(Section):
             )
         return value
 
-    @field_validator("recall", mode="before")
+    @field_validator("recall", "memories", mode="before")
     @classmethod
     def _read_off(cls, value: object) -> object:
         """Return `off` for False, as which YAML reads the bare word."""

@@ -1,4 +1,4 @@
-"""Routes for memories: store, list, change, delete and search short texts. No memory is put into a prompt."""
+"""Routes for memories: store, list, change, delete and search short texts."""
 
 from http import HTTPStatus
 from typing import Annotated

@@ -37,7 +37,7 @@ context_router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["co
 async def get_context(session_id: PathId, call: Reader) -> Response:
     """Return the context report of a session. `next_action` assumes an empty message and answer.
 
-    `quoted` is what the newest turn quoted, as long as its events are stored.
+    `quoted` and `quoted_memories` are what the newest turn quoted, as long as its events are stored.
     """
     report = await call.services.report_context(call.owner_id, session_id_of(session_id))
     return JsonResponse(SessionContextOut.render(report))

@@ -264,6 +264,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             messages=database.messages,
             events=database.events,
             history=recall.history,
+            memories=recall.memories,
             models=models,
             tools=tools,
             agents=agents,

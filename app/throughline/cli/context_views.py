@@ -37,7 +37,7 @@ def draw_context(context: SessionContextOut, *, width: int) -> Text:
         *_texts(_window_details(context), "dim", width=width),
         *_texts([_next_step(context)], style, width=width),
         *_texts(_summary_lines(context), "", width=width),
-        *_texts(_quoted_positions(context), "", width=width),
+        *_texts(_quoted_in_last_turn(context), "", width=width),
     ]
     heads = (Text(line, style="bold") for line in wrapped(head, width=width))
     return joined([*heads, *(Text(INDENT) + line for line in below)], width=width)
@@ -188,13 +188,17 @@ def _summary_text(summary: SummaryOut) -> str:
     return f"{messages} in {summary.token_count:,} tokens, {moment(summary.created_at)}{model}"
 
 
-def _quoted_positions(context: SessionContextOut) -> list[str]:
-    """Return a line with the messages that the newest turn quoted, best first, and how well each matched, if any."""
-    if context.quoted is None:
-        return []
-    found = zip(context.quoted.positions, context.quoted.scores, strict=False)
-    places = ", ".join(f"#{position} ({score:.0%})" for position, score in found)
-    return [f"Quoted in the last turn: {places} in {context.quoted.tokens:,} tokens"]
+def _quoted_in_last_turn(context: SessionContextOut) -> list[str]:
+    """Return a line with the messages that the newest turn quoted and how well each matched, and one on memories."""
+    lines = []
+    if context.quoted is not None:
+        found = zip(context.quoted.positions, context.quoted.scores, strict=False)
+        places = ", ".join(f"#{position} ({score:.0%})" for position, score in found)
+        lines.append(f"Quoted in the last turn: {places} in {context.quoted.tokens:,} tokens")
+    if context.quoted_memories is not None:
+        number, tokens = len(context.quoted_memories.memory_ids), context.quoted_memories.tokens
+        lines.append(f"Quoted in the last turn: {number} of your memories in {tokens:,} tokens")
+    return lines
 
 
 MOST_ROWS = 24
@@ -250,6 +254,8 @@ def draw_preview(preview: PreviewOut, *, width: int) -> Text:
 def _quoted(preview: PreviewOut) -> Iterator[Text]:
     if preview.quoted:
         yield Text(f"{INDENT}quoted from the history: {', '.join(f'#{position}' for position in preview.quoted)}")
+    if preview.quoted_memories:
+        yield Text(f"{INDENT}quoted: {len(preview.quoted_memories)} of your memories")
 
 
 def span(first: int, last: int) -> str:

@@ -26,7 +26,7 @@ from throughline.context.view.context_input import ContextInput
 from throughline.context.view.groups import EMPTY_USER_TEXT
 from throughline.context.view.view import View
 from throughline.domain.basic_types import MessageId, SessionId
-from throughline.domain.events import HistoryQuoted
+from throughline.domain.events import HistoryQuoted, MemoriesQuoted
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import AdoptedSummary, Prepared
 
@@ -113,8 +113,8 @@ class ContextReport:
     - `last_stage`: the stage that last changed what is shown; None if all is shown as it is stored.
     - `counted_from_position`: the position after which messages (N) and tokens (K) are counted.
     - `messages_threshold`, `tokens_threshold`: None if no summary is written automatically.
-    - `quoted`: the earlier messages that the newest turn's prompt quoted. It is not computed, but added from the stored
-      events to a report on request.
+    - `quoted`, `quoted_memories`: the earlier messages and the memories that the newest turn's prompt quoted. They are
+      not computed, but added from the stored events to a report on request.
     """
 
     agent: str
@@ -148,6 +148,7 @@ class ContextReport:
     summariser: SummariserReport | None
     summary_failure: SummaryFailure | None
     quoted: HistoryQuoted | None = None
+    quoted_memories: MemoriesQuoted | None = None
 
 
 NEXT_MESSAGE = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 
 class Recall(StrEnum):
-    """When the prompt quotes messages that the summary covers: never, or when the user's message asks for them."""
+    """When the prompt quotes stored messages, or memories: never, or when they fit the user's message."""
 
     OFF = "off"
     AUTO = "auto"
@@ -281,6 +281,12 @@ class ContextPolicy:
     """Whether messages behind the summary are searched for what the user's message asks, and quoted in the prompt.
 
     Measured by benchmarks/planted_recall.py: with it, prompts hold far more of the facts that are asked for.
+    """
+
+    memories: Recall = Recall.OFF
+    """Whether memories of the user that fit the user's message are quoted in the prompt; never in shared sessions.
+
+    Off by default: memories were stored to be read by their user, and perhaps by no provider.
     """
 
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret

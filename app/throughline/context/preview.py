@@ -13,8 +13,11 @@ from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view,
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
 from throughline.context.quoted_history import Quotation, last_hidden, with_quotations
+from throughline.context.quoted_memories import with_memories
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view import View, next_view
+from throughline.domain.basic_types import MemoryId
+from throughline.domain.recall import Memory
 
 
 class Action(StrEnum):
@@ -59,6 +62,7 @@ class Preview:
     messages: tuple[ShownMessage, ...]
     min_score_threshold: float | None = None
     quoted: tuple[int, ...] = ()
+    quoted_memories: tuple[MemoryId, ...] = ()
 
 
 def hidden_from_next_call(context_input: ContextInput) -> int:
@@ -66,14 +70,17 @@ def hidden_from_next_call(context_input: ContextInput) -> int:
     return last_hidden(_once_adopted(_done_now(plan_context(context_input))))
 
 
-def preview_call(context_input: ContextInput, quotations: Sequence[Quotation] = ()) -> Preview:
+def preview_call(
+    context_input: ContextInput, quotations: Sequence[Quotation] = (), memories: Sequence[Memory] = ()
+) -> Preview:
     """Return the plan for the first model call of the next turn; `context_input.user` is the text to be sent.
 
-    `quotations` are earlier messages to quote. If a summary would have to be written first, sizes and messages are
-    those before it, without quotations. A prepared summary is assumed to be adopted.
+    `quotations` are earlier messages to quote, `memories` the owner's to quote. If a summary would have to be written
+    first, sizes and messages are those before it, without quotations. A prepared summary is assumed to be adopted.
     """
     plan = _done_now(plan_context(context_input))
     fitted, quoted = with_quotations(fit_view(_once_adopted(plan)), quotations)
+    fitted, quoted_memories = with_memories(fitted, memories)
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
     budget, tokens = view.context_input.budget, view.model_tokens
     return Preview(
@@ -92,6 +99,7 @@ def preview_call(context_input: ContextInput, quotations: Sequence[Quotation] = 
         messages=_scored(context_input, view, _with_plan(plan, list_variants(view))),
         min_score_threshold=context_input.policy.min_score_threshold if _has_scores(context_input) else None,
         quoted=tuple(sorted(found.message.position for found in quoted)) if view is fitted.view else (),
+        quoted_memories=tuple(memory.id for memory in quoted_memories) if view is fitted.view else (),
     )
 
 

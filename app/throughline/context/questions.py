@@ -59,20 +59,18 @@ ASKING_WORDS = REQUESTS | REQUESTS_FOR_SOMEBODY | frozenset(_SAYING.split())
 """Words with which people ask for something said before. In a question they tell nothing about its subject."""
 
 _GENERAL = """
-    a about again ai all already also am an and another answer any anybody anyone anything are as ask assistant at bad
-    be been best better bot big bit both bring but by can change check clear come could date day days details
-    different do does doing done early easy else english enough even ever every everything example examples explain
-    fast fine first fix for format french from funny german get go goes going gone good got great had has have hear
-    hello help her here hey hi him his hour how human i idea if in into is it its joke just keep kind know last late
-    later let like list little ll log logs long longer look made make many matter may me mean means might mind minute
-    minutes mistake moment month more most much must my name need new news next nice no none not nothing now number of
-    off ok okay old on once one ones only open option options or other our out output over part please point possible
-    problem progress put question questions quick quickly re read ready real really reason right robot run s same say
-    see set shall she short shorter should simple simpler simply slow so some somebody someone something soon sorry
-    spanish spell spelling start step steps still stop such summarise summarize summary sure t table take task tell
-    text than thank thanks that did the them then there these they thing things think this those time times to today
-    together tomorrow tonight too translate true try two understand until up us use used ve very wait want was way we
-    weather week well were will with without word words work works would write wrong year yes yesterday yet you your
+    a about again all already also am an and another any anybody anyone anything are as ask at back bad be been being
+    best better big bit both bring but by can change check clear come could date day days did different do does doing
+    done early easy else enough even ever every everything explain fast few fine first fix for from get getting giving
+    go goes going gone good got great had has have hear hello help her here hey hi him his hour how i if in into is it
+    its just keep know last late later let like list little ll long longer look lot made make many matter may maybe me
+    mean means might mind mine minute minutes moment month more morning most much must my need next nice no none not
+    nothing now number of off ok okay old on once one ones only open or other our out over own please possible put
+    quick quickly re read ready real really right run s same say see set shall she short shorter should simple simpler
+    simply slow so some somebody someone something soon sorry start still stop such summarise summarize summary sure t
+    take tell than thank thanks that the them then there these they thing things think this those three time times to
+    today together tomorrow tonight too true try two understand until up us use used user ve very wait want wants was
+    way we week well were while will with without work works would write wrong year yes yesterday yet you your
     alles als also am an auch auf bei besser bitte da danke das dein deine den der die dies du ein eine einen er es
     etwas fertig ganz genau geht gerade gut guten habe heute hier ich ihr im in ist ja jetzt kann klar können könntest
     kürzer machen mal mehr mein mich mir mit morgen nein nicht noch nochmal nun nur oder schon sein sich sicher sie
@@ -83,7 +81,22 @@ _GENERAL = """
     le les lui ma maintenant mais me merci moi mon ne non nous on oui pas peux pouvez pour prêt que se si sûr ta temps
     toi ton tu un une va vous"""
 GENERAL_WORDS = QUESTION_WORDS | ASKING_WORDS | frozenset(_GENERAL.split())
+"""Words that may stand in a text about anything."""
+
+_NEARBY = """
+    ai answer assistant bot details english example examples format french funny german human idea joke kind log logs
+    mistake name new news option options output part point problem progress question questions reason robot spanish
+    spell spelling step steps table task text translate weather word words"""
+SMALL_TALK_WORDS = GENERAL_WORDS | frozenset(_NEARBY.split())
 """Words of small talk and commands. A question without any other word is about now: `What time is it?`."""
+
+_FILLER = (
+    "yeah yes yep yup no nope ok okay k thanks thank thx you a lot very much so sure noted sounds good great fine cool "
+    "nice right well alright hello hi hey there hm hmm perfect got it i see to me that is "
+    "ja nein gut danke bitte schön super hallo sí si vale bueno gracias hola oui merci bonjour 好 好的 谢谢 你好"
+)
+FILLER_WORDS = frozenset(_FILLER.split())
+"""Words that carry no information; a sentence of these words alone is filler."""
 
 _OF_USER = re.compile(
     r"\b(?:my|mine|our|ours|(?:did|do|have|had|was|am|were) (?:i|we)|i (?:\w+ )?(?:said|told|mentioned|wanted|asked)|"
@@ -123,7 +136,7 @@ def questions_of(text: str) -> tuple[str, ...]:
 def _has_subject(question: str) -> bool:
     """Return whether the question can be about something said before, not only about now or the last answer."""
     words = {found.group().casefold() for found in _WORD.finditer(question)}
-    return not words <= GENERAL_WORDS or _OF_USER.search(question) is not None
+    return not words <= SMALL_TALK_WORDS or _OF_USER.search(question) is not None
 
 
 def _asked_sentences(text: str) -> list[str]:

@@ -4,17 +4,18 @@ A missing memory and one of another user raise the same NotFound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from throughline.context.quoted_memories import EMPTY_WORDS, LEAST_FIT, fit_of
 from throughline.db.connection.failures import sqlstate
 from throughline.db.connection.migrations import locked_connection
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Repository, Statements, Transactions
-from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.analyzer import Analyzer, stop_words_of
 from throughline.db.statements.rows import to_json
 from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, sql
 from throughline.domain.basic_types import JsonObject, MemoryId, Page, UserId
@@ -23,6 +24,15 @@ from throughline.domain.recall import Memory, Vector, VectorKind
 
 ANALYZED_AT_ONCE = 500
 """Most memories that one search indexes again first, because their terms are of another language or version."""
+
+LOOKED_AT = 20
+"""Best memories of a search whose fit to a message is computed."""
+
+COMPARED_CHARACTERS = 2_000
+"""Characters compared: of a memory the first, of a message the last, since those who paste a text ask after it."""
+
+SHORT_NUMBER = 2
+"""Most digits of a number that is compared with no message: texts about anything have such numbers in common."""
 
 MEMORY_COLUMNS = "m.id, m.user_id, m.text, m.metadata, m.created_at, m.updated_at, m.text_version"
 _CREATE = sql(
@@ -54,6 +64,7 @@ _UPDATE = sql(
     columns=MEMORY_COLUMNS,
 )
 _DELETE = sql("delete from memories where id = :id and user_id = :user_id returning id")
+_DELETE_TEXT = sql("delete from memories where user_id = :user_id and text = :text returning id")
 _STALE = sql("""
     select id, text from memories where user_id = :user_id and analyzer <> :analyzer order by id limit :limit
 """)
@@ -69,10 +80,12 @@ _SEARCH = sql(
         select f.term, ln(1 + ((select count(*) from mine) - count(*) + 0.5) / (count(*) + 0.5)) as rarity
         from found f group by f.term
     ), ranked as (
-        select f.id, sum(r.rarity / (0.7 + 0.3 * f.size / (select greatest(avg(size), 1) from mine))) as score
+        select f.id, sum(r.rarity / (0.7 + 0.3 * f.size / (select greatest(avg(size), 1) from mine))) as score,
+            sum(r.rarity) / ln(1 + ((select count(*) from mine) - 0.5) / 1.5) as shared
         from found f join rarity r on r.term = f.term group by f.id
     )
-    select {columns}, r.score from ranked r join mine m on m.id = r.id order by r.score desc, m.id desc limit :limit
+    select {columns}, r.score, r.shared from ranked r join mine m on m.id = r.id
+    order by r.score desc, m.id desc limit :limit
 """,
     columns=MEMORY_COLUMNS,
 )
@@ -93,6 +106,7 @@ class MemoryRepository:
         """Use `transactions`; stem words by the rules of `language`. Raises SettingInvalid."""
         self._transactions = transactions
         self._analyzer = Analyzer(language)
+        self._empty = frozenset(map(self._analyzer.word, EMPTY_WORDS))
 
     async def create(self, user_id: UserId, text: str, metadata: JsonObject) -> Memory:
         """Store a new memory and return it."""
@@ -139,17 +153,41 @@ class MemoryRepository:
         if not await self._transactions.fetch(_DELETE, id=memory_id, user_id=user_id):
             raise _not_found(memory_id)
 
+    async def delete_text(self, user_id: UserId, text: str) -> int:
+        """Delete the user's memories with exactly this text; return how many there were."""
+        return len(await self._transactions.fetch(_DELETE_TEXT, text=text, user_id=user_id))
+
     async def search(self, user_id: UserId, query: str, limit: int) -> tuple[Memory, ...]:
         """Return up to `limit` memories of the user that share a word with `query`, best first.
 
         Before that, up to ANALYZED_AT_ONCE memories with outdated terms are indexed again.
         """
-        terms = self._terms(query)
+        return tuple(read_memory(row) for row in await self._ranked(user_id, self._terms(query), limit))
+
+    async def find_fitting(self, user_id: UserId, message: str, limit: int) -> tuple[Memory, ...]:
+        """Return up to `limit` memories of the user that fit the message, best first, with their fit as the score.
+
+        A memory fits whose words with the end of the message in common weigh at least LEAST_FIT (`fit_of`).
+        """
+        terms = self._telling_terms(message[-COMPARED_CHARACTERS:])
+        fitting: list[Memory] = []
+        for row in await self._ranked(user_id, terms, LOOKED_AT):
+            memory = read_memory(row)
+            fit = fit_of(float(row["shared"]), terms, self._telling_terms(memory.text[:COMPARED_CHARACTERS]))
+            if fit >= LEAST_FIT:
+                fitting.append(replace(memory, score=round(fit, 2)))
+        return tuple(sorted(fitting, key=lambda memory: -(memory.score or 0))[:limit])
+
+    async def _ranked(self, user_id: UserId, terms: Sequence[str], limit: int) -> Sequence[Row]:
         if not terms:
             return ()
         await self._transactions.run(lambda tx: self._analyze_stale(tx, user_id))
-        rows = await self._transactions.fetch(_SEARCH, user_id=user_id, terms=terms, limit=limit)
-        return tuple(read_memory(row) for row in rows)
+        return await self._transactions.fetch(_SEARCH, user_id=user_id, terms=terms, limit=limit)
+
+    def _telling_terms(self, text: str) -> Sequence[str]:
+        """Return the terms of the text without EMPTY_WORDS, its own language's stop words, and short numbers."""
+        empty = self._empty.union(map(self._analyzer.word, stop_words_of(text)))
+        return [term for term in self._terms(text) if term not in empty and not _is_short_number(term)]
 
     async def _analyze_stale(self, tx: Statements, user_id: UserId) -> None:
         name = self._analyzer.name
@@ -158,6 +196,10 @@ class MemoryRepository:
 
     def _terms(self, words: str) -> Sequence[str]:
         return sorted({term.text for term in self._analyzer.terms(words)})
+
+
+def _is_short_number(term: str) -> bool:
+    return term.isdigit() and len(term) <= SHORT_NUMBER
 
 
 def _one(rows: Sequence[Row], memory_id: MemoryId) -> Memory:

@@ -27,6 +27,7 @@ class EventType(StrEnum):
     COMPACTION_STARTED = "context.compaction.started"
     COMPACTION_FINISHED = "context.compaction.finished"
     HISTORY_QUOTED = "context.history.quoted"
+    MEMORIES_QUOTED = "context.memories.quoted"
     REASONING_DELTA = "reasoning.delta"
     MESSAGE_DELTA = "message.delta"
     TOOL_CALL_DELTA = "tool.call.delta"
@@ -99,6 +100,18 @@ class HistoryQuoted:
     type: ClassVar[EventType] = EventType.HISTORY_QUOTED
     positions: tuple[int, ...]
     scores: tuple[float, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoriesQuoted:
+    """The notice that the prompt quotes memories of the session's owner that fit the user's message.
+
+    `memory_ids` are in the order of their fit, best first. `tokens` is what they take, as the model counts.
+    """
+
+    type: ClassVar[EventType] = EventType.MEMORIES_QUOTED
+    memory_ids: tuple[str, ...]
     tokens: int
 
 
@@ -204,6 +217,7 @@ Event: TypeAlias = (
     | CompactionStarted
     | CompactionFinished
     | HistoryQuoted
+    | MemoriesQuoted
     | ReasoningDelta
     | MessageDelta
     | ToolCallDelta

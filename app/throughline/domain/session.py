@@ -62,3 +62,11 @@ class Session:
     summary_failure: str = ""
     summary_failed_at: datetime | None = None
     external_id: str | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other people may read the answers, so that nothing of the owner's other sessions belongs in them.
+
+        Every session in Slack counts as shared.
+        """
+        return self.source is Source.SLACK

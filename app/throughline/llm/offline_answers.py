@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS, begins_asking
+from throughline.context.questions import ASKING_WORDS, FILLER_WORDS, QUESTION_WORDS, begins_asking
 from throughline.context.summaries.readable_text import sentences_of as sentence_ranges
 from throughline.context.view.groups import SUMMARY_TAG, SUMMARY_TITLE
 from throughline.context.view.placeholder_texts import SEARCH, TAG, undelimited
@@ -20,15 +20,6 @@ MAX_CHARACTERS = 300
 
 STATES = 3
 """Importance from which a sentence states something: a number and a name, or a statement about the speaker."""
-
-_SMALL_TALK = (
-    "yeah yes yep yup no nope ok okay k thanks thank thx you a lot very much so sure noted sounds good great fine cool "
-    "nice right well alright hello hi hey there hm hmm perfect got it i see to me that is "
-    "ja nein gut danke bitte schön super hallo sí si vale bueno gracias hola oui merci bonjour 好 好的 谢谢 你好"
-)
-"""Words that carry no information; a sentence of these words alone is filler."""
-
-FILLER_WORDS = frozenset(_SMALL_TALK.split())
 
 _DIGIT = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-zß-ÿ\d,;:] )(?!I\b)[A-ZÀ-ÖØ-Þ]\w|[\w/]\.\w{2}|\w_\w|`")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from throughline.context.calibration import Calibration
-from throughline.domain.basic_types import JsonObject, MessageId, RunId, SessionId, SummaryId, UserId
-from throughline.domain.events import HistoryQuoted, NewEvent, RunEnded, RunEvent, RunWaiting
+from throughline.domain.basic_types import JsonObject, MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
+from throughline.domain.events import HistoryQuoted, MemoriesQuoted, NewEvent, RunEnded, RunEvent, RunWaiting
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.recall import HistoryQuery, SearchResult
+from throughline.domain.recall import HistoryQuery, Memory, SearchResult
 from throughline.domain.run import (
     ClaimedRun,
     Claimer,
@@ -212,6 +212,22 @@ class History(Protocol):
         """
 
 
+class Memories(Protocol):
+    """The memories of users, for turns and tools. A missing memory and another user's raise the same NotFound."""
+
+    async def find_fitting(self, user_id: UserId, message: str, limit: int) -> tuple[Memory, ...]:
+        """Return up to `limit` memories of the user that fit the message, best first; empty if none fits well."""
+
+    async def create(self, user_id: UserId, text: str, metadata: JsonObject) -> Memory:
+        """Store a memory of the user and return it."""
+
+    async def delete(self, user_id: UserId, memory_id: MemoryId) -> None:
+        """Delete the user's memory with this id. Raises NotFound."""
+
+    async def delete_text(self, user_id: UserId, text: str) -> int:
+        """Delete the user's memories with exactly this text; return how many there were."""
+
+
 CheckRoom: TypeAlias = Callable[[int], None]
 """A check that gets the total tokens of the session's other pins, and raises if the new pins would not fit."""
 
@@ -352,8 +368,10 @@ class EventStore(Protocol):
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
         """Store a batch of events and notify readers. Raises LeaseLost, and then writes nothing."""
 
-    async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
-        """Return what the prompt of the session's newest turn quoted; None if nothing, or if its events are deleted.
+    async def newest_quoted(self, session_id: SessionId) -> tuple[HistoryQuoted | None, MemoriesQuoted | None]:
+        """Return what the prompt of the session's newest turn quoted, messages and memories.
+
+        Each is None if nothing was quoted, or if the turn's events are deleted.
 
         The newest turn is that of the newest message.
         """

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from throughline.context.explain_context import ContextReport
+from throughline.context.policy import Recall
 from throughline.context.preview import Preview
 from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage, text_of
@@ -25,6 +26,7 @@ from throughline.turn.prompting.context_report import preview_context, report_co
 from throughline.turn.prompting.pins import pin_message, unpin_message
 from throughline.turn.prompting.planning import count_all_new
 from throughline.turn.recall_history import Asked, recall_history
+from throughline.turn.recall_memories import recall_memories
 from throughline.turn.state import TurnDependencies
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest
 from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
@@ -56,12 +58,13 @@ class ContextRequests:
         return await report_context(self.dependencies, await self.sessions.get(owner_id, session_id))
 
     async def report_with_quotations(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
-        """Return the report together with the earlier messages that the newest turn's prompt quoted.
+        """Return the report together with the earlier messages and memories that the newest turn's prompt quoted.
 
         It costs one SQL statement more than `report`.
         """
         report = await self.report(owner_id, session_id)
-        return replace(report, quoted=await self.dependencies.events.newest_quoted(session_id))
+        quoted, memories = await self.dependencies.events.newest_quoted(session_id)
+        return replace(report, quoted=quoted, quoted_memories=memories)
 
     async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
         """Return what the prompt of a turn with this message would show, and the compaction it would trigger.
@@ -69,10 +72,12 @@ class ContextRequests:
         `content` None stands for an empty message.
         """
         session = await self.sessions.get(owner_id, session_id)
-        recall = self.dependencies.agents.get(session.agent).context.recall
+        policy = self.dependencies.agents.get(session.agent).context
         asked = Asked(owner_id, session_id, text_of(content or ""))
-        find = partial(recall_history, self.dependencies, recall, asked)
-        return await preview_context(self.dependencies, session, content or "", find)
+        find = partial(recall_history, self.dependencies, policy.recall, asked)
+        recalled = Recall.OFF if session.is_shared else policy.memories
+        memories = await recall_memories(self.dependencies, recalled, asked)
+        return await preview_context(self.dependencies, session, content or "", find, memories)
 
     async def summarize(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> CompactionResult:
         """Summarise all messages but the newest ones. The request may also read summarised messages again.

@@ -1,5 +1,6 @@
 """The graph of one turn: process_message → retrieve_context → save_user_message → llm_node ↔ tool_node."""
 
+import asyncio
 from dataclasses import replace
 from functools import wraps
 from typing import Protocol
@@ -21,6 +22,7 @@ from throughline.turn.llm_node import llm_node
 from throughline.turn.prompting.planning import count_new, tokens_loaded
 from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.recall_history import Asked, recall_history
+from throughline.turn.recall_memories import recall_memories
 from throughline.turn.reduce_context import reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
@@ -52,17 +54,26 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
 
     These are the messages after the summary's cursor, the last position that the summary covers. Where the prompt does
     not show the whole history, that is searched for what the user's message asks.
+    At the same time as the loading, the owner's memories are searched for those that fit the message.
 
     A failed summary does not fail the turn. The prompt is then trimmed instead; the stored messages do not change.
     """
     turn, agent = runtime.context, present(state.agent)
     user = await count_new(present(state.user), agent.counter)
-    run, recall = state.claimed.run, agent.definition.context.recall
+    run, policy = state.claimed.run, agent.definition.context
     asked = Asked(run.owner_id, run.session_id, text_of(user.content))
-    conversation = await _load(turn, state, agent)
+    conversation, memories = await asyncio.gather(
+        _load(turn, state, agent), recall_memories(turn.dependencies, policy.memories, asked)
+    )
     reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
-    quotations = await recall_history(turn.dependencies, recall, asked, last_hidden(reduced.view))
-    return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages, "quotations": quotations}
+    quotations = await recall_history(turn.dependencies, policy.recall, asked, last_hidden(reduced.view))
+    return {
+        "user": user,
+        "conversation": reduced.conversation,
+        "stages": reduced.stages,
+        "quotations": quotations,
+        "memories": () if conversation.session.is_shared else memories,
+    }
 
 
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:

@@ -10,7 +10,6 @@ from langgraph.runtime import Runtime
 
 from throughline.agents.definition import AgentDefinition, ReasoningUse
 from throughline.context.fit_prompt import FittedPrompt
-from throughline.context.quoted_history import Quotation
 from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.errors import (
     AnswerNotInFormat,
@@ -39,6 +38,7 @@ from throughline.turn.prompting.calibrate import learn_from_overflow, learn_from
 from throughline.turn.prompting.planning import count_new, reload_conversation
 from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
 from throughline.turn.recall_history import quote_history
+from throughline.turn.recall_memories import quote_memories
 from throughline.turn.reduce_context import FittedContext, fit_context, reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_model_step
@@ -69,7 +69,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
 
     async def call(agent: ReadyAgent, conversation: Conversation) -> ModelCallResult:
         corrected = replace(_with_tool_choice(agent, state), correction=state.correction)
-        return await _call_with_retries(turn, corrected, conversation, state.quotations)
+        return await _call_with_retries(turn, corrected, conversation, state)
 
     result = await call_first_available(turn, present(state.agent), conversation, call)
     agent, conversation = result.agent, result.context.conversation
@@ -151,14 +151,14 @@ def without_calls(step: AnswerComplete) -> AnswerComplete:
 
 
 async def _call_with_retries(
-    turn: Turn, agent: ReadyAgent, conversation: Conversation, quotations: Sequence[Quotation]
+    turn: Turn, agent: ReadyAgent, conversation: Conversation, state: TurnState
 ) -> ModelCallResult:
     """Reduce the context and call the model; after a refusal as too long, try once with a smaller prompt.
 
-    The smaller prompt has no quotations.
+    The smaller prompt has no quotations of messages or memories.
     """
     context = await fit_context(turn, await reduce_context(turn, agent, conversation))
-    context = quote_history(turn, context, quotations)
+    context = quote_memories(turn, quote_history(turn, context, state.quotations), state.memories)
     try:
         return await _call(turn, agent, context)
     except ContextOverflow as overflow:

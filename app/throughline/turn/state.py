@@ -9,11 +9,12 @@ from throughline.context.plan_context import ContextPlan
 from throughline.context.quoted_history import Quotation
 from throughline.domain.message import NewMessage, Source
 from throughline.domain.prompt import MAX_ANSWER_BYTES
+from throughline.domain.recall import Memory
 from throughline.domain.run import ClaimedRun, Lease
 from throughline.domain.summary import Conversation
 from throughline.domain.tool import AwaitedCall
 from throughline.domain.usage_report import ModelCall
-from throughline.ports.storage import EventStore, History, RunStore
+from throughline.ports.storage import EventStore, History, Memories, RunStore
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.summary.dependencies import SummaryDependencies
@@ -27,9 +28,9 @@ class TurnState:
 
     `definition` is the agent's, read once when the turn starts. process_message sets `agent` and `user`,
     retrieve_context sets `conversation`, llm_node sets `answer`. `stages` names every reduction of the context in this
-    turn. `quotations` are earlier messages that the user's message asks for. `correction` is what the model is told
-    after an answer that does not fit the response format, `misfit` why the last answer does not fit either. tool_node
-    sets `waiting`: the calls that wait for something from outside.
+    turn. `quotations` are earlier messages that the user's message asks for, `memories` the owner's that fit it.
+    `correction` is what the model is told after an answer that does not fit the response format, `misfit` why the last
+    answer does not fit either. tool_node sets `waiting`: the calls that wait for something from outside.
     """
 
     claimed: ClaimedRun
@@ -40,6 +41,7 @@ class TurnState:
     answer: NewMessage | None = None
     stages: tuple[str, ...] = ()
     quotations: tuple[Quotation, ...] = ()
+    memories: tuple[Memory, ...] = ()
     correction: str = ""
     misfit: str = ""
     waiting: tuple[AwaitedCall, ...] = ()
@@ -80,6 +82,7 @@ class TurnDependencies(SummaryDependencies):
     runs: RunStore
     events: EventStore
     history: History
+    memories: Memories
     config: TurnConfig
 
 

@@ -14,7 +14,7 @@ from throughline.agents.definition import RecallReach
 from throughline.context.budget import result_limit
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.events import ToolAnswered
-from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
+from throughline.domain.message import Message, NewMessage, Role, ToolCall, text_of
 from throughline.domain.summary import Conversation
 from throughline.domain.tool import (
     ASK_USER,
@@ -208,9 +208,9 @@ def _room(agent: ReadyAgent) -> ResultRoom:
 def _may_recall_all(state: TurnState) -> bool:
     """Return whether the recall tools may search all of the user's sessions.
 
-    They may if the agent's definition allows it and the session is not in Slack, where other people read the answers.
+    They may if the agent's definition allows it and other people do not read the answers.
     """
-    is_shared = present(state.conversation).session.source is Source.SLACK
+    is_shared = present(state.conversation).session.is_shared
     return present(state.agent).definition.recall is RecallReach.USER and not is_shared
 
 

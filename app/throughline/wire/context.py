@@ -107,6 +107,13 @@ class HistoryQuoted(Shape):
     tokens: int = Field(description="size of the quotations in the prompt")
 
 
+class MemoriesQuoted(Shape):
+    """The prompt quotes memories of the user that fit the user's message."""
+
+    memory_ids: list[Id] = Field(description="the quoted memories, best first")
+    tokens: int = Field(description="size of the memories in the prompt")
+
+
 class SessionContextOut(ContextOut):
     """The state of a session's context, and what its newest turn quoted."""
 
@@ -114,6 +121,9 @@ class SessionContextOut(ContextOut):
         default=None,
         description="the earlier messages that the prompt of the session's newest turn quoted; null: none, or the "
         "turn's events are deleted",
+    )
+    quoted_memories: MemoriesQuoted | None = Field(
+        default=None, description="the memories of the user that this prompt quoted; null as above"
     )
 
 
@@ -172,4 +182,7 @@ class PreviewOut(Shape):
     quoted: list[int] = Field(
         default_factory=list,
         description="positions of earlier messages that the prompt quotes",
+    )
+    quoted_memories: list[Id] = Field(
+        default_factory=list, description="ids of the user's memories that the prompt quotes"
     )

@@ -10,7 +10,7 @@ from throughline.domain.events import EventType
 from throughline.domain.message import Message, Source, text_of
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.domain.tool import WaitKind
-from throughline.wire.context import ContextOut, HistoryQuoted
+from throughline.wire.context import ContextOut, HistoryQuoted, MemoriesQuoted
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.service import UsageOut
@@ -208,6 +208,7 @@ EventData: TypeAlias = (
     | CompactionStarted
     | CompactionFinished
     | HistoryQuoted
+    | MemoriesQuoted
     | ReasoningDelta
     | MessageDelta
     | ToolCallDelta
@@ -223,6 +224,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.COMPACTION_STARTED: CompactionStarted,
     EventType.COMPACTION_FINISHED: CompactionFinished,
     EventType.HISTORY_QUOTED: HistoryQuoted,
+    EventType.MEMORIES_QUOTED: MemoriesQuoted,
     EventType.REASONING_DELTA: ReasoningDelta,
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.TOOL_CALL_DELTA: ToolCallDelta,

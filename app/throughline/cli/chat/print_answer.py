@@ -7,6 +7,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
+from typing import TypeAlias
 
 from throughline.cli.chat.answer_stream import RETRY_DELAYS_SECONDS, AnswerEvent, AnswerStream, ConnectionCut
 from throughline.cli.chat.ask_person import ask_and_resume
@@ -17,7 +18,7 @@ from throughline.cli.history_views import text_of
 from throughline.cli.printable import one_line
 from throughline.cli.screen import REDRAW_SECONDS, Screen
 from throughline.domain.errors import ThroughlineError
-from throughline.wire.context import ContextOut, HistoryQuoted
+from throughline.wire.context import ContextOut, HistoryQuoted, MemoriesQuoted
 from throughline.wire.events import (
     CompactionFinished,
     CompactionStarted,
@@ -37,6 +38,7 @@ from throughline.wire.events import (
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.sessions import SessionOut
 
+AboutContext: TypeAlias = CompactionStarted | CompactionFinished | HistoryQuoted | MemoriesQuoted
 LESS_SHOWN = frozenset({"pruned", "fitted"})
 SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
 
@@ -94,10 +96,10 @@ class AnswerView:
 
 
 def _remark(
-    event: ToolCallOut | ToolResult | CompactionStarted | CompactionFinished | HistoryQuoted | Reset | ConnectionCut,
+    event: ToolCallOut | ToolResult | AboutContext | Reset | ConnectionCut,
 ) -> str:
     match event:
-        case CompactionStarted() | CompactionFinished() | HistoryQuoted():
+        case CompactionStarted() | CompactionFinished() | HistoryQuoted() | MemoriesQuoted():
             return _about_context(event)
         case ToolCallOut(name=name, arguments=arguments):
             return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
@@ -110,7 +112,7 @@ def _remark(
             return f"connection lost, trying again ({attempt})"
 
 
-def _about_context(event: CompactionStarted | CompactionFinished | HistoryQuoted) -> str:
+def _about_context(event: AboutContext) -> str:
     match event:
         case CompactionStarted(tokens=tokens):
             return f"making the prompt smaller ({tokens:,} tokens in the prompt) …"
@@ -118,6 +120,8 @@ def _about_context(event: CompactionStarted | CompactionFinished | HistoryQuoted
             return _compacted(event)
         case HistoryQuoted(positions=positions, tokens=tokens):
             return f"quotes {', '.join(f'#{position}' for position in sorted(positions))} ({tokens:,} tokens)"
+        case MemoriesQuoted(memory_ids=memory_ids, tokens=tokens):
+            return f"quotes {len(memory_ids)} of your memories ({tokens:,} tokens)"
 
 
 def _compacted(event: CompactionFinished) -> str:

@@ -28,6 +28,7 @@ from throughline.domain.events import (
     Event,
     EventType,
     HistoryQuoted,
+    MemoriesQuoted,
     MessageCompleted,
     MessageDelta,
     NewEvent,
@@ -49,13 +50,14 @@ from throughline.domain.tool import NewWait, Wait, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
-FieldByField = AnswerReset | CompactionStarted | HistoryQuoted
+FieldByField = AnswerReset | CompactionStarted | HistoryQuoted | MemoriesQuoted
 
 KNOWN_TYPES = frozenset(EventType)
 STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
     EventType.RESET: AnswerReset,
     EventType.COMPACTION_STARTED: CompactionStarted,
     EventType.HISTORY_QUOTED: HistoryQuoted,
+    EventType.MEMORIES_QUOTED: MemoriesQuoted,
 }
 """Event types whose JSON holds exactly the fields of the event class."""
 
@@ -287,11 +289,11 @@ _NEXT = sql("""
     from runs r where r.id = :run_id
 """)
 _NEWEST_QUOTED = sql("""
-    select e.data from run_events e
+    select distinct on (e.type) e.type, e.data from run_events e
     where e.run_id = (
             select m.run_id from messages m where m.session_id = :session_id order by m.position desc limit 1)
-        and e.type = :type
-    order by e.seq desc limit 1
+        and e.type = any(:types)
+    order by e.type, e.seq desc
 """)
 
 STRIDE = 100_000
@@ -334,11 +336,14 @@ class EventRepository:
         read = ((row["seq"], event_from(row)) for row in rows)
         return tuple(RunEvent(run_id, seq, event) for seq, event in read if event is not None)
 
-    async def newest_quoted(self, session_id: SessionId) -> HistoryQuoted | None:
-        rows = await self._transactions.fetch(
-            _NEWEST_QUOTED, session_id=session_id, type=EventType.HISTORY_QUOTED.value
+    async def newest_quoted(self, session_id: SessionId) -> tuple[HistoryQuoted | None, MemoriesQuoted | None]:
+        types = [EventType.HISTORY_QUOTED.value, EventType.MEMORIES_QUOTED.value]
+        rows = await self._transactions.fetch(_NEWEST_QUOTED, session_id=session_id, types=types)
+        history, memories = ([row["data"] for row in rows if row["type"] == kind] for kind in types)
+        return (
+            HistoryQuoted(**history[0]) if history else None,
+            MemoriesQuoted(**memories[0]) if memories else None,
         )
-        return HistoryQuoted(**rows[0]["data"]) if rows else None
 
 
 async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:

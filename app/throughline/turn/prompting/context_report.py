@@ -21,6 +21,7 @@ from throughline.context.quoted_history import Quotation
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import TemporaryError
 from throughline.domain.message import Content, Message, NewMessage, Role, Source, clean_content
+from throughline.domain.recall import Memory
 from throughline.domain.session import Session
 from throughline.domain.summary import AdoptedSummary, Conversation, SummaryVersion
 from throughline.turn.prompting.planning import at_rest, compute_context, count_new, make_context_input
@@ -51,11 +52,15 @@ Recaller: TypeAlias = Callable[[int], Awaitable[Sequence[Quotation]]]
 
 
 async def preview_context(
-    dependencies: PromptDependencies, session: Session, content: Content, recall: Recaller | None = None
+    dependencies: PromptDependencies,
+    session: Session,
+    content: Content,
+    recall: Recaller | None = None,
+    memories: Sequence[Memory] = (),
 ) -> Preview:
     """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
 
-    `recall` finds the earlier messages to quote, as far as there is room for them.
+    `recall` finds the earlier messages to quote, and `memories` are the owner's to quote, as far as there is room.
 
     Raises NotFound if the session's agent no longer exists, PromptCannotFit if no prompt would fit.
     """
@@ -64,7 +69,7 @@ async def preview_context(
     context_input = make_context_input(agent, conversation, await count_new(message, agent.counter))
     hidden = 0 if recall is None else await compute_context(context_input, hidden_from_next_call)
     quotations = () if recall is None else await recall(hidden)
-    return await compute_context(context_input, partial(preview_call, quotations=quotations))
+    return await compute_context(context_input, partial(preview_call, quotations=quotations, memories=memories))
 
 
 @dataclass(frozen=True, slots=True)

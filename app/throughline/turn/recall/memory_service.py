@@ -77,6 +77,21 @@ class MemoryService:
             await _embed(self._vectors, memory)
         return memory
 
+    async def delete(self, user_id: UserId, memory_id: MemoryId) -> None:
+        """Delete the user's memory with this id. Raises NotFound."""
+        await self._repository.delete(user_id, memory_id)
+
+    async def delete_text(self, user_id: UserId, text: str) -> int:
+        """Delete the user's memories with exactly this text; return how many there were."""
+        return await self._repository.delete_text(user_id, text)
+
+    async def find_fitting(self, user_id: UserId, message: str, limit: int) -> tuple[Memory, ...]:
+        """Return up to `limit` memories of the user that fit the message, best first.
+
+        They are found by words alone, so that a turn waits for no embedding model.
+        """
+        return await self._repository.find_fitting(user_id, message, limit)
+
     async def search(self, user_id: UserId, query: str, limit: int) -> FoundMemories:
         """Return the user's best matching memories, best first: by words, and by meaning if the model is in time."""
         near = () if self._vectors is None else await _nearest(self._vectors, user_id, query)
