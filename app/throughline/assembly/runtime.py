@@ -44,6 +44,7 @@ from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
 from throughline.tools.make_function_tool import CallLimits
+from throughline.tools.memory import make_memory_tools
 from throughline.tools.recall import make_recall_tools
 from throughline.tools.toolbox import ImportedHooks, ToolBox
 from throughline.turn.context_requests import ContextRequests
@@ -258,7 +259,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         open_configured_database(settings, kind) as database,
         open_recall(settings, kind, database, embedder, clock) as recall,
     ):
-        check_names(agents.all(), agent_defaults(settings), models, tools := _tools(settings, recall.history))
+        check_names(agents.all(), agent_defaults(settings), models, tools := _tools(settings, recall))
         dependencies = TurnDependencies(
             runs=database.runs,
             messages=database.messages,
@@ -313,10 +314,10 @@ def _make_worker(dependencies: TurnDependencies, database: Database, jobs: SideJ
     return worker
 
 
-def _tools(settings: Settings, history: HistorySearch) -> ToolBox:
-    recall = make_recall_tools(history, make_counter(RECALL_COUNTER).count)
+def _tools(settings: Settings, recall: RecallShare) -> ToolBox:
+    of_history = make_recall_tools(recall.history, make_counter(RECALL_COUNTER).count)
     limits = CallLimits(settings.tool_timeout_seconds, MAX_TOOL_RESULT_BYTES)
-    return ToolBox(make_built_in_tools(*recall), limits)
+    return ToolBox(make_built_in_tools(*of_history, *make_memory_tools(recall.memories)), limits)
 
 
 def _job_registry(

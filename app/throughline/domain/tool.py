@@ -354,8 +354,8 @@ class ToolContext:
     """Information about a tool call that the tool may use.
 
     `idempotency_key` is `run:tool_call_id`: unique per call, and the same if the call is repeated after a crash. With
-    `may_recall_all` recall tools may read all sessions of the owner, else only this one. A result larger than `room` is
-    shortened in the prompt; None if the limit is unknown.
+    `may_recall_all` recall tools may read all sessions of the owner, else only this one. `is_shared`: other people read
+    the session. A result larger than `room` is shortened in the prompt; None if the limit is unknown.
     """
 
     session_id: SessionId
@@ -363,6 +363,7 @@ class ToolContext:
     run_id: RunId
     idempotency_key: str
     may_recall_all: bool = False
+    is_shared: bool = False
     room: ResultRoom | None = None
 
 

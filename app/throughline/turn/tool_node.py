@@ -192,6 +192,7 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         run_id=run.id,
         idempotency_key=f"{run.id}:{call.id}",
         may_recall_all=_may_recall_all(state),
+        is_shared=present(state.conversation).session.is_shared,
         room=_room(present(state.agent)),
     )
     with traced(ToolCallPart(call)) as span:
