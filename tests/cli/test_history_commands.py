@@ -15,7 +15,7 @@ from fakes.conversations import Conversation
 from throughline.cli.commands_status import draw_usage, sum_line
 from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ModelWindow, ToolUse, WindowOrigin
 from throughline.domain.prompt import Usage
-from throughline.domain.recall import Memory
+from throughline.domain.recall import MAX_MEMORY_CHARACTERS, Memory
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer
 from throughline.wire.service import UsageGroupOut
 
@@ -205,6 +205,25 @@ async def test_a_memory_is_added_shown_edited_and_deleted(service: CommandStage)
     assert shown.stdout.endswith("Anna's cat is called [b]Miso[/b].\n")
     assert "It is called Tofu." in after.stdout
     assert (f"memory {memory_id} is changed" in edited.stderr, await texts(service)) == (True, [])
+
+
+async def test_a_memory_is_stored_from_a_chat(service: CommandStage) -> None:
+    result = await service.run("chat", typed="/remember  My office is in Kungsgatan 12.\n")
+
+    ((memory_id, text),) = await service.sql("select id::text, text from memories")
+    assert (result.exit_code, text) == (0, "My office is in Kungsgatan 12.")
+    assert result.stdout == f"Stored as memory {memory_id}.\n"
+    assert await service.titles() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"), [("", "Write /remember with the text"), ("x" * (MAX_MEMORY_CHARACTERS + 1), "10000")]
+)
+async def test_an_empty_and_a_long_memory_are_refused(service: CommandStage, text: str, refusal: str) -> None:
+    result = await service.run("chat", typed=f"/remember {text}\n")
+
+    assert refusal in result.stderr.replace(",", "")
+    assert await texts(service) == []
 
 
 async def test_memories_are_listed_over_pages_newest_first(service: CommandStage) -> None:

@@ -132,6 +132,14 @@ async def search(state: ChatState, words: str) -> None:
     state.screen.note(f"/read {found[0].message.position} shows it with its neighbours")
 
 
+async def remember(state: ChatState, text: str) -> None:
+    """Store the text as a memory of the user."""
+    if not text:
+        raise InvalidInput("Write /remember with the text to store as a memory.")
+    memory = await state.client.add_memory(text)
+    state.screen.say(f"Stored as memory {memory.id}.")
+
+
 def _show(state: ChatState, messages: Sequence[CitedMessageOut], *, shortened: bool = False) -> None:
     """Print the messages, and how to read what they cite."""
     for message in messages:
@@ -283,6 +291,7 @@ COMMANDS = {
         ChatCommand("/read N[-M]", "message #N with its neighbours, or #N to #M", read),
         ChatCommand("/pin N", "show message #N in every prompt, with its group", pin),
         ChatCommand("/unpin N", "remove the pin", unpin),
+        ChatCommand("/remember TEXT", "store a memory, for agents that are shown memories", remember),
         ChatCommand("/pending", "ask again what the waiting turn waits for", pending),
         ChatCommand("/cancel", "end the waiting turn", cancel),
         ChatCommand("/sessions", "the newest sessions", list_sessions),
