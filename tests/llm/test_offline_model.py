@@ -1,14 +1,19 @@
 import json
+from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from throughline.context.measure import count_prompt, count_tool_specs
+from throughline.context.quoted_memories import memories_note
 from throughline.context.view.groups import delimit_summary
 from throughline.context.view.placeholder_texts import delimited
+from throughline.domain.basic_types import MemoryId, UserId
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextPiece, ToolSpec
+from throughline.domain.recall import Memory
 from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline import OfflineModel
 
@@ -52,6 +57,15 @@ async def test_it_quotes_the_sentence_that_fits_the_question() -> None:
 
     assert "you said: My dog is called Waldo." in answer.text
     assert "I see 2 earlier messages." in answer.text
+
+
+async def test_it_quotes_a_memory_without_its_head() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    memory = Memory(MemoryId(UUID(int=1)), UserId(UUID(int=2)), "The dog is called Waldo.", {}, at, at)
+
+    answer = await ask(memories_note([memory]), user("What is the dog called?"))
+
+    assert "you said: The dog is called Waldo." in answer.text
 
 
 async def test_it_reads_the_summary_too() -> None:

@@ -15,10 +15,10 @@ from throughline.domain.recall import Memory
 TITLE = "Memories: texts that the user had stored for later, and that may matter to the next message."
 MOST_QUOTED = 5
 
-LEAST_FIT = 0.3
+LEAST_FIT = 0.24
 """Least fit of a quoted memory.
 
-One of three words in common is enough if it stands in no other memory: a memory is short, and seldom repeats more of
+One of four words in common is enough if it stands in no other memory: a memory is short, and seldom repeats more of
 what it matters to.
 """
 

@@ -29,7 +29,7 @@ LOOKED_AT = 20
 """Best memories of a search whose fit to a message is computed."""
 
 COMPARED_CHARACTERS = 2_000
-"""Characters compared: of a memory the first, of a message the last, since those who paste a text ask after it."""
+"""Characters at the end of a message that are compared with memories: those who paste a text ask after it."""
 
 SHORT_NUMBER = 2
 """Most digits of a number that is compared with no message: texts about anything have such numbers in common."""
@@ -84,7 +84,7 @@ _SEARCH = sql(
             sum(r.rarity) / ln(1 + ((select count(*) from mine) - 0.5) / 1.5) as shared
         from found f join rarity r on r.term = f.term group by f.id
     )
-    select {columns}, r.score, r.shared from ranked r join mine m on m.id = r.id
+    select {columns}, m.terms, r.score, r.shared from ranked r join mine m on m.id = r.id
     order by r.score desc, m.id desc limit :limit
 """,
     columns=MEMORY_COLUMNS,
@@ -169,13 +169,14 @@ class MemoryRepository:
 
         A memory fits whose words with the end of the message in common weigh at least LEAST_FIT (`fit_of`).
         """
-        terms = self._telling_terms(message[-COMPARED_CHARACTERS:])
+        said = message[-COMPARED_CHARACTERS:]
+        empty = self._empty.union(map(self._analyzer.word, stop_words_of(said)))
+        terms = _telling(self._terms(said), empty)
         fitting: list[Memory] = []
         for row in await self._ranked(user_id, terms, LOOKED_AT):
-            memory = read_memory(row)
-            fit = fit_of(float(row["shared"]), terms, self._telling_terms(memory.text[:COMPARED_CHARACTERS]))
+            fit = fit_of(float(row["shared"]), terms, _telling(row["terms"], empty))
             if fit >= LEAST_FIT:
-                fitting.append(replace(memory, score=round(fit, 2)))
+                fitting.append(replace(read_memory(row), score=round(fit, 2)))
         return tuple(sorted(fitting, key=lambda memory: -(memory.score or 0))[:limit])
 
     async def _ranked(self, user_id: UserId, terms: Sequence[str], limit: int) -> Sequence[Row]:
@@ -183,11 +184,6 @@ class MemoryRepository:
             return ()
         await self._transactions.run(lambda tx: self._analyze_stale(tx, user_id))
         return await self._transactions.fetch(_SEARCH, user_id=user_id, terms=terms, limit=limit)
-
-    def _telling_terms(self, text: str) -> Sequence[str]:
-        """Return the terms of the text without EMPTY_WORDS, its own language's stop words, and short numbers."""
-        empty = self._empty.union(map(self._analyzer.word, stop_words_of(text)))
-        return [term for term in self._terms(text) if term not in empty and not _is_short_number(term)]
 
     async def _analyze_stale(self, tx: Statements, user_id: UserId) -> None:
         name = self._analyzer.name
@@ -198,8 +194,9 @@ class MemoryRepository:
         return sorted({term.text for term in self._analyzer.terms(words)})
 
 
-def _is_short_number(term: str) -> bool:
-    return term.isdigit() and len(term) <= SHORT_NUMBER
+def _telling(terms: Sequence[str], empty: frozenset[str]) -> Sequence[str]:
+    """Return the terms that are neither `empty` nor short numbers."""
+    return [term for term in terms if term not in empty and not (term.isdigit() and len(term) <= SHORT_NUMBER)]
 
 
 def _one(rows: Sequence[Row], memory_id: MemoryId) -> Memory:

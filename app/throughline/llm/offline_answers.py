@@ -89,7 +89,7 @@ ANSWERING_PERCENT = 50
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[^\W{_HAN}]+|[{_HAN}]")
-_TAG = re.compile(r"\[#\d+[^\[\]\n]{0,80}\]\s*+")
+_TAG = re.compile(r"\[(?:#\d+|memory )[^\[\]\n]{0,80}\]\s*+")
 _EMPTY_WORDS = (
     "are were been being did does done has have had can could would should shall will may might must the and for with "
     "about from into that this these those there then than them they their its our ours you your yours his her hers "
