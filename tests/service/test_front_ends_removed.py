@@ -31,7 +31,7 @@ PATHS = {"openai": "/v1/responses", "slack": "/slack/events"}
 
 NAMES_THAT_STAY = {
     "domain/message.py": {"SLACK"},  # where a message came from, which rows say
-    "turn/tool_node.py": {"SLACK"},  # the same: answers there are read by several people
+    "domain/session.py": {"SLACK"},  # the same: answers there are read by several people
     "domain/service_status.py": {"SLACK", "slack"},  # the kind of a process, which rows say, and a report's field
     "db/service_status.py": {"slack"},
     "cli/commands_status.py": {"slack"},
