@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from fakes.provider_double import ProviderDouble
-from fakes.provider_double.embeddings import EmbeddingDouble
+from fakes.provider_double.embeddings import EmbeddingDouble, EmbeddingFailure
 from fakes.raw_sql import connected, run_sql
 from fakes.waiting import ManualClock
+from throughline.context.quoted_history import choose_quotations
 from throughline.db.database import Database
 from throughline.db.search import message_vectors
 from throughline.db.search.message_vectors import BATCH, TEXT_CHARACTERS, signs_of
@@ -136,16 +137,44 @@ async def test_what_both_rankings_know_comes_before_what_one_knows(stage: Histor
     assert len({hit.message.id for hit in found.hits}) == len(found.hits) == 3
 
 
-async def test_without_a_model_and_before_a_turn_nothing_is_asked_of_one(stage: HistoryStage) -> None:
-    await stage.fill(CAT)
+async def quick(stage: HistoryStage, query: str) -> SearchResult:
+    """Search as before a turn."""
+    return await stage.history.search(await stage.user(), None, HistoryQuery(query, is_quick=True, is_plain=True))
+
+
+async def test_before_a_turn_what_shares_no_word_is_quoted_by_its_meaning(stage: HistoryStage) -> None:
+    await stage.fill(CAT, DOG, OSLO)
+    assert choose_quotations(await quick(stage, "feline")) == ()
     await stage.embed()
-    stage.provider.requests.clear()
 
-    quick = await stage.history.search(await stage.user(), None, HistoryQuery("feline", is_quick=True))
-    newest = await stage.search("role:user")
+    assert choose_quotations(await quick(stage, "feline"))[0].message.content == CAT
 
-    assert (quick.hits, newest.by) == ((), "text")
-    assert stage.provider.requests == []
+
+async def test_before_a_turn_the_meaning_changes_the_order_and_not_the_scores(stage: HistoryStage) -> None:
+    await stage.fill("The tea is on the table, cat.", "The kitten drinks tea.", "A table for the tea of a dog.")
+    by_words = await quick(stage, "tea cat table")
+    await stage.embed()
+
+    both = await quick(stage, "tea cat table")
+
+    assert (by_words.by, both.by) == ("text", "vector")
+    assert both.full_score == by_words.full_score
+    assert [hit.score for hit in both.hits] == sorted((hit.score for hit in both.hits), reverse=True)
+    assert {hit.message.id for hit in both.hits} >= {hit.message.id for hit in by_words.hits}
+
+
+@pytest.mark.parametrize("failure", ["hang", "down"])
+async def test_before_a_turn_a_late_or_broken_model_leaves_the_words(
+    stage: HistoryStage, failure: EmbeddingFailure
+) -> None:
+    await stage.fill(CAT, DOG)
+    await stage.embed()
+    stage.provider.failure = failure
+
+    found = await quick(stage, "dog")
+
+    assert found.by == "text"
+    assert found.hits[0].message.content == DOG
 
 
 async def test_a_search_sends_its_words_without_filters_and_keeps_to_the_filters(stage: HistoryStage) -> None:
@@ -153,8 +182,10 @@ async def test_a_search_sends_its_words_without_filters_and_keeps_to_the_filters
     await stage.embed()
     stage.provider.requests.clear()
 
+    newest = await stage.search("role:user")
     by, texts = await stage.found("feline role:assistant")
 
+    assert newest.by == "text"
     assert stage.provider.requests == [("feline",)]
     assert (by, texts) == ("vector", ["The kitten eats."])
     with pytest.raises(InvalidInput):

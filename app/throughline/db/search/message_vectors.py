@@ -82,7 +82,7 @@ _NEAREST = """
     with {bounds}, asked as materialized (
         select cast(cast(:signs as text) as bit varying) as signs
     ), {scope}
-    select b.session_id, b.position
+    select b.session_id, b.position, bit_count(b.signs # asked.signs) as differing
     from scope cross join asked cross join lateral (
         select * from message_embeddings e
         where e.session_id = scope.id and e.model = :model and e.dimensions = :dimensions offset 0
@@ -121,6 +121,14 @@ class UnembeddedMessages:
     places: tuple[Place, ...]
     texts: tuple[str, ...]
     reached: tuple[Reached, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NearMessage:
+    """A message near in meaning to a query, and how much nearer than chance: in standard deviations, see above."""
+
+    place: Place
+    deviations: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +179,10 @@ class MessageVectorRepository(Repository):
         )
         return len(rows)
 
-    async def nearest(self, asked: SearchScope, kind: VectorKind, vector: Vector, limit: int) -> tuple[Place, ...]:
-        """Return the places of the nearest messages, nearest first; only vectors of this kind count.
+    async def nearest(
+        self, asked: SearchScope, kind: VectorKind, vector: Vector, limit: int
+    ) -> tuple[NearMessage, ...]:
+        """Return the nearest messages, nearest first; only vectors of this kind count.
 
         A message that is hardly nearer than chance makes two vectors is not found.
         """
@@ -188,7 +198,13 @@ class MessageVectorRepository(Repository):
             rows = await self._transactions.fetch(_NEAREST_OF_ANY, **parameters)
         else:
             rows = await self._transactions.fetch(_NEAREST_OF_SOME, **parameters, **conditions_of(asked.only))
-        return tuple(Place(SessionId(row["session_id"]), row["position"]) for row in rows)
+        half, deviation = kind.dimensions / 2, math.sqrt(kind.dimensions) / 2
+        return tuple(
+            NearMessage(
+                Place(SessionId(row["session_id"]), row["position"]), round((half - row["differing"]) / deviation, 2)
+            )
+            for row in rows
+        )
 
     async def delete_others(self, kind: VectorKind, days: int) -> int:
         """Delete embeddings of other kinds that are older than `days`; return the number of sessions that had some."""

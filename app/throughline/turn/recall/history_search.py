@@ -1,11 +1,13 @@
 """Search of the message history by words, and by meaning where messages are embedded."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.db.search.message_vectors import MessageVectorRepository, SearchScope
+from throughline.context.quoted_history import LEAST_FULL_SCORE
+from throughline.db.search.message_vectors import MessageVectorRepository, NearMessage, SearchScope
 from throughline.db.search.query import ReadQuery
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.basic_types import SessionId, UserId
@@ -18,14 +20,21 @@ from throughline.turn.recall.memory_service import fuse
 DEPTH = 100
 """Messages taken from each ranking before the two are combined; more than a search may return."""
 
-MODEL_SECONDS = 2.0
-"""Time limit for the model while a search waits."""
+MODEL_SECONDS, QUICK_SECONDS = 2.0, 0.3
+"""Time limits for the model while a search waits, and while a turn waits for one."""
 
 K = 10
 MEANING_WEIGHT = 0.5
 """Weight of the order by meaning when both orders are combined with the constant K; the order by words has weight 1.
 
 Measured by benchmarks/retrieval.py: the order by words is the better one, and its first results matter most.
+"""
+
+STRONG_DEVIATIONS = 7.0
+STRONG_SHARE = 0.6
+"""How near in meaning a message must be to be found before a turn without a word in common, and what it counts then.
+
+The latter is a share of the score of a message with every word of the query.
 """
 
 log = structlog.get_logger(__name__)
@@ -50,31 +59,62 @@ class HistorySearch:
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search.
 
-        The search before a turn (`is_quick`) is by words alone, so that it waits for no model.
+        The search before a turn (`is_quick`) keeps the scores by words, and takes from the meaning only the order.
         """
         read = self._repository.parse(query)
-        if self._vectors is None or query.is_quick or not read.terms:
+        if self._vectors is None or not read.terms:
             return await self._repository.search(owner_id, session_id, query)
-        near = asyncio.create_task(_nearest(self._vectors, SearchScope(owner_id, session_id, read.only), read))
+        scope = SearchScope(owner_id, session_id, read.only)
+        seconds = QUICK_SECONDS if query.is_quick else MODEL_SECONDS
+        near = asyncio.create_task(_nearest(self._vectors, scope, read, seconds))
         try:
+            if query.is_quick:
+                found = await self._repository.search(owner_id, session_id, query)
+                return await self._reordered(found, await near, query)
             ranked = await self._repository.rank(owner_id, session_id, replace(query, limit=DEPTH))
             nearest = await near
         finally:
             near.cancel()
         if not nearest:
             return await self._repository.search(owner_id, session_id, query)
-        fused = fuse((ranked.places, 1.0), (nearest, MEANING_WEIGHT), k=K)
+        fused = fuse((ranked.places, 1.0), ([message.place for message in nearest], MEANING_WEIGHT), k=K)
         hits = await self._repository.show(fused[: query.limit], query)
         return SearchResult(hits, ranked.incomplete_sessions, by="vector")
+
+    async def _reordered(
+        self, found: SearchResult, nearest: Sequence[NearMessage], query: HistoryQuery
+    ) -> SearchResult:
+        """Return the hits by words and the nearest messages in one order, with the scores by words in their order.
+
+        A message that is very near counts STRONG_SHARE at least, also if it has no word in common.
+        """
+        if not nearest:
+            return found
+        by_words = {Place(hit.message.session_id, hit.message.position): hit for hit in found.hits}
+        deviations = {message.place: message.deviations for message in nearest}
+        fused = fuse((list(by_words), 1.0), (list(deviations), MEANING_WEIGHT), k=K)
+        places = [place for place, _ in fused[: query.limit]]
+        others = await self._repository.show([(place, 0.0) for place in places if place not in by_words], query)
+        hits = by_words | {Place(hit.message.session_id, hit.message.position): hit for hit in others}
+        scores = sorted((hit.score for hit in found.hits), reverse=True)
+        strong = STRONG_SHARE * max(found.full_score, LEAST_FULL_SCORE)
+        reordered = []
+        for rank, place in enumerate(place for place in places if place in hits):
+            score = scores[rank] if rank < len(scores) else 0.0
+            is_strong = deviations.get(place, 0.0) >= STRONG_DEVIATIONS
+            reordered.append(replace(hits[place], score=max(score, strong) if is_strong else score))
+        return replace(found, hits=tuple(reordered), by="vector")
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
         return await self._repository.read(owner_id, session_id, first, last)
 
 
-async def _nearest(vectors: MessageVectors, scope: SearchScope, read: ReadQuery) -> tuple[Place, ...]:
-    """Return session and position of the messages nearest in meaning; empty if the model or the database fails."""
-    vector = await vectors.model.embed_in_time(read.text, MODEL_SECONDS)
+async def _nearest(
+    vectors: MessageVectors, scope: SearchScope, read: ReadQuery, seconds: float
+) -> tuple[NearMessage, ...]:
+    """Return the messages nearest in meaning; empty if the model or the database fails, or the model is too slow."""
+    vector = await vectors.model.embed_in_time(read.text, seconds)
     if vector is None:
         return ()
     kind = VectorKind(vectors.model.name, len(vector))
