@@ -116,6 +116,14 @@ async def test_what_i_said_is_quoted_from_my_own_words(database: Database) -> No
     assert said in quoted
 
 
+async def test_standing_instructions_that_fit_come_with_what_fits_better(database: Database) -> None:
+    instruction = "Always show prices of a boat in Swiss francs."
+    boats = [f"The price of boat number {at} went up, the price of this boat is {at}00." for at in range(14)]
+    stage = await open_long(database, instruction, "I will.", *boats)
+
+    assert instruction in await note(stage, "What is the price of boat number 7?")
+
+
 def test_a_stubbed_output_counts_as_hidden() -> None:
     call = ToolCall("c1", "grep", "{}")
     said = [

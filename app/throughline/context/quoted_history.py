@@ -6,15 +6,16 @@ state, because they belong to one turn.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import TypeVar
 
 from throughline.context.calibration import scale, unscale
 from throughline.context.compaction.compaction_triggers import critical_tokens
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.measure import count_message
+from throughline.context.summaries.find_facts import standing_instructions
 from throughline.context.view.placeholder_texts import LINE_ENDS, TAG, delimited
 from throughline.context.view.view import View
 from throughline.domain.basic_types import SessionId
@@ -58,6 +59,13 @@ Measured by benchmarks/planted_recall.py: below it the quotations answer few mor
 EACH_SHARE = 0.3
 """Least score of the further messages, as a share of the best one's score."""
 
+MOST_INSTRUCTIONS = 3
+"""Most standing instructions that are quoted although other messages fit the question better."""
+
+INSTRUCTION_CHARACTERS = 500
+MOST_READ = 10
+"""Length up to which a message is read for standing instructions, and the number read: each takes about 0.3 ms."""
+
 MOST_AFTER = 2
 CORRECTED_WITHIN = 4
 """Messages after a statement within which it is often corrected: two exchanges."""
@@ -78,11 +86,15 @@ COMPARED_CHARACTERS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Quotation:
-    """An earlier message, the text to quote of it, and its score as a share of the best possible one."""
+    """An earlier message, the text to quote of it, and its score as a share of the best possible one.
+
+    `is_instruction`: the text is a standing instruction of the user, which a summary may hold, too.
+    """
 
     message: Message
     text: str
     score: float
+    is_instruction: bool = False
 
 
 def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, ...]:
@@ -90,7 +102,8 @@ def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, 
 
     `asked` is the user's message. An earlier message with the same text is not quoted. If that text was sent at least
     OFTEN times before, nothing is quoted: it asks about now. The user's messages right after the best one are quoted
-    too, because they may correct it. Equal texts are quoted once.
+    too, because they may correct it. So are standing instructions of the user that fit the question less well. Equal
+    texts are quoted once.
     """
     texts = [_folded(searched_text(hit.message)) for hit in found.hits]
     question = _folded(asked)
@@ -106,10 +119,27 @@ def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, 
         return ()
     after = [hit for hit in others if _follows(hit.message, best.message)][:MOST_AFTER]
     strong = [hit for hit in others if hit not in after and hit.score >= EACH_SHARE * best.score]
-    return tuple(
-        Quotation(hit.message, hit.snippet, round(min(hit.score / full_score, 1.0), 2))
-        for hit in (best, *strong[: MOST_QUOTED - 1 - len(after)], *after)
+    first, rest = strong[: WHOLE_QUOTED - 1], strong[WHOLE_QUOTED - 1 :]
+    instructions = list(
+        islice(_instructions_of(hit for hit in others if hit not in (*after, *first)), MOST_INSTRUCTIONS)
     )
+    last = [*rest[: MOST_QUOTED - len(first) - len(after) - len(instructions) - 1], *after]
+    chosen = [(hit, hit.snippet, False) for hit in (best, *first)]
+    chosen += [(hit, text, True) for hit, text in instructions]
+    chosen += [(hit, hit.snippet, False) for hit in last]
+    return tuple(
+        Quotation(hit.message, text, round(min(hit.score / full_score, 1.0), 2), is_instruction)
+        for hit, text, is_instruction in chosen
+    )
+
+
+def _instructions_of(hits: Iterable[Hit]) -> Iterator[tuple[Hit, str]]:
+    """Yield the hits with standing instructions of the user, and these."""
+    texts = ((hit, searched_text(hit.message)) for hit in hits if hit.message.role is Role.USER)
+    short = ((hit, text) for hit, text in texts if len(text) <= INSTRUCTION_CHARACTERS)
+    for hit, text in islice(short, MOST_READ):
+        if sentences := standing_instructions(text):
+            yield hit, " ".join(sentences)
 
 
 def merge_quotations(of_questions: Iterable[Sequence[Quotation]]) -> tuple[Quotation, ...]:
@@ -188,7 +218,11 @@ def with_quotations(
     if not quotations:
         return fitted, ()
     shown = _shown_whole(fitted.view)
-    hidden = tuple(found for found in quotations if found.message.position not in shown)
+    hidden = tuple(
+        found
+        for found in quotations
+        if found.message.position not in shown and not (found.is_instruction and found.text in fitted.view.summary)
+    )
     return with_note(fitted, hidden[:MOST_QUOTED], note_of)
 
 

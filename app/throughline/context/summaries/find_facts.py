@@ -249,12 +249,17 @@ def found_facts(messages: Sequence[Message]) -> tuple[KeptFact, ...]:
 def _of(message: Message) -> Iterator[KeptFact]:
     author = message.author or ""
     if message.role is Role.USER:
-        for sentence in dict.fromkeys(_instructions(scanned(text_of(message.content)))):
+        for sentence in standing_instructions(text_of(message.content)):
             yield KeptFact(FactKind.INSTRUCTION, sentence, message.position, author=author)
     for fact in structured_facts(message):
         is_tracked = fact.kind is FactKind.VALUE
         passed_over = 0 if message.role is Role.USER else 1
         yield replace(fact, author=author, subject=fact.subject if is_tracked else "", passed_over=passed_over)
+
+
+def standing_instructions(text: str) -> tuple[str, ...]:
+    """Return the sentences of a user's text that ask for something permanent, each once."""
+    return tuple(dict.fromkeys(_instructions(scanned(text))))
 
 
 def _instructions(text: str) -> Iterator[str]:
