@@ -116,12 +116,9 @@ FILLED = tuple(("user" if number % 2 else "assistant", text) for number, text in
 
 
 async def test_a_users_statement_comes_before_a_long_answer_that_repeats_it(archive: Archive) -> None:
-    statement = ("user", "My boat is in the harbour, and its insurance does not cover a storm.")
-    roles = await ranked_roles(
-        archive, "boat harbour insurance storm", *FILLED, statement, ("assistant", LONG_ANSWER), *FILLED
-    )
+    said = ("user", "My boat is in the harbour, and its insurance does not cover a storm."), ("assistant", LONG_ANSWER)
 
-    assert roles[0] == "user"
+    assert (await ranked_roles(archive, "boat harbour insurance storm", *FILLED, *said, *FILLED))[0] == "user"
 
 
 async def test_what_the_assistant_suggested_is_found_in_its_answer(archive: Archive) -> None:
@@ -157,6 +154,30 @@ async def test_a_question_put_to_the_assistant_counts_more_than_one_put_to_peopl
         scores[role] = hits.hits[0].score
 
     assert scores["assistant"] > 1.1 * scores["user"]
+
+
+async def test_entries_of_another_encoding_are_not_read(archive: Archive) -> None:
+    session_id = await archive.fill_session([*map(line, FILLER), line("The parcel is at the printing office.")])
+    await archive.index(session_id)
+    await archive.connection.execute("update search_blocks set analyzer = 'english-1'")
+    await archive.connection.execute("update search_terms set entries = array(select unnest(entries) / 2)")
+    query = HistoryQuery("parcel printing office", 1, is_quick=True)
+
+    hits = (await archive.database.history.search(archive.owner_id, session_id, query)).hits
+
+    assert [hit.message.content for hit in hits] == ["The parcel is at the printing office."]
+
+
+@pytest.mark.parametrize("query", ["parcel", "role:user"])
+async def test_a_search_of_all_sessions_leaves_out_those_that_expire(archive: Archive, query: str) -> None:
+    session_id = await archive.fill_session([line("The parcel is here.")])
+    await archive.index(session_id)
+    await archive.connection.execute("update sessions set expires_at = now() + interval '1 hour'")
+
+    search = partial(archive.database.history.search, archive.owner_id)
+    found = [await search(where, HistoryQuery(query)) for where in (None, session_id)]
+
+    assert [len(result.hits) for result in found] == [0, 1]
 
 
 async def test_messages_of_a_named_person_come_first(archive: Archive) -> None:

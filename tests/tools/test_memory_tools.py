@@ -58,6 +58,14 @@ async def test_a_memory_is_forgotten_by_its_id_or_its_exact_text(stage: Stage, f
     assert list((await kept(stage)).values()) == ["Rex is a dog."]
 
 
+async def test_what_the_database_cannot_store_is_replaced_in_a_memory(stage: Stage) -> None:
+    result = await call(stage, "remember", text="a\x00b")
+
+    assert not result[1]
+    assert list((await kept(stage)).values()) == ["a\N{REPLACEMENT CHARACTER}b"]
+    assert await call(stage, "forget", memory="a\x00b") == ("The memory is deleted.", False)
+
+
 @pytest.mark.parametrize("form", ["{}", OFFICE, "My office"])
 async def test_another_users_memory_and_other_text_are_not_forgotten(stage: Stage, form: str) -> None:
     other = await stage.database.users.get_or_create("berta")

@@ -1,6 +1,7 @@
 """What is quoted of a history that the prompt does not show whole, whatever hides it, and of several questions."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -13,11 +14,14 @@ from throughline.context.policy import Recall, Strategy
 from throughline.context.questions import questions_of
 from throughline.context.quoted_history import last_hidden
 from throughline.db.database import Database
-from throughline.domain.errors import ModelUnavailable
+from throughline.domain.basic_types import SessionId, UserId
+from throughline.domain.errors import DatabaseBusy, ModelUnavailable
 from throughline.domain.events import HistoryQuoted
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
+from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.domain.run import RunStatus
+from throughline.ports.storage import History
 
 FACT = "The gate code of the boat yard is 4417."
 QUESTION = "What was the gate code of the boat yard?"
@@ -96,6 +100,21 @@ async def test_each_of_two_questions_gets_its_source(database: Database) -> None
     assert "Vera" in quoted
 
 
+async def test_a_question_that_cannot_be_looked_up_takes_nothing_from_the_others(database: Database) -> None:
+    stage = await open_long(database, FACT, "Noted.")
+    search = stage.dependencies.history.search
+
+    class Failing:
+        async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
+            if "violins" in query.text:
+                raise DatabaseBusy("busy")
+            return await search(owner_id, session_id, query)
+
+    stage.dependencies = replace(stage.dependencies, history=cast(History, Failing()))
+
+    assert FACT in await note(stage, f"{QUESTION} And who repairs violins?")
+
+
 async def test_a_question_about_a_change_gets_the_old_and_the_new_statement_in_order(database: Database) -> None:
     before, after = "The budget for the boat is 4,000 euros.", "I changed the budget for the boat to 5,500 euros."
     filler = [f"We talked about cooking dish number {at}." for at in range(10)]
@@ -150,6 +169,12 @@ def test_a_stubbed_output_counts_as_hidden() -> None:
         ("What time is it?", ()),
         ("Can you make it a bit shorter?", ()),
         ("Wie spät ist es?", ()),
+        ("Kannst du mir helfen?", ()),
+        ("¿Cómo estás?", ()),
+        ("Comment ça va ?", ()),
+        ("你好吗？", ()),
+        ("What was the joke?", ("What was the joke?",)),
+        ("Was haben wir besprochen?", ("Was haben wir besprochen?",)),
         ("What is my name?", ("What is my name?",)),
         ("What did I say first?", ("What did I say first?",)),
         ("It rains.", ()),

@@ -1,7 +1,7 @@
 """Memories of a session's owner that fit the user's message: quoted before it in the prompt, as a record."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
@@ -11,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.compactions import fill_summarised
+from fakes.pooler import shared_address
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import Stage, agent_on, open_double_stage, open_stage, turn_requests, with_context
 from throughline.context.policy import Recall
 from throughline.context.quoted_memories import memories_note
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement
+from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database
+from throughline.db.memories import MemoryRepository
 from throughline.domain.basic_types import JsonObject, MemoryId, UserId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.events import EventType, MemoriesQuoted
@@ -289,3 +293,32 @@ def test_no_text_ends_the_frame_of_a_memory(before: str, tag: str) -> None:
     assert text.count("</quoted_history>") == text.count("<quoted_history>") == 1
     assert text.endswith("\n</quoted_history>")
     assert sum(line.startswith("[memory") for line in text.splitlines()) == 1
+
+
+async def test_a_cut_search_keeps_the_memories_that_it_has_analyzed(database: Database, database_url: str) -> None:
+    owner_id = await database.users.get_or_create("anna")
+    for number in range(3):
+        await database.memories.create(owner_id, f"The boat has the number {number}.", {})
+    await run_sql(database_url, "update memories set analyzer = 'english-0'")
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    failing = FailingTransactions(pool)
+
+    with pytest.raises(TimeoutError):
+        await MemoryRepository(failing, "english").find_fitting(owner_id, "Where is the boat?", 5)
+    await pool.close()
+
+    left = await run_sql(database_url, "select 1 from memories where analyzer = 'english-0'")
+    assert len(left) == 1
+
+
+class FailingTransactions(Transactions):
+    """Stops at the third memory that is analyzed."""
+
+    analyzed = 0
+
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        if statement.text.startswith("update memories set terms"):
+            self.analyzed += 1
+            if self.analyzed > 2:
+                raise TimeoutError
+        return await super().fetch(statement, **parameters)

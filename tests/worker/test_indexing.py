@@ -28,6 +28,7 @@ from throughline.db.service_status import HEARTBEAT_SECONDS
 from throughline.db.side_jobs import Job, Schedule, WaitingJobs
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import ProcessId, SessionId, UserId
+from throughline.domain.recall import HistoryQuery
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
 from throughline.turn.worker.jobs import Indexing, NotDone, index_owner
 
@@ -432,3 +433,16 @@ async def test_the_end_of_a_process_does_not_fail_over_its_row(database: Databas
 
     assert left == [(False, 0)]
     assert await rows(database_url) == []
+
+
+@pytest.mark.parametrize(("count", "characters"), [(20, 3_000), (10, 20_000), (3, 60_000)])
+async def test_a_quick_search_asks_for_the_index_of_long_texts_that_it_leaves_out(
+    database: Database, database_url: str, count: int, characters: int
+) -> None:
+    conversation = await open_conversation(database)
+    await conversation.say(*["word " * (characters // 5)] * count)
+    query = HistoryQuery("parcel", 1, is_quick=True, is_plain=True)
+
+    await database.history.search(conversation.owner_id, conversation.session.id, query)
+
+    assert await run_sql(database_url, JOBS) == [("index_owner", str(conversation.owner_id), conversation.owner_id)]

@@ -65,28 +65,31 @@ _GENERAL = """
     go goes going gone good got great had has have hear hello help her here hey hi him his hour how i if in into is it
     its just keep know last late later let like list little ll long longer look lot made make many matter may maybe me
     mean means might mind mine minute minutes moment month more morning most much must my need next nice no none not
-    nothing now number of off ok okay old on once one ones only open or other our out over own please possible put
-    quick quickly re read ready real really right run s same say see set shall she short shorter should simple simpler
+    nothing now of off ok okay old on once one ones only open or other our out over own please possible put quick
+    quickly re read ready real really right run s same say see set shall she short shorter should simple simpler
     simply slow so some somebody someone something soon sorry start still stop such summarise summarize summary sure t
     take tell than thank thanks that the them then there these they thing things think this those three time times to
     today together tomorrow tonight too true try two understand until up us use used user ve very wait want wants was
     way we week well were while will with without work works would write wrong year yes yesterday yet you your
-    alles als also am an auch auf bei besser bitte da danke das dein deine den der die dies du ein eine einen er es
-    etwas fertig ganz genau geht gerade gut guten habe heute hier ich ihr im in ist ja jetzt kann klar können könntest
-    kürzer machen mal mehr mein mich mir mit morgen nein nicht noch nochmal nun nur oder schon sein sich sicher sie
-    sind so spät stimmt tag tun uhr und uns von weiter wetter wir wirklich zeit zu
-    a ahora algo ayudar bien bueno como con de día el en es esta este gracias hola hora hoy la las lo los más me mi no
-    otra otro para pero por puedes que quieres se seguro si sí sin son su tal te tiempo tu un una vale y ya yo
-    à au aujourd aide aider avec bien bonjour ça ce cela de des du elle en encore est et faire heure hui il je jour la
-    le les lui ma maintenant mais me merci moi mon ne non nous on oui pas peux pouvez pour prêt que se si sûr ta temps
-    toi ton tu un une va vous"""
+    alles als also am bist dir helfen hilf kannst meinst übersetzen an auch auf bei besser bitte da danke das dein
+    deine den der die dies du ein eine einen er es etwas fertig ganz genau geht gerade gut guten habe heute hier ich
+    ihr im in ist ja jetzt kann klar können könntest kürzer machen mal mehr mein mich mir mit morgen nein nicht noch
+    nochmal nun nur oder schon sein sich sicher sie sind so spät stimmt tag tun uhr und uns von weiter wetter wir
+    wirklich zeit zu
+    a ahora algo ayudar está estás estas bien bueno como con de día el en es esta este gracias hola hora hoy la las lo
+    los más me mi no otra otro para pero por puedes que quieres se seguro si sí sin son su tal te tiempo tu un una
+    vale y ya yo
+    à au aujourd ça comment va vas vous aide aider avec bien bonjour ce cela de des du elle en encore est et faire
+    heure hui il je jour la le les lui ma maintenant mais me merci moi mon ne non nous on oui pas peux pouvez pour
+    prêt que se si sûr ta temps toi ton tu un une
+    你好 你好吗 现在几点 几点了 现在几点了 今天几号 谢谢"""
 GENERAL_WORDS = QUESTION_WORDS | ASKING_WORDS | frozenset(_GENERAL.split())
 """Words that may stand in a text about anything."""
 
 _NEARBY = """
     ai answer assistant bot details english example examples format french funny german human idea joke kind log logs
     mistake name new news option options output part point problem progress question questions reason robot spanish
-    spell spelling step steps table task text translate weather word words"""
+    spell spelling step steps table task text translate weather word words number"""
 SMALL_TALK_WORDS = GENERAL_WORDS | frozenset(_NEARBY.split())
 """Words of small talk and commands. A question without any other word is about now: `What time is it?`."""
 
@@ -95,12 +98,16 @@ _FILLER = (
     "nice right well alright hello hi hey there hm hmm perfect got it i see to me that is "
     "ja nein gut danke bitte schön super hallo sí si vale bueno gracias hola oui merci bonjour 好 好的 谢谢 你好"
 )
+_PAST = frozenset({"was", "were", "had"})
+"""With these a question about a joke or a number is about one of before: `What was the joke?`."""
+
 FILLER_WORDS = frozenset(_FILLER.split())
 """Words that carry no information; a sentence of these words alone is filler."""
 
 _OF_USER = re.compile(
     r"\b(?:my|mine|our|ours|(?:did|do|have|had|was|am|were) (?:i|we)|i (?:\w+ )?(?:said|told|mentioned|wanted|asked)|"
-    r"mein\w*|unser\w*|mi|nuestr\w+|mon|ma|mes|notre)\b",
+    r"mein(?:e[nmrs]?)?|unser\w*|(?:habe?n?|hatten?|war|waren|bin|sind) (?:ich|wir)|mi|nuestr\w+|hemos|habíamos|dij\w+|"
+    r"mon|ma|mes|notre|(?:ai|avais|suis|étais)-je|(?:avons|avions|sommes)-nous)\b",
     re.IGNORECASE,
 )
 """Shows that a question is about the user, and so perhaps about something said before: `What is my name?`."""
@@ -136,7 +143,8 @@ def questions_of(text: str) -> tuple[str, ...]:
 def _has_subject(question: str) -> bool:
     """Return whether the question can be about something said before, not only about now or the last answer."""
     words = {found.group().casefold() for found in _WORD.finditer(question)}
-    return not words <= SMALL_TALK_WORDS or _OF_USER.search(question) is not None
+    general = GENERAL_WORDS if words & _PAST else SMALL_TALK_WORDS
+    return not words <= general or _OF_USER.search(question) is not None
 
 
 def _asked_sentences(text: str) -> list[str]:

@@ -5,6 +5,7 @@ A missing memory and one of another user raise the same NotFound.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
@@ -14,13 +15,15 @@ from throughline.context.quoted_memories import EMPTY_WORDS, LEAST_FIT, fit_of
 from throughline.db.connection.failures import sqlstate
 from throughline.db.connection.migrations import locked_connection
 from throughline.db.connection.pool import Row
-from throughline.db.connection.transactions import Repository, Statements, Transactions
+from throughline.db.connection.transactions import Repository, Transactions
 from throughline.db.search.analyzer import Analyzer, stop_words_of
+from throughline.db.search.index_history import LARGE_CHARACTERS
 from throughline.db.statements.rows import to_json
 from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, sql
 from throughline.domain.basic_types import JsonObject, MemoryId, Page, UserId
 from throughline.domain.errors import DatabaseUnusable, NotFound
 from throughline.domain.recall import Memory, Vector, VectorKind
+from throughline.execution.compute_threads import run_off_loop_if_large
 
 ANALYZED_AT_ONCE = 500
 """Most memories that one search indexes again first, because their terms are of another language or version."""
@@ -182,13 +185,16 @@ class MemoryRepository:
     async def _ranked(self, user_id: UserId, terms: Sequence[str], limit: int) -> Sequence[Row]:
         if not terms:
             return ()
-        await self._transactions.run(lambda tx: self._analyze_stale(tx, user_id))
+        await self._analyze_stale(user_id)
         return await self._transactions.fetch(_SEARCH, user_id=user_id, terms=terms, limit=limit)
 
-    async def _analyze_stale(self, tx: Statements, user_id: UserId) -> None:
+    async def _analyze_stale(self, user_id: UserId) -> None:
+        """Analyze memories that another analyzer cut. Each is stored by itself, so that a cut search keeps its work."""
         name = self._analyzer.name
-        for row in await tx.fetch(_STALE, user_id=user_id, analyzer=name, limit=ANALYZED_AT_ONCE):
-            await tx.fetch(_ANALYZE, id=row["id"], text=row["text"], terms=self._terms(row["text"]), analyzer=name)
+        for row in await self._transactions.fetch(_STALE, user_id=user_id, analyzer=name, limit=ANALYZED_AT_ONCE):
+            text = row["text"]
+            terms = await run_off_loop_if_large(len(text), partial(self._terms, text), large=LARGE_CHARACTERS)
+            await self._transactions.fetch(_ANALYZE, id=row["id"], text=text, terms=terms, analyzer=name)
 
     def _terms(self, words: str) -> Sequence[str]:
         return sorted({term.text for term in self._analyzer.terms(words)})

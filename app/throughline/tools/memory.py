@@ -11,7 +11,7 @@ from pydantic import Field
 
 from throughline.domain.basic_types import MemoryId
 from throughline.domain.errors import NotFound
-from throughline.domain.message import is_blank
+from throughline.domain.message import clean_text, is_blank
 from throughline.domain.recall import MAX_MEMORY_CHARACTERS
 from throughline.domain.tool import ToolContext
 from throughline.ports.storage import Memories
@@ -43,7 +43,7 @@ class _MemoryTools:
         _check_not_shared(context)
         if is_blank(text):
             raise ToolFailed("The text is empty. Write what to remember.")
-        memory = await self._memories.create(context.owner_id, text, {})
+        memory = await self._memories.create(context.owner_id, clean_text(text), {})
         return f"Stored as memory {memory.id}."
 
     @not_repeatable
@@ -59,7 +59,7 @@ class _MemoryTools:
         _check_not_shared(context)
         memory_id = _id_in(memory)
         if memory_id is None or not await self._is_deleted(context, memory_id):
-            deleted = await self._memories.delete_text(context.owner_id, memory)
+            deleted = await self._memories.delete_text(context.owner_id, clean_text(memory))
             if not deleted:
                 raise ToolFailed("The user has no such memory. Write its id, or its text exactly as it was stored.")
         return "The memory is deleted."

@@ -6,6 +6,7 @@ A search that fails or takes too long is dropped, and the turn continues without
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -66,15 +67,17 @@ async def recall_history(
         whole_characters=WHOLE_CHARACTERS,
         whole_hits=WHOLE_QUOTED,
     )
-    with ErrorBoundary(log.warning, "history search failed", session_id=str(asked.session_id)):
-        async with asyncio.timeout(SEARCH_SECONDS), asyncio.TaskGroup() as searches:
-            found = [
-                searches.create_task(
-                    dependencies.history.search(asked.owner_id, asked.session_id, replace(query, text=question))
-                )
-                for question in questions
-            ]
-        return merge_quotations(choose_quotations(search.result(), asked.text) for search in found)
+    boundary = partial(ErrorBoundary, log.warning, "history search failed", session_id=str(asked.session_id))
+
+    async def find(question: str) -> tuple[Quotation, ...]:
+        with boundary():
+            history, text = dependencies.history, replace(query, text=question)
+            return choose_quotations(await history.search(asked.owner_id, asked.session_id, text), asked.text)
+        return ()
+
+    with boundary():
+        async with asyncio.timeout(SEARCH_SECONDS):
+            return merge_quotations(await asyncio.gather(*map(find, questions)))
     return ()
 
 

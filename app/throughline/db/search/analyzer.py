@@ -48,8 +48,8 @@ def stop_words_of(text: str) -> frozenset[str]:
     return max(STOP_WORDS.values(), key=lambda listed: len(words & listed)) if words else frozenset()
 
 
-ANALYZER_VERSION = 3
-"""Must change whenever a text's terms or entries change; text indexed under another version is indexed again."""
+ANALYZER_VERSION = 2
+"""Must change whenever a text's terms change; text indexed under another version is indexed again."""
 
 MAX_TERM_CHARACTERS = 128
 """Longest term. Longer ones are hashes, keys or encoded data, and are found by their first characters."""

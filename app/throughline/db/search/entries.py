@@ -18,6 +18,9 @@ from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.domain.basic_types import SessionId
 
 OFFSET_SHIFT, ANSWER_SHIFT, LENGTH_SHIFT = 9, 8, 4
+ENTRY_VERSION = 2
+"""Must change whenever the encoding of an entry changes; blocks with entries of another version are indexed again."""
+
 LENGTH_STEP = 0.9
 """Step of the length scale, as a base-2 logarithm: 14 steps reach 6,000 terms."""
 

@@ -15,7 +15,7 @@ from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.search.analyzer import MAX_TEXT_CHARACTERS, Analyzer
-from throughline.db.search.entries import BlockEntries, IndexedMessage, LiveEntries, live_entries_of
+from throughline.db.search.entries import ENTRY_VERSION, BlockEntries, IndexedMessage, LiveEntries, live_entries_of
 from throughline.db.side_jobs import index_job, is_under_way
 from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
@@ -45,6 +45,9 @@ LIVE_CHARACTERS = 50_000
 
 A search indexes more text than that first, since each search would repeat the work.
 """
+
+DUE_MESSAGES = 32
+"""Unindexed messages of a session from which its job indexes them: long texts are more than a search reads itself."""
 
 IDLE_MINUTES = 5
 """Minutes without a message after which a session's last messages are indexed, however few."""
@@ -171,10 +174,10 @@ async def find_due(tx: Statements, owner_id: UserId, analyzer: str) -> tuple[Uni
     """Return the owner's sessions with unindexed messages that are due for indexing.
 
     Due are sessions without a change for IDLE_MINUTES and sessions without runs (imported ones). Others are due with
-    LIVE_MESSAGES unindexed messages, or with one that the summary covers.
+    DUE_MESSAGES unindexed messages, or with one that the summary covers.
     """
     return _waiting(
-        await tx.fetch(_DUE, owner_id=owner_id, analyzer=analyzer, messages=LIVE_MESSAGES, idle_minutes=IDLE_MINUTES)
+        await tx.fetch(_DUE, owner_id=owner_id, analyzer=analyzer, messages=DUE_MESSAGES, idle_minutes=IDLE_MINUTES)
     )
 
 
@@ -381,27 +384,31 @@ T = TypeVar("T")
 
 
 class HistoryIndex:
-    """The writing side of the search index: it finds and reads unindexed messages and stores their terms."""
+    """The writing side of the search index: it finds and reads unindexed messages and stores their terms.
+
+    `version` names the analyzer and the encoding; blocks of another one count as not indexed.
+    """
 
     def __init__(self, transactions: Transactions, analyzer: Analyzer) -> None:
         """Use `transactions`, and tokenize with `analyzer`."""
         self._transactions = transactions
         self.analyzer = analyzer
+        self.version = f"{analyzer.name}-{ENTRY_VERSION}"
 
     async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[UnindexedSession, ...]:
         """Return the owner's sessions with unindexed messages; with a `session_id` only this session, if it has any."""
-        return await find_waiting(self._transactions, owner_id, session_id, self.analyzer.name)
+        return await find_waiting(self._transactions, owner_id, session_id, self.version)
 
     async def due(self, owner_id: UserId) -> tuple[UnindexedSession, ...]:
         """Return the owner's sessions that are due for indexing, by the rules of `find_due`."""
-        return await find_due(self._transactions, owner_id, self.analyzer.name)
+        return await find_due(self._transactions, owner_id, self.version)
 
     async def unmark_complete(self, owner_id: UserId) -> bool:
         """Clear `unindexed_since` of the owner's sessions that are indexed completely.
 
         One call clears a limited number; return whether there may be more.
         """
-        return await unmark_complete(self._transactions, owner_id, self.analyzer.name)
+        return await unmark_complete(self._transactions, owner_id, self.version)
 
     async def has_job_under_way(self, owner_id: UserId) -> bool:
         """Whether a worker runs the owner's indexing job."""
@@ -415,7 +422,7 @@ class HistoryIndex:
         """
         blocks: dict[SessionId, IndexBlock] = {}
         messages: list[IndexedMessage] = []
-        for message, redactions in await read_messages(self._transactions, sessions, _OF_BLOCKS, self.analyzer.name):
+        for message, redactions in await read_messages(self._transactions, sessions, _OF_BLOCKS, self.version):
             known = blocks.get(message.session_id)
             entries = BlockEntries(message.position) if known is None else known.entries
             blocks[message.session_id] = IndexBlock(message.session_id, message.position, redactions, entries)
@@ -439,14 +446,17 @@ class HistoryIndex:
             sessions.append(found.session_id)
         if not sessions:
             return ()
-        read = await read_messages(self._transactions, sessions, _LIVE, self.analyzer.name)
+        read = await read_messages(self._transactions, sessions, _LIVE, self.version)
         return tuple(message for message, _ in read)
 
     async def read_unindexed_before(self, session_id: SessionId, before: int) -> tuple[IndexedMessage, ...]:
-        """Return up to LIVE_MESSAGES unindexed messages of the session that stand before this position."""
-        limits = replace(_LIVE, before=before)
+        """Return up to LIVE_MESSAGES unindexed messages of the session that stand before this position.
+
+        They have up to LIVE_CHARACTERS; the first is read in any case.
+        """
+        limits = replace(_LIVE, before=before, at_least=1)
         return tuple(
-            message for message, _ in await read_messages(self._transactions, [session_id], limits, self.analyzer.name)
+            message for message, _ in await read_messages(self._transactions, [session_id], limits, self.version)
         )
 
     async def live_entries(self, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
@@ -468,7 +478,7 @@ class HistoryIndex:
         """
         while blocks:
             terms = await self._cut(messages, partial(term_rows, blocks))
-            write = partial(write_blocks, blocks=blocks, terms=terms, analyzer=self.analyzer.name)
+            write = partial(write_blocks, blocks=blocks, terms=terms, analyzer=self.version)
             try:
                 return await self._transactions.run(write)
             except RedactedMeanwhile as error:

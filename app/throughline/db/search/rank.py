@@ -76,7 +76,8 @@ TIMES = (
 class SearchRequest:
     """A search request: weighted terms, the owner, optionally one session, a filter, the most results, and cues.
 
-    `candidates` is the number of messages whose neighbours are examined. With `places_only` the messages are not read.
+    `version` is that of the index entries to read. `candidates` is the number of messages whose neighbours are
+    examined. With `places_only` the messages are not read.
     """
 
     owner_id: UserId
@@ -86,6 +87,7 @@ class SearchRequest:
     limit: int
     cues: Cues
     candidates: int
+    version: str
     places_only: bool = False
 
 
@@ -119,7 +121,8 @@ _NEWEST = """
     from sessions s join messages m on m.session_id = s.id
         join bounds on m.position > bounds.low and m.position < bounds.high
             and (m.session_id is distinct from own_session or m.position < own_position)
-    where s.owner_id = :owner_id and (cast(:session_id as uuid) is null or s.id = :session_id)
+    where s.owner_id = :owner_id
+        and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
         and (m.name is null or m.name <> all(:recall_tools))
         {conditions}
     order by m.created_at desc, m.position desc limit :limit
@@ -342,7 +345,12 @@ def scope_of(owner_id: UserId, session_id: SessionId | None, only: HistoryFilter
 
 
 def _terms(asked: SearchRequest) -> Parameters:
-    return {"terms": list(asked.terms), "after_pause": AFTER_PAUSE, "most_entries": MOST_ENTRIES}
+    return {
+        "terms": list(asked.terms),
+        "after_pause": AFTER_PAUSE,
+        "most_entries": MOST_ENTRIES,
+        "version": asked.version,
+    }
 
 
 def _places(read: ReadEntries, scores: Scores) -> Parameters:

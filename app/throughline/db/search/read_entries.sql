@@ -3,7 +3,7 @@ with {bounds},
 sizes as materialized (
     select coalesce(sum(b.through_position - b.from_position + 1), 0) as messages,
         coalesce(sum(b.term_count), 0) as terms
-    from search_blocks b join scope on scope.id = b.session_id
+    from search_blocks b join scope on scope.id = b.session_id and b.analyzer = :version
 ), found as materialized (
     select t.session_id, t.term, t.from_position, t.entries
     from scope cross join lateral (
@@ -11,7 +11,8 @@ sizes as materialized (
         where t.session_id = scope.id
             and t.term = any(array_append(cast(:terms as text[]), cast(:after_pause as text)))
         offset 0
-    ) t
+    ) t join search_blocks b
+        on b.session_id = t.session_id and b.from_position = t.from_position and b.analyzer = :version
 ), counted as (
     select term, sum(cardinality(entries)) as messages from found where term <> :after_pause group by term
 ), scored as (

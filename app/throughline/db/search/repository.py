@@ -20,6 +20,7 @@ from throughline.db.search.index_history import (
     BATCH_MESSAGES,
     BLOCK_MESSAGES,
     LARGE_CHARACTERS,
+    LIVE_CHARACTERS,
     LIVE_MESSAGES,
     MAX_POSITION,
     HistoryIndex,
@@ -355,15 +356,17 @@ class SearchRepository:
         `parse` does.
         """
         read = self.parse(query, ranking)
-        found, left = await self._find(_request(owner_id, session_id, query, read), query, ranking)
+        found, left = await self._find(_request(owner_id, session_id, query, read, self._index.version), query, ranking)
         if not found.rows and session_id is not None and not query.is_quick:
             await self._check_exists(owner_id, session_id)
         return SearchResult(await self._hits(found.rows, read, query), left, found.full_score)
 
     async def rank(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Ranked:
         """Return the places of the best matching messages, as `search` finds them, without reading the messages."""
-        request = replace(_request(owner_id, session_id, query, self.parse(query)), places_only=True)
-        found, left = await self._find(request, query, RANKING)
+        request = replace(
+            _request(owner_id, session_id, query, self.parse(query), self._index.version), places_only=True
+        )
+        found, left = await self._find(replace(request, places_only=True), query, RANKING)
         return Ranked(tuple(Place(SessionId(row["session_id"]), row["position"]) for row in found.rows), left)
 
     async def show(self, ranked: Sequence[Scored], query: HistoryQuery) -> tuple[Hit, ...]:
@@ -394,14 +397,16 @@ class SearchRepository:
     async def _unindexed(
         self, request: SearchRequest, query: HistoryQuery
     ) -> tuple[tuple[IndexedMessage, ...], tuple[SessionId, ...]]:
-        """Return unindexed messages for the search to read itself, and the sessions that have more of them."""
+        """Return unindexed messages for the search to read itself, and the sessions that have, or may have, more."""
         session_id = request.session_id
         if not query.is_quick or session_id is None:
             live, left = await self._catch_up.catch_up(request.owner_id, session_id)
             return live, tuple(session.session_id for session in left)
         before = MAX_POSITION if query.only.before is None else query.only.before
         live = await self._index.read_unindexed_before(session_id, before)
-        return live, (session_id,) if len(live) == LIVE_MESSAGES else ()
+        characters = sum(len(message.text) for message in live)
+        has_more = len(live) == LIVE_MESSAGES or characters > LIVE_CHARACTERS / 2
+        return live, (session_id,) if has_more else ()
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
@@ -457,7 +462,9 @@ class SearchRepository:
             raise session_not_found(session_id)
 
 
-def _request(owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, read: ReadQuery) -> SearchRequest:
+def _request(
+    owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, read: ReadQuery, version: str
+) -> SearchRequest:
     cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
     candidates = FEW_CANDIDATES if query.is_quick else max(CANDIDATES, 4 * query.limit)
-    return SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates)
+    return SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates, version)

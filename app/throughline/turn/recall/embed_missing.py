@@ -35,6 +35,9 @@ from throughline.ports.tracing import EmbeddingPart, traced
 TIMEOUT_SECONDS = 5.0
 """Time limit for the model while a memory is stored or a search runs."""
 
+LEAST_PATIENCE_SECONDS = 1.0
+"""Time limit from which being late counts as a failure of the model."""
+
 PROBE = "How long are the vectors?"
 
 
@@ -87,14 +90,20 @@ class EmbeddingModel:
         return vectors
 
     async def embed_in_time(self, text: str, seconds: float | None = None) -> Vector | None:
-        """Return one text's vector; None if the model fails, is too slow, or its circuit breaker is open."""
+        """Return one text's vector; None if the model fails, is too slow, or its circuit breaker is open.
+
+        With less time than usual (`seconds`), being late does not count as a failure.
+        """
         if not self._breakers.acquire(self.name):
             return None
         try:
             async with asyncio.timeout(self._dependencies.timeout_seconds if seconds is None else seconds):
                 (vector,) = await self.embed([text])
         except TimeoutError:
-            self._missed(ModelTimeout("The model did not answer in time."))
+            if seconds is None or seconds >= LEAST_PATIENCE_SECONDS:
+                self._missed(ModelTimeout("The model did not answer in time."))
+            else:
+                self._breakers.released(self.name)
         except ModelRejected as error:
             log.warning("embedding request rejected", model=self.name, error=error.code, **provider_words(error))
             self._breakers.released(self.name)

@@ -31,11 +31,15 @@ Measured by benchmarks/retrieval.py: the order by words is the better one, and i
 """
 
 STRONG_DEVIATIONS = 7.0
-STRONG_SHARE = 0.6
-"""How near in meaning a message must be to be found before a turn without a word in common, and what it counts then.
+FEW_NEAR, BEYOND_TYPICAL = 5, 3.0
+"""How near in meaning a message must be to be found before a turn without a word in common.
 
-The latter is a share of the score of a message with every word of the query.
+Where more than a few are near, it must be that much nearer than the middle one, too: some models place all texts near
+each other.
 """
+
+STRONG_SHARE = 0.6
+"""What such a message counts: a share of the score of a message with every word of the query."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,10 +102,12 @@ class HistorySearch:
         hits = by_words | {Place(hit.message.session_id, hit.message.position): hit for hit in others}
         scores = sorted((hit.score for hit in found.hits), reverse=True)
         strong = STRONG_SHARE * max(found.full_score, LEAST_FULL_SCORE)
+        typical = nearest[len(nearest) // 2].deviations if len(nearest) > FEW_NEAR else 0.0
+        bar = max(STRONG_DEVIATIONS, typical + BEYOND_TYPICAL)
         reordered = []
         for rank, place in enumerate(place for place in places if place in hits):
             score = scores[rank] if rank < len(scores) else 0.0
-            is_strong = deviations.get(place, 0.0) >= STRONG_DEVIATIONS
+            is_strong = deviations.get(place, 0.0) >= bar
             reordered.append(replace(hits[place], score=max(score, strong) if is_strong else score))
         return replace(found, hits=tuple(reordered), by="vector")
 
