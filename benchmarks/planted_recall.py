@@ -139,10 +139,10 @@ async def _recalled(
         "",
         FOUND,
         HistoryFilter(before=summarised.position + 1),
-        is_quick=True,
+        is_before_turn=True,
         is_plain=True,
         whole_characters=WHOLE_CHARACTERS,
-        whole_hits=WHOLE_QUOTED,
+        whole_hit_count=WHOLE_QUOTED,
     )
     chosen = []
     began = time.perf_counter()

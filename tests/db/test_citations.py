@@ -258,8 +258,8 @@ class World:
         session = self.random.choice([None, self.random.choice(self.mine[whose]).session.id])
         filters = [HistoryFilter(), HistoryFilter(after=1), HistoryFilter(before=9), HistoryFilter(author="anna")]
         only = self.random.choice(filters)
-        is_quick = self.random.random() < 0.3
-        query = HistoryQuery(self.query(), 20, only, is_quick=is_quick, is_plain=is_quick)
+        is_before_turn = self.random.random() < 0.3
+        query = HistoryQuery(self.query(), 20, only, is_before_turn=is_before_turn, is_plain=is_before_turn)
         history = self.mine[who][0].database.history
         try:
             found = await history.search(self.mine[who][0].owner_id, session, query)

@@ -39,7 +39,7 @@ def entries_of(found: Found, answers: frozenset[int] = frozenset()) -> Entries:
         keys=keys,
         terms=np.array([term for _, _, term in found]),
         numbers=numbers + (is_answer << ANSWER_SHIFT),
-        starts=np.unique(np.concatenate((keys[::7], np.arange(3) << SESSION_SHIFT))),
+        episode_starts=np.unique(np.concatenate((keys[::7], np.arange(3) << SESSION_SHIFT))),
         corpus=Corpus(session_count=3, message_count=240, term_count=9_600),
     )
 

@@ -161,7 +161,7 @@ async def test_entries_of_another_encoding_are_not_read(archive: Archive) -> Non
     await archive.index(session_id)
     await archive.connection.execute("update search_blocks set analyzer = 'english-1'")
     await archive.connection.execute("update search_terms set entries = array(select unnest(entries) / 2)")
-    query = HistoryQuery("parcel printing office", 1, is_quick=True)
+    query = HistoryQuery("parcel printing office", 1, is_before_turn=True)
 
     hits = (await archive.database.history.search(archive.owner_id, session_id, query)).hits
 

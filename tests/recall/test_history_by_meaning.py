@@ -139,7 +139,7 @@ async def test_what_both_rankings_know_comes_before_what_one_knows(stage: Histor
 
 async def quick(stage: HistoryStage, query: str) -> SearchResult:
     """Search as before a turn."""
-    return await stage.history.search(await stage.user(), None, HistoryQuery(query, is_quick=True, is_plain=True))
+    return await stage.history.search(await stage.user(), None, HistoryQuery(query, is_before_turn=True, is_plain=True))
 
 
 async def test_before_a_turn_what_shares_no_word_is_quoted_by_its_meaning(stage: HistoryStage) -> None:

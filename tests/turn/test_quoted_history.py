@@ -27,7 +27,7 @@ from throughline.domain.basic_types import MessageId, SessionId, UserId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.events import EventType, HistoryQuoted
 from throughline.domain.message import Message, Role, Source, ToolCall, text_of
-from throughline.domain.recall import HistoryQuery, SearchResult
+from throughline.domain.recall import HistoryQuery, Hit, SearchResult
 from throughline.domain.run import RunInput, RunStatus, Submission
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.take_turn import take_turn
@@ -241,6 +241,17 @@ def test_only_sentences_that_ask_are_looked_for(text: str, question: str) -> Non
 
 def test_nothing_found_is_nothing_quoted() -> None:
     assert choose_quotations(SearchResult(())) == ()
+
+
+def test_a_near_message_is_quoted_although_one_with_a_common_word_stands_before_it() -> None:
+    hits = tuple(
+        Hit(replace(message_of(), id=MessageId(UUID(int=at)), position=at, content=f"text {at}"), score, f"text {at}")
+        for at, score in ((1, 0.1), (2, 0.6))
+    )
+
+    quoted = choose_quotations(SearchResult(hits, full_score=1.0))
+
+    assert [quotation.message.position for quotation in quoted] == [2]
 
 
 async def test_a_preview_tells_what_would_be_quoted(database: Database, database_url: str) -> None:

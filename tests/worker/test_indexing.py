@@ -441,7 +441,7 @@ async def test_a_quick_search_asks_for_the_index_of_long_texts_that_it_leaves_ou
 ) -> None:
     conversation = await open_conversation(database)
     await conversation.say(*["word " * (characters // 5)] * count)
-    query = HistoryQuery("parcel", 1, is_quick=True, is_plain=True)
+    query = HistoryQuery("parcel", 1, is_before_turn=True, is_plain=True)
 
     await database.history.search(conversation.owner_id, conversation.session.id, query)
 

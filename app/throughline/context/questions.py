@@ -1,7 +1,7 @@
 """Questions in a user's message: the sentences that ask for something, and the words with which people ask.
 
-Turns look up what `questions_of` returns. The search leaves ASKING_WORDS out of a question, and the offline model tells
-questions from statements by the same words.
+Turns look up what `questions_of` returns. The search before a turn leaves ASKING_WORDS out, other searches weigh them
+less, and the offline model tells questions from statements by them.
 """
 
 import re
@@ -9,7 +9,7 @@ from itertools import islice
 
 FIRST_WORDS = 6
 READ_CHARACTERS = 8_000
-"""Characters at a message's end in which a question is looked for: those who paste a text ask after it."""
+"""Characters at a message's end in which a question is looked for: below a pasted text stands the question."""
 
 MOST_QUESTION_CHARACTERS = 1_000
 SHORT_MESSAGE = 500
@@ -91,7 +91,7 @@ _NEARBY = """
     mistake name new news option options output part point problem progress question questions reason robot spanish
     spell spelling step steps table task text translate weather word words number"""
 SMALL_TALK_WORDS = GENERAL_WORDS | frozenset(_NEARBY.split())
-"""Words of small talk and commands. A question without any other word is about now: `What time is it?`."""
+"""Words of small talk and commands. A question without any other word is about now, unless it is about the user."""
 
 _FILLER = (
     "yeah yes yep yup no nope ok okay k thanks thank thx you a lot very much so sure noted sounds good great fine cool "
@@ -123,7 +123,7 @@ _PART = re.compile(
 
 
 def question_of(text: str) -> str:
-    """Return the sentences of a message that ask for something; '' if none does, so that nothing is looked up."""
+    """Return the sentences of a message that ask for something; '' if none does."""
     return " ".join(_asked_sentences(text))[-MOST_QUESTION_CHARACTERS:]
 
 

@@ -40,7 +40,7 @@ It is larger than the number of quotations, so that the user's messages shortly 
 
 WINDOW_SHARE = 0.08
 MOST_TOKENS = 1_500
-"""Limits of the quotations together: a twelfth of the window, and no more than a page of text."""
+"""Limits of a note with quotations: 8 % of the window, and no more than a page of text."""
 
 WHOLE_CHARACTERS = 800
 WHOLE_QUOTED = 4
@@ -98,12 +98,12 @@ class Quotation:
 
 
 def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, ...]:
-    """Return the messages worth quoting, best first; none if even the best has too few words of the query.
+    """Return the messages worth quoting, the most important first; none if even the best has too few words.
 
     `asked` is the user's message. An earlier message with the same text is not quoted. If that text was sent at least
-    OFTEN times before, nothing is quoted: it asks about now. The user's messages right after the best one are quoted
-    too, because they may correct it. So are standing instructions of the user that fit the question less well. Equal
-    texts are quoted once.
+    OFTEN times before, nothing is quoted: it asks about now. Up to MOST_AFTER of the user's messages found right after
+    the best one are quoted too, because they may correct it. So are standing instructions of the user that fit the
+    question less well. Equal texts are quoted once.
     """
     texts = [_folded(searched_text(hit.message)) for hit in found.hits]
     question = _folded(asked)
@@ -112,13 +112,14 @@ def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, 
         if text not in {question, _folded(REDACTED_TEXT)}:
             distinct.setdefault(text, hit)
     full_score = max(found.full_score, LEAST_FULL_SCORE)
-    if not distinct or texts.count(question) >= OFTEN:
+    # By meaning, a message with a low score by words may stand before a near one.
+    top = max((hit.score for hit in distinct.values()), default=0.0)
+    if texts.count(question) >= OFTEN or top < BEST_SHARE * full_score:
         return ()
-    best, *others = distinct.values()
-    if best.score < BEST_SHARE * full_score:
-        return ()
+    best = next(hit for hit in distinct.values() if hit.score >= EACH_SHARE * top)
+    others = [hit for hit in distinct.values() if hit is not best]
     after = [hit for hit in others if _follows(hit.message, best.message)][:MOST_AFTER]
-    strong = [hit for hit in others if hit not in after and hit.score >= EACH_SHARE * best.score]
+    strong = [hit for hit in others if hit not in after and hit.score >= EACH_SHARE * top]
     first, rest = strong[: WHOLE_QUOTED - 1], strong[WHOLE_QUOTED - 1 :]
     instructions = list(
         islice(_instructions_of(hit for hit in others if hit not in (*after, *first)), MOST_INSTRUCTIONS)
@@ -181,8 +182,8 @@ def indented(text: str) -> str:
 def last_hidden(view: View) -> int:
     """Return the position of the last earlier message that the prompt does not show as it is stored; 0 if it shows all.
 
-    Whatever hides it: a summary, a stub, a cut, a strategy, or stages that are still to come because the view does not
-    fit the budget.
+    A summary, a stub, a cut or a strategy may hide it. If the view does not fit the budget, every earlier message
+    counts as hidden, because stages are still to come.
     """
     context_input = view.context_input
     shown, history = _shown_whole(view), context_input.history

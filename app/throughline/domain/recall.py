@@ -114,9 +114,9 @@ class HistoryQuery:
     """A search query: the words, the most messages to return, the filter, and the day it is asked on.
 
     `today` is what "yesterday" or a month without a year refers to; None: such words are searched as text. A search
-    that `is_quick` writes no index, and misses most messages where many are not indexed yet. A query that `is_plain`
-    has neither filters nor phrases: its text was not written for a search. A hit's snippet is
-    the whole text of a message with at most `whole_characters`; from the hit with the number `whole_hits` on (from 0),
+    that `is_before_turn` writes no index for a session, and misses most messages where many are not indexed yet. A
+    query that `is_plain` has neither filters nor phrases: its text was not written for a search. A hit's snippet is the
+    whole text of a message with at most `whole_characters`; from the hit with the number `whole_hit_count` on (from 0),
     of one that is no longer than a snippet.
     """
 
@@ -124,10 +124,10 @@ class HistoryQuery:
     limit: int = 10
     only: HistoryFilter = field(default_factory=HistoryFilter)
     today: date | None = None
-    is_quick: bool = False
+    is_before_turn: bool = False
     is_plain: bool = False
     whole_characters: int = 0
-    whole_hits: int = 100
+    whole_hit_count: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class SearchResult:
     """The hits of a search, best first, and the sessions that could not be searched completely in time.
 
     `full_score` is the score of a message that has every word of the query once, whether or not there is one. It is 0
-    if the hits are ranked by meaning too.
+    if the hits are ranked by meaning too, except before a turn.
     """
 
     hits: tuple[Hit, ...]

@@ -1,6 +1,6 @@
 """Search of the history for what the user's message asks, where the prompt does not show all of it.
 
-A search that fails or takes too long is dropped, and the turn continues without it.
+A search that fails is dropped. If all together take too long, nothing is quoted; the turn continues in any case.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from throughline.turn.reduce_context import FittedContext
 from throughline.turn.state import Turn, TurnDependencies
 
 SEARCH_SECONDS = 0.5
-"""Seconds after which a search is given up."""
+"""Seconds after which the searches of a turn are given up."""
 
 QUOTED = "history_quoted"
 """Name, in the log line about a turn's context, for a prompt that quotes earlier messages."""
@@ -62,10 +62,10 @@ async def recall_history(
         FOUND,
         only,
         today,
-        is_quick=True,
+        is_before_turn=True,
         is_plain=True,
         whole_characters=WHOLE_CHARACTERS,
-        whole_hits=WHOLE_QUOTED,
+        whole_hit_count=WHOLE_QUOTED,
     )
     boundary = partial(ErrorBoundary, log.warning, "history search failed", session_id=str(asked.session_id))
 

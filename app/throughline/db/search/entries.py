@@ -1,6 +1,6 @@
 """Index entries: one number for each term of a message, and its encoding.
 
-A block is a row of a session's messages that are indexed together.
+A block is a run of successive messages of a session that are indexed together.
 An entry is `offset << 9 | answer << 8 | length << 4 | count`.
 `offset` is the message's distance from the first of its block.
 `answer` is 1 for an answer of the assistant, not for a step with tool calls.
@@ -25,6 +25,8 @@ LENGTH_STEP = 0.9
 """Step of the length scale, as a base-2 logarithm: 14 steps reach 6,000 terms."""
 
 MOST = 15
+"""Largest length and count: both have four bits."""
+
 AUTHOR, DAY = "@", "#"
 """Prefixes of the terms for a message's author and for its day; no term of a text begins with them."""
 

@@ -21,7 +21,8 @@ from throughline.domain.recall import HistoryFilter
 
 # What a query implies beside its words: persons, days, and that it asks for a time.
 #
-# Months, seasons and question words are English. A query in another language implies less and is ranked by its words.
+# Months, seasons, and the words for a time, the assistant and the user are English. A query in another language implies
+# less and is ranked by its words.
 
 MENTIONED_DAYS = 7
 """Days after a named day in which it is still talked about: "we met on 5 May" is often written some days later."""
@@ -77,15 +78,15 @@ class Days:
 class Cues:
     """What a query implies: its words as possible names of authors, and the days that it names.
 
-    `asks_when`: it asks for a time. `of_assistant`: it asks what the assistant said ("what did you suggest").
-    `of_user`: it asks what the user said or did ("my first plan").
+    `asks_when`: it asks for a time. `asks_of_assistant`: it asks what the assistant said ("what did you suggest").
+    `asks_of_user`: it is in the first person ("my first plan"), and not about the assistant.
     """
 
     names: tuple[str, ...] = ()
     asks_when: bool = False
     days: tuple[Days, ...] = ()
-    of_assistant: bool = False
-    of_user: bool = False
+    asks_of_assistant: bool = False
+    asks_of_user: bool = False
 
 
 def cues_of(text: str, today: date | None) -> Cues:
@@ -94,13 +95,13 @@ def cues_of(text: str, today: date | None) -> Cues:
     `today` is what "last spring" and a month without a year refer to. If it is None, they are ignored.
     """
     names = tuple(dict.fromkeys(word for found in WORD.findall(text) for word in (found.lower(), fold(found))))
-    of_assistant = OF_ASSISTANT.search(text) is not None
+    asks_of_assistant = OF_ASSISTANT.search(text) is not None
     return Cues(
         names,
         ASKS_WHEN.match(text.lstrip()) is not None,
         tuple(_days(text, today)),
-        of_assistant,
-        not of_assistant and OF_USER.search(text) is not None,
+        asks_of_assistant,
+        not asks_of_assistant and OF_USER.search(text) is not None,
     )
 
 

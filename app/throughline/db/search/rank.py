@@ -1,4 +1,4 @@
-"""The search for messages: what is read of the index, and what is multiplied for what the query implies.
+"""The search for messages: reads index entries, has them scored, and multiplies scores for what the query implies.
 
 The index entries of the query's terms are read and scored (scores.py). The scores of the best messages are multiplied
 for what the query implies, an author whom it names, days, a time, and for what the messages themselves show. Messages
@@ -42,10 +42,7 @@ from throughline.domain.recall import HistoryFilter
 from throughline.execution.compute_threads import run_off_loop_if_large
 
 CANDIDATES, FEW_CANDIDATES = 100, 40
-"""Fewest messages whose neighbours are examined, and their number if the search must be fast.
-
-Four times the limit are examined if that is more than the former.
-"""
+"""Messages whose neighbours are examined: 100, or four times the limit if that is more; before a turn 40."""
 
 MOST_ENTRIES = 20_000
 """Most index entries that one query scores, rarest terms first; all entries of the rarest term are scored.
@@ -54,7 +51,7 @@ The terms left out occur almost everywhere and matter little, so that very long 
 """
 
 PAIR_WANTED = 0.5
-"""Share of the pairs of characters of a question that a full answer has: others span two words of the question."""
+"""Share of a question's pairs of characters that a full answer has: in scripts without spaces others span two words."""
 
 MANY_ENTRIES = 5_000
 """Number of entries from which a search is computed in a thread: scoring them takes some 5 ms."""
@@ -130,7 +127,7 @@ _NEWEST = """
 PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pinned"
 
 
-# `offset 0` in the first statement keeps one index scan for each session, whatever the statistics say: a scan of the
+# `offset 0` in read_entries.sql keeps one index scan for each session, whatever the statistics say: a scan of the
 # table would read terms of all users.
 _FOLDER = Path(__file__).parent
 _READ_ENTRIES = sql((_FOLDER / "read_entries.sql").read_text(encoding="utf-8"), bounds=BOUNDS, scope=SCOPE)
@@ -156,10 +153,10 @@ _FIND_NEWEST = sql(_NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_column
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """The best messages as rows with MESSAGE_COLUMNS and `score`, best first, and the score of a full match.
+    """The best messages as rows with MESSAGE_COLUMNS and `score`, best first.
 
-    That is the score of a message with every word of the query. If the request is for places, the rows have the session
-    and the position instead of MESSAGE_COLUMNS.
+    `full_score` is the score of a message with every word of the query. If the request is for places, the rows have the
+    session and the position instead of MESSAGE_COLUMNS.
     """
 
     rows: Sequence[Row] = ()
@@ -186,7 +183,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadEntries:
+class FoundEntries:
     """What was read of the index for a request: entries within the bounds, and the sessions by their numbers."""
 
     entries: Entries
@@ -200,8 +197,8 @@ async def find(
 ) -> FoundRows:
     """Return the best messages. `live` holds entries that are not in the index.
 
-    A search over all sessions is planned for its parameters, because the plan for any parameters, made for a single
-    session, takes many times as long.
+    A search over all sessions gets a plan of its own: the kept plan, made for a single session, takes many times as
+    long.
     """
     statement = replace(_READ_ENTRIES, is_cached=asked.session_id is not None)
     live_sessions = list({entry.session_id for entry in live.items})
@@ -219,18 +216,18 @@ async def find(
     return FoundRows(found, full_score(read.terms, read.entries.corpus.message_count))
 
 
-def _implied(cues: Cues, ranking: Ranking) -> Ranking:
+def _ranking_for(cues: Cues, ranking: Ranking) -> Ranking:
     """Return the ranking for a query that asks what the assistant said, or what the user did."""
-    if cues.of_assistant:
+    if cues.asks_of_assistant:
         return replace(ranking, long_answer=0.0)
-    return replace(ranking, answer=ranking.answer_to_user) if cues.of_user else ranking
+    return replace(ranking, answer=ranking.answer_if_of_user) if cues.asks_of_user else ranking
 
 
 @dataclass(frozen=True, slots=True)
 class TermBlock:
     """The entries of a term in a block of messages whose first has `key`.
 
-    `entries` is empty if they are not read, and `message_count` the number of messages with the term all the same.
+    `entries` is empty if the term is left out (MOST_ENTRIES); `message_count` counts its messages all the same.
     """
 
     key: int
@@ -239,7 +236,7 @@ class TermBlock:
     message_count: int
 
 
-def _read(rows: Sequence[Row], asked: SearchRequest, live: LiveEntries) -> ReadEntries:
+def _read(rows: Sequence[Row], asked: SearchRequest, live: LiveEntries) -> FoundEntries:
     """Return the entries of the rows and those of unindexed messages. Each row has the totals and the bounds, too."""
     totals, found = rows[0], [row for row in rows if row["term"] is not None]
     ids = dict.fromkeys([*(row["session_id"] for row in found), *totals["live_sessions"]])
@@ -265,7 +262,7 @@ def _read(rows: Sequence[Row], asked: SearchRequest, live: LiveEntries) -> ReadE
         message_count=max(totals["all_messages"] + live.message_count, 1),
         term_count=totals["all_terms"] + live.term_count,
     )
-    return ReadEntries(
+    return FoundEntries(
         _entries(blocks, asked, bounds, size, np.arange(len(numbers)) << SESSION_SHIFT),
         _terms_of(blocks, asked),
         tuple(numbers),
@@ -300,7 +297,7 @@ def _terms_of(blocks: Sequence[TermBlock], asked: SearchRequest) -> Terms:
     )
 
 
-async def _matching(tx: Statements, asked: SearchRequest, read: ReadEntries) -> Numbers:
+async def _matching(tx: Statements, asked: SearchRequest, read: FoundEntries) -> Numbers:
     """Return the keys of the messages with entries that pass the filter, sorted."""
     keys = np.unique(read.entries.keys)
     places = _places(read, Scores(keys, np.zeros(len(keys))))
@@ -308,9 +305,9 @@ async def _matching(tx: Statements, asked: SearchRequest, read: ReadEntries) -> 
     return keys[sorted(row["place"] - 1 for row in rows)]
 
 
-def _score(asked: SearchRequest, read: ReadEntries, ranking: Ranking, matching: Numbers | None) -> Scores:
-    """Return the scores of the messages to weigh: of all that may pass a filter, else of as many as are examined."""
-    implied = _implied(asked.cues, ranking)
+def _score(asked: SearchRequest, read: FoundEntries, ranking: Ranking, matching: Numbers | None) -> Scores:
+    """Return the scores of the messages to weigh: with a filter all that are scored, else the best `candidates`."""
+    implied = _ranking_for(asked.cues, ranking)
     scores = score_messages(read.entries, read.terms, implied, asked.candidates, matching)
     within = read.bounds.contain(scores.keys)
     scores = Scores(scores.keys[within], scores.scores[within])
@@ -353,7 +350,7 @@ def _terms(asked: SearchRequest) -> Parameters:
     }
 
 
-def _places(read: ReadEntries, scores: Scores) -> Parameters:
+def _places(read: FoundEntries, scores: Scores) -> Parameters:
     return {
         "sessions": list(read.sessions),
         "session_numbers": (1 + (scores.keys >> SESSION_SHIFT)).tolist(),

@@ -357,7 +357,7 @@ class SearchRepository:
         """
         read = self.parse(query, ranking)
         found, left = await self._find(_request(owner_id, session_id, query, read, self._index.version), query, ranking)
-        if not found.rows and session_id is not None and not query.is_quick:
+        if not found.rows and session_id is not None and not query.is_before_turn:
             await self._check_exists(owner_id, session_id)
         return SearchResult(await self._hits(found.rows, read, query), left, found.full_score)
 
@@ -399,7 +399,7 @@ class SearchRepository:
     ) -> tuple[tuple[IndexedMessage, ...], tuple[SessionId, ...]]:
         """Return unindexed messages for the search to read itself, and the sessions that have, or may have, more."""
         session_id = request.session_id
-        if not query.is_quick or session_id is None:
+        if not query.is_before_turn or session_id is None:
             live, left = await self._catch_up.catch_up(request.owner_id, session_id)
             return live, tuple(session.session_id for session in left)
         before = MAX_POSITION if query.only.before is None else query.only.before
@@ -435,7 +435,7 @@ class SearchRepository:
         messages = [message_from(row) for row in rows]
         texts = [searched_text(message) for message in messages]
         most = (query.whole_characters, min(query.whole_characters, SNIPPET_CHARACTERS))
-        cut = [len(text) > most[place >= query.whole_hits] for place, text in enumerate(texts)]
+        cut = [len(text) > most[place >= query.whole_hit_count] for place, text in enumerate(texts)]
         characters = sum(len(text) for text, is_cut in zip(texts, cut, strict=True) if is_cut)
 
         def render() -> tuple[Hit, ...]:
@@ -466,5 +466,5 @@ def _request(
     owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, read: ReadQuery, version: str
 ) -> SearchRequest:
     cues = cues_of(query.text[:MAX_QUERY_CHARACTERS], query.today)
-    candidates = FEW_CANDIDATES if query.is_quick else max(CANDIDATES, 4 * query.limit)
+    candidates = FEW_CANDIDATES if query.is_before_turn else max(CANDIDATES, 4 * query.limit)
     return SearchRequest(owner_id, session_id, read.terms, read.only, query.limit, cues, candidates, version)

@@ -42,11 +42,12 @@ class Ranking:
     `saturation` and `length_share` are BM25's k1 and b. A term in a neighbouring message counts `nearby` times its
     score there, decreasing linearly with the distance, and nothing beyond `reach` messages. A term in the message
     before counts `previous` times its score, because that message is often the question; in an answer of the assistant
-    before it, nothing. A term in the assistant's answer to a message counts `answered` times its score. A matching
+    before it, nothing. A term in the assistant's answer to a message counts `in_answer` times its score. A matching
     author counts `author` times a matching word, and an episode's score `episode` times. A passage is scored with a
     saturation of `passage_saturation`; with p for its share, at most 1, of the score of a message that has every
-    word, it multiplies by 1 + `passage` · p. An answer of the assistant is multiplied by `answer`; one of n terms
-    also by (LONG_ANSWER / n) to the power `long_answer`, which is limited to the range from `least_answer` to 1.
+    word, it multiplies by 1 + `passage` · p. An answer of the assistant is multiplied by `answer`, or by
+    `answer_if_of_user` if the query is about the user; one of n terms
+    also by (LONG_ANSWER / n) to the power `long_answer`, which is limited to the range from `least_long_answer` to 1.
 
     The other values multiply the score of messages whose author the query names (`named`), that only ask other people
     (`question`), that mention a time when the query asks for one (`tells_when`), that were written on a day the query
@@ -60,14 +61,14 @@ class Ranking:
     reach: int = 6
     author: float = 1.5
     previous: float = 0.7
-    answered: float = 0.4
+    in_answer: float = 0.4
     episode: float = 0.7
     passage: float = 3.0
     passage_saturation: float = 10.0
     answer: float = 1.0
-    answer_to_user: float = 0.7
+    answer_if_of_user: float = 0.7
     long_answer: float = 0.6
-    least_answer: float = 0.35
+    least_long_answer: float = 0.35
     beside_better: float = 0.75
     named: float = 1.2
     question: float = 0.8
@@ -81,7 +82,7 @@ class Terms:
     """The terms of a query, one value in each array for a term.
 
     `weights` are those in the query. `messages` is the number of messages that have the term. `is_word` is False for
-    the terms of authors and days. `wanted` is the share of the term's score that a full answer has.
+    the terms of authors and days. `wanted` is the part of the term's score that counts in `full_score`.
     """
 
     weights: Floats
@@ -103,15 +104,15 @@ class Corpus:
 class Entries:
     """The index entries of the terms, one value in each array for a term in a message.
 
-    `keys` are the messages' keys, `terms` the numbers of the terms, and `numbers` the rest of the entry (entries.py):
-    `answer << 8 | length << 4 | count`. `starts` are the sorted keys of the positions where sessions and episodes
-    begin.
+    `keys` are the messages' keys, `terms` the numbers of the terms, and `numbers` the entries (entries.py), of which
+    `answer`, `length` and `count` are read here. `episode_starts` are the sorted keys of the positions where sessions
+    and episodes begin.
     """
 
     keys: Numbers
     terms: Numbers
     numbers: Numbers
-    starts: Numbers
+    episode_starts: Numbers
     corpus: Corpus
 
 
@@ -139,7 +140,8 @@ def score_messages(
 ) -> Scores:
     """Return the scores of the best `candidates` messages, and of those within reach of one.
 
-    With `matching`, the keys of the messages that pass a filter, only these are candidates.
+    Candidates are chosen by their own terms and their episodes. With `matching`, the keys of the messages that pass a
+    filter, only these are candidates; those within reach of one need not pass it.
     """
     frequencies = _frequencies(entries, ranking)
     scores = (
@@ -195,23 +197,23 @@ def _frequencies(entries: Entries, ranking: Ranking) -> Floats:
 
 
 def _answer_weights(entries: Entries, places: Numbers, ranking: Ranking) -> Floats:
-    """Return the factors of the messages at `places`, the entries' places among them: below 1 for long answers."""
+    """Return the factors of the messages, below 1 for long answers; `places` has the index of each entry's message."""
     steps = np.zeros(places.max(initial=-1) + 1)
     np.maximum.at(steps, places, entries.numbers >> LENGTH_SHIFT & MOST)
     is_answer = np.zeros(len(steps), dtype=bool)
     is_answer[places] = _is_answer(entries)
     long = (LONG_ANSWER / 2.0 ** (LENGTH_STEP * (steps - 1))) ** ranking.long_answer
-    return np.where(is_answer, ranking.answer * np.clip(long, ranking.least_answer, 1.0), 1.0)
+    return np.where(is_answer, ranking.answer * np.clip(long, ranking.least_long_answer, 1.0), 1.0)
 
 
 def _at_episode(entries: Entries, terms: Terms, frequencies: Floats, keys: Numbers, ranking: Ranking) -> Floats:
-    """Return what the messages with these keys have of their episodes' scores. Authors and days do not count there."""
+    """Return what these messages have of their episodes' scores. Terms of authors and days are left out."""
     is_word = terms.is_word[entries.terms]
-    episodes = np.searchsorted(entries.starts, entries.keys[is_word], "right")
+    episodes = np.searchsorted(entries.episode_starts, entries.keys[is_word], "right")
     found = _Found(episodes, entries.terms[is_word], frequencies[is_word])
-    pauses = np.count_nonzero(entries.starts & LAST_POSITION)
+    pauses = np.count_nonzero(entries.episode_starts & LAST_POSITION)
     scores = _group_scores(found, terms, entries.corpus.session_count + int(pauses), ranking.saturation)
-    return ranking.episode * scores.at(np.searchsorted(entries.starts, keys, "right"))
+    return ranking.episode * scores.at(np.searchsorted(entries.episode_starts, keys, "right"))
 
 
 def _at_passage(entries: Entries, terms: Terms, frequencies: Floats, keys: Numbers, ranking: Ranking) -> Floats:
@@ -264,13 +266,13 @@ def _near_scores(entries: Entries, scores: Floats, keys: Numbers, ranking: Ranki
 
 
 def _shares(distance: int, is_answer: Flags, ranking: Ranking) -> Floats:
-    """Return the shares that scores of messages so far behind a message have in its score (before it: negative)."""
+    """Return the factors for terms of messages that stand `distance` messages later (negative: earlier)."""
     nearby = 1.0 if distance == 0 else ranking.nearby * (1 - abs(distance) / (ranking.reach + 1))
     match distance:
         case -1:
             return np.where(is_answer, 0.0, ranking.previous)
         case 1:
-            return np.where(is_answer, ranking.answered, nearby)
+            return np.where(is_answer, ranking.in_answer, nearby)
         case _:
             return np.full(len(is_answer), nearby)
 

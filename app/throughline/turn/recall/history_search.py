@@ -21,7 +21,7 @@ DEPTH = 100
 """Messages taken from each ranking before the two are combined; more than a search may return."""
 
 MODEL_SECONDS, QUICK_SECONDS = 2.0, 0.3
-"""Time limits for the model while a search waits, and while a turn waits for one."""
+"""Time limits for the model: in a search by a user or a tool, and in one before a turn."""
 
 K = 10
 MEANING_WEIGHT = 0.5
@@ -30,7 +30,7 @@ MEANING_WEIGHT = 0.5
 Measured by benchmarks/retrieval.py: the order by words is the better one, and its first results matter most.
 """
 
-STRONG_DEVIATIONS = 7.0
+NEAR_DEVIATIONS = 7.0
 FEW_NEAR, BEYOND_TYPICAL = 5, 3.0
 """How near in meaning a message must be to be found before a turn without a word in common.
 
@@ -38,7 +38,7 @@ Where more than a few are near, it must be that much nearer than the middle one,
 each other.
 """
 
-STRONG_SHARE = 0.6
+NEAR_SHARE = 0.6
 """What such a message counts: a share of the score of a message with every word of the query."""
 
 log = structlog.get_logger(__name__)
@@ -63,16 +63,17 @@ class HistorySearch:
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search.
 
-        The search before a turn (`is_quick`) keeps the scores by words, and takes from the meaning only the order.
+        The search before a turn (`is_before_turn`) takes the order from both, and the scores from the words: the n-th
+        hit gets the n-th best score. A message that is very near in meaning counts NEAR_SHARE at least.
         """
         read = self._repository.parse(query)
         if self._vectors is None or not read.terms:
             return await self._repository.search(owner_id, session_id, query)
         scope = SearchScope(owner_id, session_id, read.only)
-        seconds = QUICK_SECONDS if query.is_quick else MODEL_SECONDS
+        seconds = QUICK_SECONDS if query.is_before_turn else MODEL_SECONDS
         near = asyncio.create_task(_nearest(self._vectors, scope, read, seconds))
         try:
-            if query.is_quick:
+            if query.is_before_turn:
                 found = await self._repository.search(owner_id, session_id, query)
                 return await self._reordered(found, await near, query)
             ranked = await self._repository.rank(owner_id, session_id, replace(query, limit=DEPTH))
@@ -88,9 +89,10 @@ class HistorySearch:
     async def _reordered(
         self, found: SearchResult, nearest: Sequence[NearMessage], query: HistoryQuery
     ) -> SearchResult:
-        """Return the hits by words and the nearest messages in one order, with the scores by words in their order.
+        """Return the hits by words and the nearest messages in one order.
 
-        A message that is very near counts STRONG_SHARE at least, also if it has no word in common.
+        The n-th hit gets the n-th best score by words. A message that is very near counts NEAR_SHARE at least, also if
+        it has no word in common.
         """
         if not nearest:
             return found
@@ -101,9 +103,9 @@ class HistorySearch:
         others = await self._repository.show([(place, 0.0) for place in places if place not in by_words], query)
         hits = by_words | {Place(hit.message.session_id, hit.message.position): hit for hit in others}
         scores = sorted((hit.score for hit in found.hits), reverse=True)
-        strong = STRONG_SHARE * max(found.full_score, LEAST_FULL_SCORE)
+        strong = NEAR_SHARE * max(found.full_score, LEAST_FULL_SCORE)
         typical = nearest[len(nearest) // 2].deviations if len(nearest) > FEW_NEAR else 0.0
-        bar = max(STRONG_DEVIATIONS, typical + BEYOND_TYPICAL)
+        bar = max(NEAR_DEVIATIONS, typical + BEYOND_TYPICAL)
         reordered = []
         for rank, place in enumerate(place for place in places if place in hits):
             score = scores[rank] if rank < len(scores) else 0.0
