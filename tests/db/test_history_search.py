@@ -398,3 +398,19 @@ async def test_a_page_of_events_stops_at_8_megabytes(conversation: Conversation)
     second = await events.read_events(claimed.run.id, first[-1].seq)
 
     assert [[event.seq for event in page] for page in (first, second)] == [[1, 2, 3], [4]]
+
+
+async def test_a_step_that_only_calls_is_no_short_message(database: Database) -> None:
+    conversation = await open_conversation(database)
+    await conversation.say("The lighthouse keeper has a dog, two cats and a boat, which is red, old and seldom in use.")
+    claimed = await conversation.start()
+    call = ToolCall(id="c1", name="grep", arguments='{"pattern": "lighthouse keeper"}')
+    step = NewMessage(role=Role.ASSISTANT, content="", source=Source.API, tool_calls=(call,))
+    await database.messages.append_message(claimed.lease, "step:1", step)
+    await conversation.end(claimed.lease)
+
+    found = await database.history.search(
+        conversation.owner_id, conversation.session.id, HistoryQuery("lighthouse keeper")
+    )
+
+    assert found.hits[0].message.tool_calls == (call,)

@@ -52,7 +52,8 @@ class Ranking:
     The other values multiply the score of messages whose author the query names (`named`), that only ask other people
     (`question`), that mention a time when the query asks for one (`tells_when`), that were written on a day the query
     names (`on_day`), and that have a better message within `reach` (`beside_better`). A message shorter than
-    SHORT_BYTES (rank.py) counts by its share of that length to the power `short`.
+    SHORT_BYTES (rank.py), its tool calls included, counts by its share of that length to the power `short`; a tool's
+    result counts fully.
     """
 
     saturation: float = 1.2

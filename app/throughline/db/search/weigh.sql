@@ -8,9 +8,8 @@ with weighed as materialized (
                     select from messages n
                     where n.session_id = m.session_id and n.position = m.position + 1 and n.role = 'assistant')
             then cast(:question as float8) else 1 end
-        * case when octet_length(m.content) < :short_bytes and m.role <> 'tool'
-            then power(greatest(octet_length(m.content), 1) / cast(:short_bytes as float8), cast(:short as float8))
-            else 1 end
+        * case when m.role <> 'tool' and z.bytes < :short_bytes
+            then power(greatest(z.bytes, 1) / cast(:short_bytes as float8), cast(:short as float8)) else 1 end
         * case when cast(:asks_when as boolean) and left(m.content, 4000) ~* :times
             then cast(:tells_when as float8) else 1 end
         * case when exists (
@@ -18,6 +17,8 @@ with weighed as materialized (
             where m.created_at >= d.since and m.created_at < d.until
         ) then cast(:on_day as float8) else 1 end as score
     from {places} join messages m on m.session_id = (cast(:sessions as uuid[]))[w.session] and m.position = w.position
+        cross join lateral (select coalesce(octet_length(m.content), :short_bytes)
+            + octet_length(cast(m.tool_calls as text)) - octet_length('[]') as bytes) z
     where (m.name is null or m.name <> all(:recall_tools))
         {conditions}
 ), spread as (
