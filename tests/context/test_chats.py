@@ -15,7 +15,7 @@ from throughline.context.explain_context import NextAction, SummaryFacts, explai
 from throughline.context.fit_prompt import MessageVariant
 from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
-from throughline.context.preview import Action, preview_call
+from throughline.context.preview import Action, plan_next_call, preview_call
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.placeholder_texts import NO_HINTS
 from throughline.context.view.view import kept_state, show
@@ -305,7 +305,7 @@ def test_a_preview_that_adopts_says_what_becomes_of_every_message() -> None:
         chat.turn(995, 995)
     context_input = replace(chat.at_rest(), user=NewMessage(Role.USER, "x" * 12_000, Source.API))
 
-    plan = preview_call(context_input)
+    plan = preview_call(plan_next_call(context_input))
 
     gone = [item.position for item in plan.messages if item.form is MessageVariant.SUMMARISED]
     assert plan.action is Action.ADOPT
@@ -332,7 +332,7 @@ def test_the_messages_of_a_preview_take_no_more_than_the_prompt(factor: float) -
     said = [Said(role, "word " * 9) for _ in range(24) for role in (Role.USER, Role.ASSISTANT)]
     context_input = replace(conversation_input(said), factor=factor)
 
-    plan = preview_call(context_input)
+    plan = preview_call(plan_next_call(context_input))
 
     assert len(plan.messages) == 48
     assert sum(item.tokens for item in plan.messages) <= plan.tokens

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fakes.poisoned_messages import Poison, Reading, as_seen, poisoned_messages, read_prompt
 from throughline.context.find_citations import MOST_CITATIONS, contains_quotation, find_citations, fold_text
-from throughline.context.questions import question_of
+from throughline.context.questions import asks
 from throughline.context.quoted_history import Quotation, note_of
 from throughline.context.view.groups import build_system
 from throughline.context.view.placeholder_texts import NO_HINTS, RECALL_TOOLS, fold_note, hints_for, trim_note
@@ -390,7 +390,7 @@ def test_a_summary_tells_how_to_look_up_what_it_leaves_out() -> None:
     ],
 )
 def test_who_asks_is_understood_by_turns_and_by_the_offline_model(sentence: str) -> None:
-    assert (question_of(sentence), question_in(sentence)) == (sentence, sentence)
+    assert (asks(sentence), question_in(sentence)) == (True, sentence)
 
 
 @pytest.mark.parametrize(
@@ -406,4 +406,4 @@ def test_who_asks_is_understood_by_turns_and_by_the_offline_model(sentence: str)
     ],
 )
 def test_who_states_something_asks_for_nothing(sentence: str) -> None:
-    assert (question_of(sentence), question_in(sentence)) == ("", "")
+    assert (asks(sentence), question_in(sentence)) == (False, "")

@@ -12,7 +12,7 @@ from throughline.context.compaction.decide_compaction import background_trigger
 from throughline.context.fit_prompt import MessageVariant, fit_prompt, fit_view
 from throughline.context.plan_context import ContextPlan, backlog, plan_context
 from throughline.context.policy import Adopt, ContextPolicy, ImportanceWeights, Strategy, SummaryPolicy
-from throughline.context.preview import preview_call
+from throughline.context.preview import plan_next_call, preview_call
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view_state import ViewState
@@ -385,8 +385,8 @@ def test_a_preview_shows_what_each_message_scores_and_what_is_left_out_below() -
     weights = ImportanceWeights(user=0.8, long_answer=0.5)
     policy = ContextPolicy(strategy=Strategy.IMPORTANCE, importance=weights, min_score_threshold=0.2)
 
-    plan = preview_call(asked(said, policy))
-    other = preview_call(asked(said, ContextPolicy()))
+    plan = preview_call(plan_next_call(asked(said, policy)))
+    other = preview_call(plan_next_call(asked(said, ContextPolicy())))
 
     assert plan.min_score_threshold == 0.2
     assert [one.score for one in plan.messages[:3]] == [0.8, 0.1, 0.5]

@@ -18,7 +18,7 @@ from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage, with_context
 from throughline.agents.definition import AgentDefinition
 from throughline.context.policy import Recall
-from throughline.context.questions import question_of
+from throughline.context.questions import asks, questions_of
 from throughline.context.quoted_history import Quotation, choose_quotations, note_of
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.database import Database, DatabaseConfig
@@ -223,20 +223,20 @@ async def test_a_question_costs_three_statements_and_all_else_none(database_url:
 
 
 @pytest.mark.parametrize(
-    ("text", "question"),
+    ("text", "is_asking"),
     [
-        ("What is the code?", "What is the code?"),
-        ("I moved house. Where did I live before? Thanks!", "Where did I live before?"),
-        ("Remind me of the plan.", "Remind me of the plan."),
-        ("Wie lautet der Code?", "Wie lautet der Code?"),
-        ("密码是什么？", "密码是什么？"),
-        ("The show begins at eight.", ""),
-        ("ok", ""),
-        ("", ""),
+        ("What is the code?", True),
+        ("I moved house. Where did I live before? Thanks!", True),
+        ("Remind me of the plan.", True),
+        ("Wie lautet der Code?", True),
+        ("密码是什么？", True),
+        ("The show begins at eight.", False),
+        ("ok", False),
+        ("", False),
     ],
 )
-def test_only_sentences_that_ask_are_looked_for(text: str, question: str) -> None:
-    assert question_of(text) == question
+def test_a_message_with_a_sentence_that_asks_is_told_from_others(text: str, *, is_asking: bool) -> None:
+    assert asks(text) is is_asking
 
 
 def test_nothing_found_is_nothing_quoted() -> None:
@@ -304,7 +304,7 @@ def test_a_name_or_a_line_cannot_pass_for_another_message() -> None:
 
 
 def test_the_question_after_a_long_text_is_found() -> None:
-    assert question_of(f"{'What?? ' * 3_000}And what was the gate code?").endswith("And what was the gate code?")
+    assert questions_of(f"{'What?? ' * 3_000}And what was the gate code?")[-1] == "And what was the gate code?"
 
 
 ANSWERED = """

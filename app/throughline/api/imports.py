@@ -16,6 +16,7 @@ from throughline.db.sessions.quotations import MARKER, renumber_quotations
 from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound
 from throughline.domain.message import (
+    LAST_POSITION,
     Content,
     ImageBlock,
     Message,
@@ -34,7 +35,6 @@ from throughline.http.documents import X_CLIENT, described, response_headers
 from throughline.http.fields import (
     IMAGE_URL,
     MAX_BLOCKS,
-    MAX_POSITION,
     MAX_TITLE,
     STRICT,
     ExternalId,
@@ -196,7 +196,7 @@ class MessageLine(BaseModel):
     content: Annotated[
         Annotated[str, Tag("(text)")] | Annotated[LineBlocks, Tag("(blocks)")], Discriminator(content_kind)
     ]
-    position: int = Field(0, ge=0, le=MAX_POSITION)
+    position: int = Field(0, ge=0, le=LAST_POSITION)
     tool_calls: list[LineCall] = Field(default_factory=list, max_length=MAX_CALLS)
     tool_call_id: MarkedName | None = None
     name: str | None = Field(None, max_length=MAX_NAME)

@@ -14,13 +14,12 @@ from pydantic import (
 )
 
 from throughline.context.policy import MAX_INSTRUCTIONS
-from throughline.domain.message import Content, ImageBlock, TextBlock, is_blank
+from throughline.domain.message import LAST_POSITION, Content, ImageBlock, TextBlock, is_blank
 from throughline.domain.prompt import NO_OVERRIDES, Overrides
 from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution
 from throughline.http.fields import (
     IMAGE_URL,
     MAX_BLOCKS,
-    MAX_POSITION,
     STRICT,
     VISIBLE,
     ExternalId,
@@ -166,7 +165,7 @@ class Summarize(BaseModel):
     from_position: int | None = Field(
         None,
         ge=1,
-        le=MAX_POSITION,
+        le=LAST_POSITION,
         description="position from which messages are read again; default: the first message with `instructions`, else "
         "the first that is not summarized",
     )

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from throughline.domain.basic_types import SessionId
-from throughline.domain.message import Role, clean_text, is_blank
+from throughline.domain.message import LAST_POSITION, Role, clean_text, is_blank
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.http.call import Call, PathId, Reader, session_id_of
-from throughline.http.fields import MAX_POSITION, Moment, QueryParameters
+from throughline.http.fields import Moment, QueryParameters
 from throughline.http.problem_documents import JsonResponse
 from throughline.wire.messages import SearchOut, search_json
 
@@ -55,8 +55,8 @@ class SearchHistory(QueryParameters):
     role: Literal["user", "assistant", "tool"] | None = None
     tool: Name | None = Field(None, description="find only results of this tool")
     author: Name | None = None
-    after: Annotated[int, Field(ge=0, le=MAX_POSITION), BeforeValidator(_read_position)] | None = None
-    before: Annotated[int, Field(ge=1, le=MAX_POSITION), BeforeValidator(_read_position)] | None = None
+    after: Annotated[int, Field(ge=0, le=LAST_POSITION), BeforeValidator(_read_position)] | None = None
+    before: Annotated[int, Field(ge=1, le=LAST_POSITION), BeforeValidator(_read_position)] | None = None
     since: Moment | None = Field(None, description="find only messages written at this time or later")
     until: Moment | None = Field(None, description="find only messages written before this time")
 

@@ -12,7 +12,7 @@ from throughline.context.compaction.strategy import score_messages
 from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view, list_variants
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
-from throughline.context.quoted_history import Quotation, last_hidden, with_quotations
+from throughline.context.quoted_history import Quotation, with_quotations
 from throughline.context.quoted_memories import with_memories
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view import View, next_view
@@ -65,21 +65,31 @@ class Preview:
     quoted_memories: tuple[MemoryId, ...] = ()
 
 
-def hidden_from_next_call(context_input: ContextInput) -> int:
-    """Return the position of the last earlier message that the next model call would not show; 0 if it shows all."""
-    return last_hidden(_once_adopted(_done_now(plan_context(context_input))))
+@dataclass(frozen=True, slots=True)
+class NextCall:
+    """The plan for the first model call of the next turn, and the view that it leads to."""
+
+    plan: ContextPlan
+    view: View
 
 
-def preview_call(
-    context_input: ContextInput, quotations: Sequence[Quotation] = (), memories: Sequence[Memory] = ()
-) -> Preview:
-    """Return the plan for the first model call of the next turn; `context_input.user` is the text to be sent.
+def plan_next_call(context_input: ContextInput) -> NextCall:
+    """Return the plan for the next turn's first model call; `context_input.user` is the text to be sent.
 
-    `quotations` are earlier messages to quote, `memories` the owner's to quote. If a summary would have to be written
-    first, sizes and messages are those before it, without quotations. A prepared summary is assumed to be adopted.
+    A summary to be written in the background is left out, and a prepared one is assumed to be adopted.
     """
     plan = _done_now(plan_context(context_input))
-    fitted, quoted = with_quotations(fit_view(_once_adopted(plan)), quotations)
+    return NextCall(plan, _once_adopted(plan))
+
+
+def preview_call(planned: NextCall, quotations: Sequence[Quotation] = (), memories: Sequence[Memory] = ()) -> Preview:
+    """Return how the planned call would show each message.
+
+    `quotations` are earlier messages to quote, `memories` the owner's to quote. If a summary would have to be written
+    first, sizes and messages are those before it, without quotations.
+    """
+    plan, context_input = planned.plan, planned.plan.view.context_input
+    fitted, quoted = with_quotations(fit_view(planned.view), quotations)
     fitted, quoted_memories = with_memories(fitted, memories)
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
     budget, tokens = view.context_input.budget, view.model_tokens

@@ -98,11 +98,11 @@ _FILLER = (
     "nice right well alright hello hi hey there hm hmm perfect got it i see to me that is "
     "ja nein gut danke bitte schön super hallo sí si vale bueno gracias hola oui merci bonjour 好 好的 谢谢 你好"
 )
-_PAST = frozenset({"was", "were", "had"})
-"""With these a question about a joke or a number is about one of before: `What was the joke?`."""
-
 FILLER_WORDS = frozenset(_FILLER.split())
 """Words that carry no information; a sentence of these words alone is filler."""
+
+_PAST = frozenset({"was", "were", "had"})
+"""With these a question about a joke or a number is about one of before: `What was the joke?`."""
 
 _OF_USER = re.compile(
     r"\b(?:my|mine|our|ours|(?:did|do|have|had|was|am|were) (?:i|we)|i (?:\w+ )?(?:said|told|mentioned|wanted|asked)|"
@@ -122,9 +122,9 @@ _PART = re.compile(
 """Between two questions of a sentence: `What is the gate code, and who has the key?`"""
 
 
-def question_of(text: str) -> str:
-    """Return the sentences of a message that ask for something; '' if none does."""
-    return " ".join(_asked_sentences(text))[-MOST_QUESTION_CHARACTERS:]
+def asks(text: str) -> bool:
+    """Return whether a sentence of a message asks for something."""
+    return bool(_asked_sentences(text))
 
 
 def questions_of(text: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from throughline.context.measure import count_message
 from throughline.context.summaries.find_facts import standing_instructions
 from throughline.context.view.placeholder_texts import LINE_ENDS, TAG, delimited
 from throughline.context.view.view import View
-from throughline.domain.basic_types import SessionId
+from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.message import REDACTED_TEXT, Message, Role, searched_text
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.recall import Hit, SearchResult
@@ -119,28 +119,33 @@ def choose_quotations(found: SearchResult, asked: str = "") -> tuple[Quotation, 
     best = next(hit for hit in distinct.values() if hit.score >= EACH_SHARE * top)
     others = [hit for hit in distinct.values() if hit is not best]
     after = [hit for hit in others if _follows(hit.message, best.message)][:MOST_AFTER]
-    strong = [hit for hit in others if hit not in after and hit.score >= EACH_SHARE * top]
-    first, rest = strong[: WHOLE_QUOTED - 1], strong[WHOLE_QUOTED - 1 :]
-    instructions = list(
-        islice(_instructions_of(hit for hit in others if hit not in (*after, *first)), MOST_INSTRUCTIONS)
-    )
-    last = [*rest[: MOST_QUOTED - len(first) - len(after) - len(instructions) - 1], *after]
+    strong = _without([hit for hit in others if hit.score >= EACH_SHARE * top], after)
+    first = strong[: WHOLE_QUOTED - 1]
+    instructions = dict(islice(_instructions_of(_without(others, [*after, *first])), MOST_INSTRUCTIONS))
     chosen = [(hit, hit.snippet, False) for hit in (best, *first)]
-    chosen += [(hit, text, True) for hit, text in instructions]
-    chosen += [(hit, hit.snippet, False) for hit in last]
+    with_instruction = [hit for hit in others if hit.message.id in instructions]
+    chosen += [(hit, instructions[hit.message.id], True) for hit in with_instruction]
+    room = MOST_QUOTED - len(chosen) - len(after)
+    rest = [hit for hit in strong[WHOLE_QUOTED - 1 :] if hit.message.id not in instructions]
+    chosen += [(hit, hit.snippet, False) for hit in (*rest[:room], *after)]
     return tuple(
         Quotation(hit.message, text, round(min(hit.score / full_score, 1.0), 2), is_instruction)
         for hit, text, is_instruction in chosen
     )
 
 
-def _instructions_of(hits: Iterable[Hit]) -> Iterator[tuple[Hit, str]]:
-    """Yield the hits with standing instructions of the user, and these."""
+def _without(hits: Iterable[Hit], others: Iterable[Hit]) -> list[Hit]:
+    ids = {hit.message.id for hit in others}
+    return [hit for hit in hits if hit.message.id not in ids]
+
+
+def _instructions_of(hits: Iterable[Hit]) -> Iterator[tuple[MessageId, str]]:
+    """Yield the messages of the user that hold standing instructions, and these."""
     texts = ((hit, searched_text(hit.message)) for hit in hits if hit.message.role is Role.USER)
     short = ((hit, text) for hit, text in texts if len(text) <= INSTRUCTION_CHARACTERS)
     for hit, text in islice(short, MOST_READ):
         if sentences := standing_instructions(text):
-            yield hit, " ".join(sentences)
+            yield hit.message.id, " ".join(sentences)
 
 
 def merge_quotations(of_questions: Iterable[Sequence[Quotation]]) -> tuple[Quotation, ...]:
@@ -241,16 +246,13 @@ def with_note(
         return fitted, ()
     note = make_note(quoted)
     place = view.current_index
-    with_note = replace(
+    shown = replace(
         view,
         messages=(*view.messages[:place], note, *view.messages[place:]),
         counts=(*view.counts[:place], count_message(note, count), *view.counts[place:]),
     )
-    tokens = with_note.tokens
-    prompt = replace(
-        fitted, prompt=with_note.prompt, view=with_note, raw_tokens=tokens, tokens=scale(tokens, _factor(fitted))
-    )
-    return prompt, quoted
+    tokens = scale(shown.tokens, _factor(fitted))
+    return replace(fitted, prompt=shown.prompt, view=shown, raw_tokens=shown.tokens, tokens=tokens), quoted
 
 
 def note_of(quoted: Sequence[Quotation]) -> PromptMessage:

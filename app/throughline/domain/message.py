@@ -9,6 +9,9 @@ from typing import TypeAlias
 from throughline.domain.basic_types import JsonObject, MessageId, RunId, SessionId
 from throughline.domain.reasoning import Reasoning
 
+LAST_POSITION = 2**31 - 1
+"""Highest position of a message that the database's integer columns hold."""
+
 REDACTED_TEXT = "[This message was redacted.]"
 """The text that replaces what a redaction removes."""
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from throughline.domain.basic_types import JsonObject
-from throughline.domain.message import is_blank
+from throughline.domain.message import LAST_POSITION, is_blank
 from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.http.body import parse_json, validate
@@ -22,7 +22,6 @@ MAX_BLOCKS = 100
 MAX_METADATA_KEYS = 256
 MAX_METADATA_BYTES = 16_384
 MAX_METADATA_DEPTH = 32
-MAX_POSITION = 2**31 - 1
 IMAGE_URL = r"^(https://|data:image/[a-z.+-]+;base64,)"
 VISIBLE = r"[^\s\u200b-\u200d]"
 """Pattern for texts with a visible character, in the OpenAPI document."""
@@ -203,7 +202,7 @@ class ListSummaries(QueryParameters):
     """A page of the versions of a session's summary: prepared ones first, then the newest numbers."""
 
     limit: int = Field(50, ge=1, le=200)
-    cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the previous page")
+    cursor: int | None = Field(None, ge=1, le=LAST_POSITION, description="`next_cursor` of the previous page")
 
 
 class ListMessages(QueryParameters):
@@ -213,9 +212,9 @@ class ListMessages(QueryParameters):
     """
 
     limit: int = Field(50, ge=1, le=200)
-    after: int | None = Field(None, ge=0, le=MAX_POSITION)
-    before: int | None = Field(None, ge=1, le=MAX_POSITION)
-    cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the previous page")
+    after: int | None = Field(None, ge=0, le=LAST_POSITION)
+    before: int | None = Field(None, ge=1, le=LAST_POSITION)
+    cursor: int | None = Field(None, ge=0, le=LAST_POSITION, description="`next_cursor` of the previous page")
     order: Literal["asc", "desc"] = "asc"
     include: Literal["reasoning"] | None = Field(None, description="`reasoning`: what models wrote before messages")
 

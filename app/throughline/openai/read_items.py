@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from throughline.db.sessions.messages import LAST_POSITION, MessageQuery, ReadPage
+from throughline.db.sessions.messages import MessageQuery, ReadPage
 from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.message import Message, clean_text
+from throughline.domain.message import LAST_POSITION, Message, clean_text
 from throughline.http.call import Call
 from throughline.http.fields import QueryParameters
 from throughline.openai.input_items import CallItem, Item, ItemReference, item_from

@@ -10,7 +10,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from throughline.agents.definition import ReasoningUse
-from throughline.context.quoted_history import last_hidden
 from throughline.domain.errors import RunAbandoned
 from throughline.domain.events import AnswerReset, RunStarted
 from throughline.domain.message import text_of
@@ -66,7 +65,7 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
         _load(turn, state, agent), recall_memories(turn.dependencies, policy.memories, asked)
     )
     reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
-    quotations = await recall_history(turn.dependencies, policy.recall, asked, last_hidden(reduced.view))
+    quotations = await recall_history(turn.dependencies, policy.recall, asked, reduced.view)
     return {
         "user": user,
         "conversation": reduced.conversation,

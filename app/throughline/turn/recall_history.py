@@ -4,12 +4,13 @@ A search that fails is dropped. If all together take too long, nothing is quoted
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 
+from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.policy import Recall
 from throughline.context.questions import questions_of
 from throughline.context.quoted_history import (
@@ -18,11 +19,13 @@ from throughline.context.quoted_history import (
     WHOLE_QUOTED,
     Quotation,
     choose_quotations,
+    last_hidden,
     merge_quotations,
     with_quotations,
 )
+from throughline.context.view.view import View
 from throughline.domain.basic_types import SessionId, UserId
-from throughline.domain.events import HistoryQuoted
+from throughline.domain.events import Event, HistoryQuoted
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.reduce_context import FittedContext
@@ -47,14 +50,15 @@ class Asked:
 
 
 async def recall_history(
-    dependencies: TurnDependencies, recall: Recall, asked: Asked, through_position: int
+    dependencies: TurnDependencies, recall: Recall, asked: Asked, view: View
 ) -> tuple[Quotation, ...]:
-    """Return the earlier messages, up to `through_position`, that the user's message asks for.
+    """Return the earlier messages that the user's message asks for, up to the last one that the view hides.
 
     Empty if `recall` is off, the message asks for nothing, or the search fails or takes longer than SEARCH_SECONDS.
     """
-    questions = questions_of(asked.text) if recall is Recall.AUTO and through_position > 0 else ()
-    if not questions:
+    questions = questions_of(asked.text) if recall is Recall.AUTO else ()
+    through_position = last_hidden(view) if questions else 0
+    if through_position == 0:
         return ()
     only, today = HistoryFilter(before=through_position + 1), dependencies.clock.now().date()
     query = HistoryQuery(
@@ -84,10 +88,20 @@ async def recall_history(
 def quote_history(turn: Turn, context: FittedContext, quotations: Sequence[Quotation]) -> FittedContext:
     """Return the prompt with the quotations that it has room for. Emit `HistoryQuoted` at the turn's first call."""
     fitted, quoted = with_quotations(context.fitted, quotations)
-    if not quoted:
+    positions, scores = tuple(one.message.position for one in quoted), tuple(one.score for one in quoted)
+    return report_note(turn, context, fitted, QUOTED, partial(HistoryQuoted, positions, scores))
+
+
+def report_note(
+    turn: Turn, context: FittedContext, fitted: FittedPrompt, stage: str, event_of: Callable[[int], Event]
+) -> FittedContext:
+    """Return the context with the prompt to which a note was added; the same context if the prompt is the same.
+
+    `stage` names the note in the log line. At the turn's first call, the event that `event_of` makes of the note's
+    tokens is emitted.
+    """
+    if fitted is context.fitted:
         return context
     if len(context.conversation.own) == 1:
-        tokens = fitted.tokens - context.fitted.tokens
-        positions = tuple(found.message.position for found in quoted)
-        turn.events.emit(HistoryQuoted(positions, tuple(found.score for found in quoted), tokens))
-    return replace(context, fitted=fitted, stages=(*context.stages, QUOTED))
+        turn.events.emit(event_of(fitted.tokens - context.fitted.tokens))
+    return replace(context, fitted=fitted, stages=(*context.stages, stage))

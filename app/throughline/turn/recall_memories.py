@@ -5,7 +5,7 @@ A search that fails or takes too long is dropped, and the turn continues without
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -14,7 +14,7 @@ from throughline.context.quoted_memories import MOST_QUOTED, with_memories
 from throughline.domain.events import MemoriesQuoted
 from throughline.domain.recall import Memory
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.turn.recall_history import SEARCH_SECONDS, Asked
+from throughline.turn.recall_history import SEARCH_SECONDS, Asked, report_note
 from throughline.turn.reduce_context import FittedContext
 from throughline.turn.state import Turn, TurnDependencies
 
@@ -40,9 +40,5 @@ async def recall_memories(dependencies: TurnDependencies, recall: Recall, asked:
 def quote_memories(turn: Turn, context: FittedContext, memories: Sequence[Memory]) -> FittedContext:
     """Return the prompt with the memories that it has room for. Emit `MemoriesQuoted` at the turn's first call."""
     fitted, quoted = with_memories(context.fitted, memories)
-    if not quoted:
-        return context
-    if len(context.conversation.own) == 1:
-        tokens = fitted.tokens - context.fitted.tokens
-        turn.events.emit(MemoriesQuoted(tuple(str(memory.id) for memory in quoted), tokens))
-    return replace(context, fitted=fitted, stages=(*context.stages, QUOTED))
+    ids = tuple(str(memory.id) for memory in quoted)
+    return report_note(turn, context, fitted, QUOTED, partial(MemoriesQuoted, ids))

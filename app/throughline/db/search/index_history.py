@@ -20,7 +20,7 @@ from throughline.db.side_jobs import index_job, is_under_way
 from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
-from throughline.domain.message import Content, Role, text_of
+from throughline.domain.message import LAST_POSITION, Content, Role, text_of
 from throughline.execution.compute_threads import run_off_loop_if_large
 
 # Messages that are not in the search index: which sessions have some, which of those are due, and their texts.
@@ -55,7 +55,6 @@ IDLE_MINUTES = 5
 EPISODE_PAUSE = timedelta(hours=4)
 """Pause after which a message begins a new episode of its conversation."""
 
-MAX_POSITION = 2**31 - 1
 SETTLED_SESSIONS = 1_000
 """Most sessions whose `unindexed_since` one statement clears."""
 
@@ -160,7 +159,7 @@ class IndexLimits:
     characters: int
     bytes: int = BLOCK_BYTES
     at_least: int = 0
-    before: int = MAX_POSITION
+    before: int = LAST_POSITION
 
 
 async def find_waiting(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS, question_of
+from throughline.context.questions import ASKING_WORDS, QUESTION_WORDS, asks
 from throughline.db.search.analyzer import Analyzer, fold, stop_words_of
 from throughline.db.search.entries import AUTHOR, DAY
 from throughline.domain.errors import InvalidInput
@@ -228,7 +228,7 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     rest = PIECE.sub(lambda found: "" if found["name"] else found.group(), text)
     words = _words(analyzer, rest)
     phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
-    weights = _asking_less(analyzer, words) if question_of(rest) else words
+    weights = _asking_less(analyzer, words) if asks(rest) else words
     terms = _terms(weights, ISO_DAY.findall(rest), author_weight) if words else {}
     return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)), rest.strip())
 

@@ -23,7 +23,6 @@ from throughline.db.search.analyzer import UNSPACED
 from throughline.db.search.entries import AFTER_PAUSE, AUTHOR, DAY, OFFSET_SHIFT, LiveEntries
 from throughline.db.search.query import Cues
 from throughline.db.search.scores import (
-    LAST_POSITION,
     SESSION_SHIFT,
     Corpus,
     Entries,
@@ -38,6 +37,7 @@ from throughline.db.search.scores import (
 from throughline.db.statements.rows import MESSAGE_COLUMNS
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
+from throughline.domain.message import LAST_POSITION
 from throughline.domain.recall import HistoryFilter
 from throughline.execution.compute_threads import run_off_loop_if_large
 
@@ -113,14 +113,13 @@ SCOPE = """scope as materialized (
             and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
     )"""
 _NEWEST = """
-    with {bounds}
+    with {bounds},
+    {scope}
     select {message_columns}, {pinned}, cast(0 as float8) as score
-    from sessions s join messages m on m.session_id = s.id
+    from scope join messages m on m.session_id = scope.id
         join bounds on m.position > bounds.low and m.position < bounds.high
             and (m.session_id is distinct from own_session or m.position < own_position)
-    where s.owner_id = :owner_id
-        and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
-        and (m.name is null or m.name <> all(:recall_tools))
+    where (m.name is null or m.name <> all(:recall_tools))
         {conditions}
     order by m.created_at desc, m.position desc limit :limit
 """
@@ -148,7 +147,9 @@ _WEIGH_MESSAGES, _WEIGH_PLACES = (
     sql(_WEIGH, places=_PLACES, conditions=CONDITIONS, columns=columns)
     for columns in (f"{MESSAGE_COLUMNS}, {PINNED}", "m.session_id, m.position")
 )
-_FIND_NEWEST = sql(_NEWEST, bounds=BOUNDS, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED)
+_FIND_NEWEST = sql(
+    _NEWEST, bounds=BOUNDS, scope=SCOPE, conditions=CONDITIONS, message_columns=MESSAGE_COLUMNS, pinned=PINNED
+)
 
 
 @dataclass(frozen=True, slots=True)

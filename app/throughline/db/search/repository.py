@@ -22,7 +22,6 @@ from throughline.db.search.index_history import (
     LARGE_CHARACTERS,
     LIVE_CHARACTERS,
     LIVE_MESSAGES,
-    MAX_POSITION,
     HistoryIndex,
     UnindexedSession,
     find_owners,
@@ -36,7 +35,7 @@ from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from, sessio
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import DatabaseBusy
-from throughline.domain.message import Message, searched_text
+from throughline.domain.message import LAST_POSITION, Message, searched_text
 from throughline.domain.recall import HistoryQuery, Hit, Place, SearchResult
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.error_boundary import ErrorBoundary
@@ -402,7 +401,7 @@ class SearchRepository:
         if not query.is_before_turn or session_id is None:
             live, left = await self._catch_up.catch_up(request.owner_id, session_id)
             return live, tuple(session.session_id for session in left)
-        before = MAX_POSITION if query.only.before is None else query.only.before
+        before = LAST_POSITION if query.only.before is None else query.only.before
         live = await self._index.read_unindexed_before(session_id, before)
         characters = sum(len(message.text) for message in live)
         has_more = len(live) == LIVE_MESSAGES or characters > LIVE_CHARACTERS / 2

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from throughline.db.search.entries import ANSWER_SHIFT, LENGTH_SHIFT, LENGTH_STEP, MOST
+from throughline.domain.message import LAST_POSITION
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 SESSION_SHIFT = 32
-LAST_POSITION = 2**31 - 1
 """A message's key is `session << SESSION_SHIFT | position`, where sessions are numbered as they are found."""
 
 HALF_PASSAGE = 6
@@ -150,7 +150,8 @@ def score_messages(
     )
     keys, places = np.unique(entries.keys, return_inverse=True)
     answers = Scores(keys, _answer_weights(entries, places, ranking))
-    alone = np.bincount(places, scores) * answers.scores + _at_episode(entries, terms, frequencies, keys, ranking)
+    episodes = _episode_scores(entries, terms, frequencies, ranking)
+    alone = np.bincount(places, scores) * answers.scores + episodes.at(_episodes_of(entries, keys))
     alone = alone if matching is None else np.where(np.isin(keys, matching), alone, 0.0)
     reach = np.arange(-ranking.reach, ranking.reach + 1)
     best = Scores(keys, alone).best(candidates)
@@ -158,7 +159,7 @@ def score_messages(
         return best
     around = np.unique(best.keys[:, None] + reach)
     near = _near_scores(entries, scores, around, ranking)
-    near += _at_episode(entries, terms, frequencies, around, ranking)
+    near += episodes.at(_episodes_of(entries, around))
     near *= np.where(np.isin(around, keys), answers.at(around), 1.0)
     passages = _at_passage(entries, terms, frequencies, around, ranking)
     shares = np.minimum(passages / full_score(terms, entries.corpus.message_count), 1.0)
@@ -207,14 +208,18 @@ def _answer_weights(entries: Entries, places: Numbers, ranking: Ranking) -> Floa
     return np.where(is_answer, ranking.answer * np.clip(long, ranking.least_long_answer, 1.0), 1.0)
 
 
-def _at_episode(entries: Entries, terms: Terms, frequencies: Floats, keys: Numbers, ranking: Ranking) -> Floats:
-    """Return what these messages have of their episodes' scores. Terms of authors and days are left out."""
+def _episode_scores(entries: Entries, terms: Terms, frequencies: Floats, ranking: Ranking) -> Scores:
+    """Return what the messages of each episode have of its score. Terms of authors and days are left out."""
     is_word = terms.is_word[entries.terms]
-    episodes = np.searchsorted(entries.episode_starts, entries.keys[is_word], "right")
-    found = _Found(episodes, entries.terms[is_word], frequencies[is_word])
+    found = _Found(_episodes_of(entries, entries.keys[is_word]), entries.terms[is_word], frequencies[is_word])
     pauses = np.count_nonzero(entries.episode_starts & LAST_POSITION)
     scores = _group_scores(found, terms, entries.corpus.session_count + int(pauses), ranking.saturation)
-    return ranking.episode * scores.at(np.searchsorted(entries.episode_starts, keys, "right"))
+    return Scores(scores.keys, ranking.episode * scores.scores)
+
+
+def _episodes_of(entries: Entries, keys: Numbers) -> Numbers:
+    """Return the numbers of the episodes in which these messages stand."""
+    return np.searchsorted(entries.episode_starts, keys, "right")
 
 
 def _at_passage(entries: Entries, terms: Terms, frequencies: Floats, keys: Numbers, ranking: Ranking) -> Floats:

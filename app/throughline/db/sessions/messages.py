@@ -20,7 +20,7 @@ from throughline.db.statements.rows import (
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import MessageId, Page, RunId, SessionId, UserId
 from throughline.domain.errors import NotFound
-from throughline.domain.message import Message, NewMessage
+from throughline.domain.message import LAST_POSITION, Message, NewMessage
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease, Run
 from throughline.domain.summary import Conversation, MeasuredMessages, ReadLimits
@@ -131,7 +131,6 @@ def _pages(pieces: Mapping[str, str]) -> Mapping[str, Statement]:
 _PAGES, _PAGES_WITH_REASONING = _pages(_WITHOUT_REASONING), _pages(_WITH_REASONING)
 PAGE_BYTES = 8_000_000
 """Size limit of a page of messages; the page ends with the message that reaches it."""
-LAST_POSITION = 2**31 - 1
 """The largest position that a message may have."""
 
 

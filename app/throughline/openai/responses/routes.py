@@ -15,10 +15,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from throughline.db.runs.list_runs import Removal, Removed
-from throughline.db.sessions.messages import LAST_POSITION
 from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
-from throughline.domain.message import REDACTED_TEXT, Message
+from throughline.domain.message import LAST_POSITION, REDACTED_TEXT, Message
 from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -16,8 +15,9 @@ from throughline.context.explain_context import (
     explain_context,
     report_turn_end,
 )
-from throughline.context.preview import Preview, hidden_from_next_call, preview_call
+from throughline.context.preview import Preview, plan_next_call, preview_call
 from throughline.context.quoted_history import Quotation
+from throughline.context.view.view import View
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import TemporaryError
 from throughline.domain.message import Content, Message, NewMessage, Role, Source, clean_content
@@ -47,8 +47,8 @@ async def report_context(dependencies: PromptDependencies, session: Session) -> 
     return await compute_context(context_input, lambda context_input: explain_context(context_input, facts))
 
 
-Recaller: TypeAlias = Callable[[int], Awaitable[Sequence[Quotation]]]
-"""Returns the messages up to a position that are worth quoting."""
+Recaller: TypeAlias = Callable[[View], Awaitable[Sequence[Quotation]]]
+"""Returns the messages that a view hides and that are worth quoting."""
 
 
 async def preview_context(
@@ -67,9 +67,9 @@ async def preview_context(
     agent, conversation = await at_rest(dependencies, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
     context_input = make_context_input(agent, conversation, await count_new(message, agent.counter))
-    hidden = 0 if recall is None else await compute_context(context_input, hidden_from_next_call)
-    quotations = () if recall is None else await recall(hidden)
-    return await compute_context(context_input, partial(preview_call, quotations=quotations, memories=memories))
+    planned = await compute_context(context_input, plan_next_call)
+    quotations = () if recall is None else await recall(planned.view)
+    return await compute_context(context_input, lambda _: preview_call(planned, quotations, memories))
 
 
 @dataclass(frozen=True, slots=True)
