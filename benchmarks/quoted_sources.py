@@ -44,7 +44,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.events import HistoryQuoted
 from throughline.domain.run import RunStatus
 from throughline.llm.counters import make_counter
-from throughline.ports.storage import History
+from throughline.ports.storage import TurnHistory
 
 COUNTER = make_counter("tiktoken:cl100k_base")
 EXCERPT_CHARACTERS = 200
@@ -190,7 +190,7 @@ async def measure(archive: Archive, double: ProviderDouble, arm: Arm, inputs: In
     figures = Figures()
     async with open_double_stage(archive.database, agent) as stage:
         history = TimedHistory(stage.dependencies.history)
-        stage.dependencies = replace(stage.dependencies, history=cast("History", history))
+        stage.dependencies = replace(stage.dependencies, history=cast("TurnHistory", history))
         talk = Talk(stage, double, history)
         for number, chat in enumerate(chats):
             session_id = await archive.fill_session(chat.lines, COUNTER)

@@ -27,6 +27,7 @@ from throughline.llm.counters import make_counter
 from throughline.tools.toolbox import ImportedHooks
 from throughline.turn.prompting.pins import pin_message, unpin_message
 from throughline.turn.prompting.ready_agent import calibration_key
+from throughline.turn.recall.history_search import HistorySearch
 from throughline.turn.state import TurnConfig, TurnDependencies
 
 
@@ -254,7 +255,7 @@ async def pinning(database: Database) -> Pinning:
         runs=database.runs,
         messages=database.messages,
         events=database.events,
-        history=database.history,
+        history=HistorySearch(database.history),
         memories=database.memories,
         models=ScriptedModels(ScriptedModel()),
         tools=make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),

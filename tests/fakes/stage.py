@@ -35,6 +35,7 @@ from throughline.tools.toolbox import ToolBox
 from throughline.turn.graph import build_graph
 from throughline.turn.prompting.calibrate import CalibrationCache
 from throughline.turn.prompting.ready_agent import calibration_key
+from throughline.turn.recall.history_search import HistorySearch
 from throughline.turn.state import TurnConfig, TurnDependencies
 from throughline.turn.take_turn import TurnStart, take_turn
 
@@ -166,7 +167,7 @@ async def open_stage(
         runs=database.runs,
         messages=database.messages,
         events=database.events,
-        history=database.history,
+        history=HistorySearch(database.history),
         memories=database.memories,
         models=ScriptedModels(model),
         tools=tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),

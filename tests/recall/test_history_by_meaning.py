@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -138,8 +139,11 @@ async def test_what_both_rankings_know_comes_before_what_one_knows(stage: Histor
 
 
 async def quick(stage: HistoryStage, query: str) -> SearchResult:
-    """Search as before a turn."""
-    return await stage.history.search(await stage.user(), None, HistoryQuery(query, is_before_turn=True, is_plain=True))
+    """Search the only session as before a turn."""
+    ((session_id,),) = await run_sql(stage.url, "select id from sessions")
+    asked = HistoryQuery(query, is_before_turn=True, is_plain=True)
+    (found,) = await stage.history.search_before_turn(await stage.user(), cast(SessionId, session_id), [asked])
+    return found
 
 
 async def test_before_a_turn_what_shares_no_word_is_quoted_by_its_meaning(stage: HistoryStage) -> None:
@@ -148,6 +152,18 @@ async def test_before_a_turn_what_shares_no_word_is_quoted_by_its_meaning(stage:
     await stage.embed()
 
     assert choose_quotations(await quick(stage, "feline"))[0].message.content == CAT
+
+
+async def test_the_questions_of_a_turn_are_embedded_by_one_call(stage: HistoryStage) -> None:
+    session_id = await stage.fill(CAT, "I drink tea.", OSLO)
+    await stage.embed()
+    stage.provider.requests.clear()
+    asked = [HistoryQuery(text, is_before_turn=True, is_plain=True) for text in ("feline", "beverage", "dwells")]
+
+    found = await stage.history.search_before_turn(await stage.user(), session_id, asked)
+
+    assert stage.provider.requests == [("feline", "beverage", "dwells")]
+    assert [result.hits[0].message.content for result in found] == [CAT, "I drink tea.", OSLO]
 
 
 async def test_before_a_turn_the_meaning_changes_the_order_and_not_the_scores(stage: HistoryStage) -> None:

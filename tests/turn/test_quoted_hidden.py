@@ -1,7 +1,6 @@
 """What is quoted of a history that the prompt does not show whole, whatever hides it, and of several questions."""
 
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
@@ -21,7 +20,6 @@ from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.domain.run import RunStatus
-from throughline.ports.storage import History
 
 FACT = "The gate code of the boat yard is 4417."
 QUESTION = "What was the gate code of the boat yard?"
@@ -100,17 +98,18 @@ async def test_each_of_two_questions_gets_its_source(database: Database) -> None
     assert "Vera" in quoted
 
 
-async def test_a_question_that_cannot_be_looked_up_takes_nothing_from_the_others(database: Database) -> None:
+async def test_a_question_that_cannot_be_looked_up_takes_nothing_from_the_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage = await open_long(database, FACT, "Noted.")
-    search = stage.dependencies.history.search
+    search = database.history.search
 
-    class Failing:
-        async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
-            if "violins" in query.text:
-                raise DatabaseBusy("busy")
-            return await search(owner_id, session_id, query)
+    async def search_some(owner_id: UserId, session_id: SessionId, query: HistoryQuery) -> SearchResult:
+        if "violins" in query.text:
+            raise DatabaseBusy("busy")
+        return await search(owner_id, session_id, query)
 
-    stage.dependencies = replace(stage.dependencies, history=cast(History, Failing()))
+    monkeypatch.setattr(database.history, "search", search_some)
 
     assert FACT in await note(stage, f"{QUESTION} And who repairs violins?")
 

@@ -1,9 +1,11 @@
 """Earlier messages that a user's message asks for: quoted before it in the prompt, as a record, at little cost."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -29,6 +31,7 @@ from throughline.domain.events import EventType, HistoryQuoted
 from throughline.domain.message import Message, Role, Source, ToolCall, text_of
 from throughline.domain.recall import HistoryQuery, Hit, SearchResult
 from throughline.domain.run import RunInput, RunStatus, Submission
+from throughline.ports.storage import TurnHistory
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.take_turn import take_turn
 
@@ -162,15 +165,13 @@ class Unready:
 
     error: Exception | None = None
 
-    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
-        del owner_id, session_id, query
+    async def search_before_turn(
+        self, owner_id: UserId, session_id: SessionId, queries: Sequence[HistoryQuery]
+    ) -> tuple[SearchResult, ...]:
+        del owner_id, session_id, queries
         if self.error is not None:
             raise self.error
         await asyncio.Event().wait()
-        raise AssertionError
-
-    async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
-        del owner_id, session_id, first, last
         raise AssertionError
 
 
@@ -180,7 +181,7 @@ async def test_a_search_that_fails_or_hangs_costs_the_turn_nothing(
 ) -> None:
     monkeypatch.setattr("throughline.turn.recall_history.SEARCH_SECONDS", 0.01)
     stage = await open_recalling(database, database_url)
-    stage.dependencies = replace(stage.dependencies, history=history)
+    stage.dependencies = replace(stage.dependencies, history=cast("TurnHistory", history))
 
     assert await quoted(stage, QUESTION) == []
     assert texts(stage)[-1] == QUESTION

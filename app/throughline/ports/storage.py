@@ -212,6 +212,15 @@ class History(Protocol):
         """
 
 
+class TurnHistory(History, Protocol):
+    """The message history as a turn searches it, too."""
+
+    async def search_before_turn(
+        self, owner_id: UserId, session_id: SessionId, queries: Sequence[HistoryQuery]
+    ) -> tuple[SearchResult, ...]:
+        """Return the result of each query, which `is_before_turn`, in the session; an empty one if its search fails."""
+
+
 class Memories(Protocol):
     """The memories of users, for turns and tools. A missing memory and another user's raise the same NotFound."""
 

@@ -71,17 +71,11 @@ async def recall_history(
         whole_characters=WHOLE_CHARACTERS,
         whole_hit_count=WHOLE_QUOTED,
     )
-    boundary = partial(ErrorBoundary, log.warning, "history search failed", session_id=str(asked.session_id))
-
-    async def find(question: str) -> tuple[Quotation, ...]:
-        with boundary():
-            history, text = dependencies.history, replace(query, text=question)
-            return choose_quotations(await history.search(asked.owner_id, asked.session_id, text), asked.text)
-        return ()
-
-    with boundary():
+    queries = [replace(query, text=question) for question in questions]
+    with ErrorBoundary(log.warning, "history search failed", session_id=str(asked.session_id)):
         async with asyncio.timeout(SEARCH_SECONDS):
-            return merge_quotations(await asyncio.gather(*map(find, questions)))
+            found = await dependencies.history.search_before_turn(asked.owner_id, asked.session_id, queries)
+            return merge_quotations([choose_quotations(result, asked.text) for result in found])
     return ()
 
 

@@ -14,7 +14,7 @@ from throughline.domain.run import ClaimedRun, Lease
 from throughline.domain.summary import Conversation
 from throughline.domain.tool import AwaitedCall
 from throughline.domain.usage_report import ModelCall
-from throughline.ports.storage import EventStore, History, Memories, RunStore
+from throughline.ports.storage import EventStore, Memories, RunStore, TurnHistory
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.summary.dependencies import SummaryDependencies
@@ -81,7 +81,7 @@ class TurnDependencies(SummaryDependencies):
 
     runs: RunStore
     events: EventStore
-    history: History
+    history: TurnHistory
     memories: Memories
     config: TurnConfig
 

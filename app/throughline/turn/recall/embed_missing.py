@@ -35,9 +35,6 @@ from throughline.ports.tracing import EmbeddingPart, traced
 TIMEOUT_SECONDS = 5.0
 """Time limit for the model while a memory is stored or a search runs."""
 
-LEAST_PATIENCE_SECONDS = 1.0
-"""Time limit from which being late counts as a failure of the model."""
-
 PROBE = "How long are the vectors?"
 
 
@@ -89,18 +86,20 @@ class EmbeddingModel:
             await self.embed_soon()
         return vectors
 
-    async def embed_in_time(self, text: str, seconds: float | None = None) -> Vector | None:
-        """Return one text's vector; None if the model fails, is too slow, or its circuit breaker is open.
+    async def embed_in_time(
+        self, texts: Sequence[str], seconds: float | None = None, *, is_late_failed: bool = True
+    ) -> tuple[Vector, ...]:
+        """Return a vector for each text; none if the model fails, is too slow, or its circuit breaker is open.
 
-        With less time than usual (`seconds`), being late does not count as a failure.
+        `seconds` None is the usual time limit. With `is_late_failed`, being late counts as a failure of the model.
         """
         if not self._breakers.acquire(self.name):
-            return None
+            return ()
         try:
             async with asyncio.timeout(self._dependencies.timeout_seconds if seconds is None else seconds):
-                (vector,) = await self.embed([text])
+                vectors = await self.embed(texts)
         except TimeoutError:
-            if seconds is None or seconds >= LEAST_PATIENCE_SECONDS:
+            if is_late_failed:
                 self._missed(ModelTimeout("The model did not answer in time."))
             else:
                 self._breakers.released(self.name)
@@ -114,8 +113,8 @@ class EmbeddingModel:
             raise
         else:
             self._breakers.succeeded(self.name)
-            return vector
-        return None
+            return vectors
+        return ()
 
     async def embed_soon(self) -> None:
         """Queue the jobs that compute missing vectors; if that fails, the schedule queues them later."""

@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
 from throughline.context.quoted_history import LEAST_FULL_SCORE
 from throughline.db.search.message_vectors import MessageVectorRepository, NearMessage, SearchScope
-from throughline.db.search.query import ReadQuery
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import Message
-from throughline.domain.recall import HistoryQuery, Place, SearchResult, VectorKind
+from throughline.domain.recall import HistoryQuery, Place, SearchResult, Vector, VectorKind
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.recall.embed_missing import EmbeddingModel
 from throughline.turn.recall.memory_service import fuse
 
@@ -61,21 +62,13 @@ class HistorySearch:
         self._vectors = vectors
 
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
-        """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search.
-
-        The search before a turn (`is_before_turn`) takes the order from both, and the scores from the words: the n-th
-        hit gets the n-th best score. A message that is very near in meaning counts NEAR_SHARE at least.
-        """
+        """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search."""
         read = self._repository.parse(query)
         if self._vectors is None or not read.terms:
             return await self._repository.search(owner_id, session_id, query)
         scope = SearchScope(owner_id, session_id, read.only)
-        seconds = QUICK_SECONDS if query.is_before_turn else MODEL_SECONDS
-        near = asyncio.create_task(_nearest(self._vectors, scope, read, seconds))
+        near = asyncio.create_task(self._embed_and_find(scope, read.text))
         try:
-            if query.is_before_turn:
-                found = await self._repository.search(owner_id, session_id, query)
-                return await self._reordered(found, await near, query)
             ranked = await self._repository.rank(owner_id, session_id, replace(query, limit=DEPTH))
             nearest = await near
         finally:
@@ -85,6 +78,56 @@ class HistorySearch:
         fused = fuse((ranked.places, 1.0), ([message.place for message in nearest], MEANING_WEIGHT), k=K)
         hits = await self._repository.show(fused[: query.limit], query)
         return SearchResult(hits, ranked.incomplete_sessions, by="vector")
+
+    async def search_before_turn(
+        self, owner_id: UserId, session_id: SessionId, queries: Sequence[HistoryQuery]
+    ) -> tuple[SearchResult, ...]:
+        """Return the result of each query, an empty one if its search failed. Their texts are embedded by one call.
+
+        Words and meaning make the order, and the words the scores: the n-th hit has the n-th best score. A message
+        that is very near in meaning counts NEAR_SHARE at least.
+        """
+        boundary = partial(ErrorBoundary, log.warning, "history search failed", session_id=str(session_id))
+
+        async def find(query: HistoryQuery) -> SearchResult:
+            with boundary():
+                return await self._repository.search(owner_id, session_id, query)
+            return SearchResult(())
+
+        async def reorder(found: SearchResult, query: HistoryQuery, vector: Vector) -> SearchResult:
+            with boundary():
+                near = await self._find_near(SearchScope(owner_id, session_id, query.only), vector)
+                return await self._reordered(found, near, query)
+            return found
+
+        found, embedded = await asyncio.gather(asyncio.gather(*map(find, queries)), self._embed_quickly(queries))
+        if embedded:
+            found = await asyncio.gather(*map(reorder, found, queries, embedded))
+        return tuple(found)
+
+    async def _embed_and_find(self, scope: SearchScope, text: str) -> tuple[NearMessage, ...]:
+        """Return the messages nearest in meaning to the text; none if the model or the database fails."""
+        embedded = () if self._vectors is None else await self._vectors.model.embed_in_time([text], MODEL_SECONDS)
+        return await self._find_near(scope, embedded[0]) if embedded else ()
+
+    async def _find_near(self, scope: SearchScope, vector: Vector) -> tuple[NearMessage, ...]:
+        """Return the messages nearest to the vector; none if the database fails."""
+        if self._vectors is None:
+            return ()
+        try:
+            kind = VectorKind(self._vectors.model.name, len(vector))
+            return await self._vectors.repository.nearest(scope, kind, vector, DEPTH)
+        except ThroughlineError as error:
+            log.warning("search by meaning failed, searched by words", error=error.code)
+            return ()
+
+    async def _embed_quickly(self, queries: Sequence[HistoryQuery]) -> tuple[Vector, ...]:
+        """Return a vector for each query; none without a model, if it fails or is late, or if no query has a word."""
+        reads = [self._repository.parse(query) for query in queries]
+        if self._vectors is None or not any(read.terms for read in reads):
+            return ()
+        texts = [read.text for read in reads]
+        return await self._vectors.model.embed_in_time(texts, QUICK_SECONDS, is_late_failed=False)
 
     async def _reordered(
         self, found: SearchResult, nearest: Sequence[NearMessage], query: HistoryQuery
@@ -116,18 +159,3 @@ class HistorySearch:
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return the messages at positions `first` to `last`, at most one page of the history. Raises NotFound."""
         return await self._repository.read(owner_id, session_id, first, last)
-
-
-async def _nearest(
-    vectors: MessageVectors, scope: SearchScope, read: ReadQuery, seconds: float
-) -> tuple[NearMessage, ...]:
-    """Return the messages nearest in meaning; empty if the model or the database fails, or the model is too slow."""
-    vector = await vectors.model.embed_in_time(read.text, seconds)
-    if vector is None:
-        return ()
-    kind = VectorKind(vectors.model.name, len(vector))
-    try:
-        return await vectors.repository.nearest(scope, kind, vector, DEPTH)
-    except ThroughlineError as error:
-        log.warning("search by meaning failed, searched by words", error=error.code)
-        return ()

@@ -105,10 +105,10 @@ class MemoryService:
 
 async def _embed(vectors: MemoryVectors, memory: Memory) -> None:
     """Embed a stored memory, or queue the jobs that do. Does not raise, because the memory is stored already."""
-    vector = await vectors.model.embed_in_time(memory.text)
+    embedded = await vectors.model.embed_in_time([memory.text])
     try:
-        if vector is not None:
-            return await vectors.repository.put(vectors.model.name, [memory], [vector])
+        if embedded:
+            return await vectors.repository.put(vectors.model.name, [memory], embedded)
     except ThroughlineError as error:
         log.warning("memory vector not stored, embedded again later", memory_id=str(memory.id), error=error.code)
     return await vectors.model.embed_soon()
@@ -116,7 +116,7 @@ async def _embed(vectors: MemoryVectors, memory: Memory) -> None:
 
 async def _nearest(vectors: MemoryVectors, user_id: UserId, query: str) -> tuple[Memory, ...]:
     """Return the user's memories nearest in meaning, empty if the model does not answer in time."""
-    vector = await vectors.model.embed_in_time(query)
-    if vector is None:
+    embedded = await vectors.model.embed_in_time([query])
+    if not embedded:
         return ()
-    return await vectors.repository.nearest(user_id, vectors.model.name, vector, DEPTH)
+    return await vectors.repository.nearest(user_id, vectors.model.name, embedded[0], DEPTH)
