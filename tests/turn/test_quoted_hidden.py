@@ -1,12 +1,13 @@
 """What is quoted of a history that the prompt does not show whole, whatever hides it, and of several questions."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from context.strategies import Said, by_length, conversation_input
 from fakes.compactions import store
-from fakes.scripted_model import Fail, Say, Step
+from fakes.scripted_model import Call, Fail, Say, Step
 from fakes.stage import Stage, open_stage, with_context
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import Recall, Strategy
@@ -24,12 +25,13 @@ from throughline.domain.run import RunStatus
 FACT = "The gate code of the boat yard is 4417."
 QUESTION = "What was the gate code of the boat yard?"
 LONG = "word " * 60
+ROUNDS = 12
 
 
 async def open_long(database: Database, *planted: str, **context: object) -> Stage:
     """Open a session that begins with the planted texts and does not fit its window of 4,096 tokens."""
     changes = {"recall": Recall.AUTO, "window": 4096, "response_reserve": 256, "auto_summarize": False, **context}
-    agent = with_context(**changes)
+    agent = replace(with_context(**changes), max_tool_rounds=ROUNDS)
     stage = await open_stage(database, agent=agent)
     said = [*planted, *(f"We talked a while about the weather in town number {at}. {LONG}" for at in range(40))]
     await store(stage, *((Role.ASSISTANT if at % 2 else Role.USER, text) for at, text in enumerate(said)))
@@ -181,3 +183,19 @@ def test_a_stubbed_output_counts_as_hidden() -> None:
 )
 def test_each_question_of_a_message_is_looked_up_by_itself(text: str, questions: tuple[str, ...]) -> None:
     assert questions_of(text) == questions
+
+
+async def test_a_note_stays_while_the_turn_grows_and_older_messages_leave(database: Database) -> None:
+    stage = await open_long(database, FACT, "Noted.")
+    sums = ["+".join([str(number)] * 150) for number in range(ROUNDS)]
+    steps = [Call((ToolCall(f"c{at}", "calculator", json.dumps({"expression": sums[at]})),)) for at in range(ROUNDS)]
+    stage.model.script(*steps, Say("Here."))
+
+    await stage.turn(QUESTION)
+
+    notes = [
+        [text for message in request.prompt.messages if "<quoted_history>" in (text := text_of(message.content))]
+        for request in stage.model.requests
+    ]
+    assert [FACT in "".join(note) for note in notes] == [True] * (ROUNDS + 1)
+    assert notes == [notes[0]] * (ROUNDS + 1)

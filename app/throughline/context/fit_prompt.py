@@ -183,15 +183,19 @@ def fit_prompt(context_input: ContextInput) -> FittedPrompt:
     return fit_view(show(context_input, context_input.view_state))
 
 
-def fit_view(view: View) -> FittedPrompt:
-    """Return the prompt for one model call from a view that is already made. See `fit_prompt`."""
+def fit_view(view: View, note_tokens: int = 0) -> FittedPrompt:
+    """Return the prompt for one model call from a view that is already made. See `fit_prompt`.
+
+    `note_tokens`, by our count, is what a note added later will take. Older messages make room for it, so that a note
+    does not come and go between the calls of a turn.
+    """
     context_input, fired = view.context_input, []
     edge = hidden_through(context_input, view.state)
     if edge > max(view.state.trimmed_through_position, context_input.summary_through_position):
         state = replace(view.state, stage=OLDEST_TRIMMED, trimmed_through_position=_settled_edge(context_input, edge))
         view = show(context_input, state)
         fired.append(OLDEST_TRIMMED)
-    goal, critical = _marks(context_input)
+    goal, critical = _marks(context_input, note_tokens)
     if view.tokens > critical:
         view = _run_stages(view, goal, fired)
     if fired:
@@ -205,14 +209,14 @@ def fit_view(view: View) -> FittedPrompt:
     )
 
 
-def _marks(context_input: ContextInput) -> tuple[Goal, int]:
+def _marks(context_input: ContextInput, note_tokens: int) -> tuple[Goal, int]:
     """Return the goal of the stages, and the token count above which they run, both by our count."""
     limit = unscale(context_input.budget.budget_tokens, context_input.factor)
     if context_input.cap_tokens is not None:
         limit = min(limit, context_input.cap_tokens)
     room = unscale(int(ROOM_SHARE * context_input.budget.window_tokens), context_input.factor)
-    goal = Goal(limit=limit, aim=max(limit - room, int(LEAST_AIM_SHARE * limit)))
-    return goal, critical_tokens(context_input)
+    goal = Goal(limit=limit, aim=max(limit - room - note_tokens, int(LEAST_AIM_SHARE * limit)))
+    return goal, critical_tokens(context_input) - note_tokens
 
 
 def _run_stages(view: View, goal: Goal, fired: list[str]) -> View:

@@ -13,7 +13,7 @@ from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view,
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
 from throughline.context.quoted_history import Quotation, with_quotations
-from throughline.context.quoted_memories import with_memories
+from throughline.context.quoted_memories import tokens_of_notes, with_memories
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.view import View, next_view
 from throughline.domain.basic_types import MemoryId
@@ -89,7 +89,8 @@ def preview_call(planned: NextCall, quotations: Sequence[Quotation] = (), memori
     first, sizes and messages are those before it, without quotations.
     """
     plan, context_input = planned.plan, planned.plan.view.context_input
-    fitted, quoted = with_quotations(fit_view(planned.view), quotations)
+    note_tokens = tokens_of_notes(planned.view, quotations, memories)
+    fitted, quoted = with_quotations(fit_view(planned.view, note_tokens), quotations)
     fitted, quoted_memories = with_memories(fitted, memories)
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
     budget, tokens = view.context_input.budget, view.model_tokens

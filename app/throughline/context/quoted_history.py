@@ -239,7 +239,8 @@ def with_note(
     view = fitted.view
     if view.current is None or view.state.without_notes:
         return fitted, ()
-    room, count = _room(fitted), view.context_input.count
+    count = view.context_input.count
+    room = min(_most_tokens(view), critical_tokens(view.context_input) - fitted.raw_tokens)
     while quoted and count_message(make_note(quoted), count) > room:
         quoted = quoted[:-1]
     if not quoted:
@@ -251,7 +252,7 @@ def with_note(
         messages=(*view.messages[:place], note, *view.messages[place:]),
         counts=(*view.counts[:place], count_message(note, count), *view.counts[place:]),
     )
-    tokens = scale(shown.tokens, _factor(fitted))
+    tokens = scale(shown.tokens, view.context_input.factor)
     return replace(fitted, prompt=shown.prompt, view=shown, raw_tokens=shown.tokens, tokens=tokens), quoted
 
 
@@ -267,12 +268,11 @@ def record_note(title: str, texts: Iterable[tuple[str, str]]) -> PromptMessage:
     return PromptMessage(Role.USER, f"{title} {RECORD_NOTE}\n{delimited(TAG, lines)}")
 
 
-def _room(fitted: FittedPrompt) -> int:
-    """Return the tokens, by our count, that quotations may take: their limit, or what is left before stages run."""
-    context_input = fitted.view.context_input
-    limit = min(int(WINDOW_SHARE * context_input.budget.window_tokens), MOST_TOKENS)
-    return min(unscale(limit, _factor(fitted)), critical_tokens(context_input) - fitted.raw_tokens)
+def tokens_of_note(view: View, note: PromptMessage) -> int:
+    """Return the tokens, by our count, that a note of everything found would take, or its limit if that is less."""
+    return min(count_message(note, view.context_input.count), _most_tokens(view))
 
 
-def _factor(fitted: FittedPrompt) -> float:
-    return fitted.view.context_input.factor
+def _most_tokens(view: View) -> int:
+    context_input = view.context_input
+    return unscale(min(int(WINDOW_SHARE * context_input.budget.window_tokens), MOST_TOKENS), context_input.factor)

@@ -8,7 +8,15 @@ from collections.abc import Collection, Sequence
 
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.questions import FILLER_WORDS, GENERAL_WORDS
-from throughline.context.quoted_history import WHOLE_CHARACTERS, record_note, with_note
+from throughline.context.quoted_history import (
+    WHOLE_CHARACTERS,
+    Quotation,
+    note_of,
+    record_note,
+    tokens_of_note,
+    with_note,
+)
+from throughline.context.view.view import View
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.recall import Memory
 
@@ -38,6 +46,13 @@ def fit_of(shared: float, message: Collection[str], memory: Collection[str]) -> 
 def with_memories(fitted: FittedPrompt, memories: Sequence[Memory]) -> tuple[FittedPrompt, tuple[Memory, ...]]:
     """Return the prompt with as many memories, best first, as there is room for, and those that it quotes."""
     return with_note(fitted, tuple(memories), memories_note)
+
+
+def tokens_of_notes(view: View, quotations: Sequence[Quotation], memories: Sequence[Memory]) -> int:
+    """Return the tokens, by our count, that the notes of what was found may take; 0 if nothing was found."""
+    notes = [note_of(quotations)] if quotations else []
+    notes += [memories_note(memories)] if memories else []
+    return sum(tokens_of_note(view, note) for note in notes)
 
 
 def memories_note(memories: Sequence[Memory]) -> PromptMessage:

@@ -10,6 +10,7 @@ from langgraph.runtime import Runtime
 
 from throughline.agents.definition import AgentDefinition, ReasoningUse
 from throughline.context.fit_prompt import FittedPrompt
+from throughline.context.quoted_memories import tokens_of_notes
 from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.errors import (
     AnswerNotInFormat,
@@ -157,7 +158,8 @@ async def _call_with_retries(
 
     The smaller prompt has no quotations of messages or memories.
     """
-    context = await fit_context(turn, await reduce_context(turn, agent, conversation))
+    reduced = await reduce_context(turn, agent, conversation)
+    context = await fit_context(turn, reduced, tokens_of_notes(reduced.view, state.quotations, state.memories))
     context = quote_memories(turn, quote_history(turn, context, state.quotations), state.memories)
     try:
         return await _call(turn, agent, context)

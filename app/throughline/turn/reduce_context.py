@@ -109,14 +109,14 @@ async def _planned_again(turn: Turn, compaction: Compaction) -> Compaction:
     return replace(compaction, conversation=conversation, plan=turn.compaction_usage.limited(plan, agent))
 
 
-async def fit_context(turn: Turn, reduced: ReducedContext) -> FittedContext:
-    """Return the prompt, measured as a whole and cut until it fits.
+async def fit_context(turn: Turn, reduced: ReducedContext, note_tokens: int = 0) -> FittedContext:
+    """Return the prompt, measured as a whole and cut until it fits, with room for notes of `note_tokens`.
 
     If it was cut, the new view state is stored with the session, and the cut is reported by events. Raises
     PromptCannotFit, LeaseLost.
     """
     view = reduced.view
-    fitted = await compute_context(view.context_input, lambda _: fit_view(view))
+    fitted = await compute_context(view.context_input, lambda _: fit_view(view, note_tokens))
     if not fitted.notes:
         return FittedContext(reduced.conversation, fitted, reduced.stages)
     turn.events.emit(CompactionStarted(CompactionTrigger.THRESHOLD, view.model_tokens))
