@@ -1,113 +1,33 @@
 """Messages found by what they mean: embedded by a job at a limited rate, and never another user's."""
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import AsyncIterator
 
 import pytest
 
 from fakes.provider_double import ProviderDouble
-from fakes.provider_double.embeddings import EmbeddingDouble, EmbeddingFailure
 from fakes.raw_sql import connected, run_sql
-from fakes.waiting import ManualClock
-from throughline.context.quoted_history import choose_quotations
+from recall.history_stage import (
+    CAT,
+    DIMENSIONS,
+    DOG,
+    KIND,
+    MODEL,
+    OSLO,
+    HistoryStage,
+    open_history_stage,
+)
 from throughline.db.database import Database
 from throughline.db.search import message_vectors
 from throughline.db.search.message_vectors import BATCH, TEXT_CHARACTERS, signs_of
-from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.sessions.redaction import Redaction
-from throughline.db.side_jobs import EMBED_HISTORY
-from throughline.domain.basic_types import SessionId, UserId
+from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, ModelQuotaExhausted, ModelUnavailable, NotFound
-from throughline.domain.message import NewMessage, Role, Source
-from throughline.domain.recall import HistoryFilter, HistoryQuery, SearchResult, VectorKind
+from throughline.domain.message import Role
+from throughline.domain.recall import HistoryFilter, HistoryQuery, VectorKind
 from throughline.execution.breaker import FAILURES_TO_OPEN
 from throughline.execution.compute_threads import work_for
 from throughline.llm.counters import make_counter
-from throughline.llm.registry import EmbeddingConfig, LangChainEmbedder, make_embedder
-from throughline.turn.recall.embed_missing import EmbeddingDependencies, EmbeddingModel, EmbedHistory, Pace
-from throughline.turn.recall.history_search import HistorySearch, MessageVectors
-
-MODEL = "openai:some-model"
-VECTORS = "select position, model, dimensions from message_embeddings order by session_id, position, model, dimensions"
-CALLS_PER_MINUTE = 60
-DIMENSIONS = 1_024
-"""Enough for the signs to tell texts that share a word from others."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryStage:
-    """One process with an embedding model; `provider` is what stands behind it."""
-
-    database: Database
-    url: str
-    provider: EmbeddingDouble
-    embedder: LangChainEmbedder
-    model: EmbeddingModel
-    embedding: EmbedHistory
-    history: HistorySearch
-    clock: ManualClock = field(default_factory=ManualClock)
-
-    async def user(self, name: str = "anna") -> UserId:
-        return await self.database.users.get_or_create(name)
-
-    async def fill(
-        self, *texts: str, user: str = "anna", roles: Sequence[Role] = (), author: str | None = None
-    ) -> SessionId:
-        """Store a session with these messages, of users if no roles are given."""
-        said = zip(texts, roles or [Role.USER] * len(texts), strict=True)
-        messages = [DatedMessage(_message(role, text, author)) for text, role in said]
-        new = Imported(await self.user(user), "assistant", "", Source.API, {})
-        return (await self.database.sessions.import_conversation(new, messages)).id
-
-    async def embed(self) -> None:
-        """Do the job, all rounds of it."""
-        while (rest := await self.embedding.run(self.embedder.model)) is not None:
-            self.clock.advance(rest.pause.total_seconds())
-
-    async def search(self, query: str, *, user: str = "anna", session_id: SessionId | None = None) -> SearchResult:
-        return await self.history.search(await self.user(user), session_id, HistoryQuery(query))
-
-    async def found(self, query: str, *, user: str = "anna") -> tuple[str, list[str]]:
-        """Return what was searched by, and the texts found."""
-        found = await self.search(query, user=user)
-        return found.by, [str(hit.message.content) for hit in found.hits]
-
-    async def vectors(self) -> list[tuple[object, ...]]:
-        return await run_sql(self.url, VECTORS)
-
-
-@asynccontextmanager
-async def open_history_stage(
-    database: Database,
-    url: str,
-    double: ProviderDouble,
-    *,
-    model: str = MODEL,
-    calls_per_minute: int = CALLS_PER_MINUTE,
-) -> AsyncGenerator[HistoryStage]:
-    """Yield a process that has just started."""
-    clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
-    meaning = EmbeddingModel(EmbeddingDependencies(embedder, database.jobs, clock, (EMBED_HISTORY,), database.usage))
-    embedding = EmbedHistory(meaning, database.message_vectors, Pace(clock, calls_per_minute), clock)
-    double.embeddings.dimensions = DIMENSIONS
-    history = HistorySearch(database.history, MessageVectors(meaning, database.message_vectors))
-    try:
-        yield HistoryStage(database, url, double.embeddings, embedder, meaning, embedding, history, clock)
-    finally:
-        await embedder.close()
-
-
-def _message(role: Role, text: str, author: str | None) -> NewMessage:
-    is_result = role is Role.TOOL
-    call_id, name = ("c1", "tool") if is_result else (None, None)
-    return NewMessage(role, text, Source.API, tool_call_id=call_id, name=name, author=author)
-
-
-CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
-KIND = VectorKind(MODEL, DIMENSIONS)
 
 
 @pytest.fixture
@@ -136,61 +56,6 @@ async def test_what_both_rankings_know_comes_before_what_one_knows(stage: Histor
     assert found.hits[0].message.content == "The cat sleeps on the sofa."
     assert [hit.score for hit in found.hits] == sorted((hit.score for hit in found.hits), reverse=True)
     assert len({hit.message.id for hit in found.hits}) == len(found.hits) == 3
-
-
-async def quick(stage: HistoryStage, query: str) -> SearchResult:
-    """Search the only session as before a turn."""
-    ((session_id,),) = await run_sql(stage.url, "select id from sessions")
-    asked = HistoryQuery(query, is_before_turn=True, is_plain=True)
-    (found,) = await stage.history.search_before_turn(await stage.user(), cast(SessionId, session_id), [asked])
-    return found
-
-
-async def test_before_a_turn_what_shares_no_word_is_quoted_by_its_meaning(stage: HistoryStage) -> None:
-    await stage.fill(CAT, DOG, OSLO)
-    assert choose_quotations(await quick(stage, "feline")) == ()
-    await stage.embed()
-
-    assert choose_quotations(await quick(stage, "feline"))[0].message.content == CAT
-
-
-async def test_the_questions_of_a_turn_are_embedded_by_one_call(stage: HistoryStage) -> None:
-    session_id = await stage.fill(CAT, "I drink tea.", OSLO)
-    await stage.embed()
-    stage.provider.requests.clear()
-    asked = [HistoryQuery(text, is_before_turn=True, is_plain=True) for text in ("feline", "beverage", "dwells")]
-
-    found = await stage.history.search_before_turn(await stage.user(), session_id, asked)
-
-    assert stage.provider.requests == [("feline", "beverage", "dwells")]
-    assert [result.hits[0].message.content for result in found] == [CAT, "I drink tea.", OSLO]
-
-
-async def test_before_a_turn_the_meaning_changes_the_order_and_not_the_scores(stage: HistoryStage) -> None:
-    await stage.fill("The tea is on the table, cat.", "The kitten drinks tea.", "A table for the tea of a dog.")
-    by_words = await quick(stage, "tea cat table")
-    await stage.embed()
-    both = await quick(stage, "tea cat table")
-
-    assert (by_words.by, both.by) == ("text", "vector")
-    assert both.full_score == by_words.full_score
-    assert [hit.score for hit in both.hits] == sorted((hit.score for hit in both.hits), reverse=True)
-    assert {hit.message.id for hit in both.hits} >= {hit.message.id for hit in by_words.hits}
-
-
-@pytest.mark.parametrize("failure", ["hang", "down"])
-async def test_before_a_turn_a_late_or_broken_model_leaves_the_words(
-    stage: HistoryStage, failure: EmbeddingFailure
-) -> None:
-    await stage.fill(CAT, DOG)
-    await stage.embed()
-    stage.provider.failure = failure
-
-    found = [await quick(stage, "dog") for _ in range(FAILURES_TO_OPEN)][-1]
-    stage.provider.failure = ""
-
-    assert (await stage.found("feline"))[0] == ("vector" if failure == "hang" else "text")
-    assert (found.by, found.hits[0].message.content) == ("text", DOG)
 
 
 async def test_a_search_sends_its_words_without_filters_and_keeps_to_the_filters(stage: HistoryStage) -> None:
