@@ -12,7 +12,7 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.context.plan_context import plan_context
 from throughline.context.policy import Recall, Strategy
 from throughline.context.questions import questions_of
-from throughline.context.quoted_history import last_hidden
+from throughline.context.quoted_history import last_hidden_position
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import DatabaseBusy, ModelUnavailable
@@ -153,10 +153,10 @@ def test_a_stubbed_output_counts_as_hidden() -> None:
     ]
     said += [Said(Role.ASSISTANT, "Done.")]
     given = conversation_input(said, count=by_length)
-    assert last_hidden(plan_context(given).view) == 0
+    assert last_hidden_position(plan_context(given).view) == 0
     pruned = replace(given, view_state=replace(given.view_state, pruned_through_position=4))
 
-    assert last_hidden(plan_context(pruned).view) == 3
+    assert last_hidden_position(plan_context(pruned).view) == 3
 
 
 @pytest.mark.parametrize(

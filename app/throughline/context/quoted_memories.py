@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from throughline.context.fit_prompt import FittedPrompt
 from throughline.context.questions import FILLER_WORDS, GENERAL_WORDS
 from throughline.context.quoted_history import (
+    NOT_SAID_NOW,
     WHOLE_CHARACTERS,
     Quotation,
     note_of,
@@ -57,7 +58,9 @@ def tokens_of_notes(view: View, quotations: Sequence[Quotation], memories: Seque
 
 def memories_note(memories: Sequence[Memory]) -> PromptMessage:
     """Return the note with the memories. Of a long one the beginning is quoted."""
-    return record_note(TITLE, [(f"[memory {memory.id}]", _shortened(memory.text)) for memory in memories])
+    return record_note(
+        f"{TITLE} {NOT_SAID_NOW}", [(f"[memory {memory.id}]", _shortened(memory.text)) for memory in memories]
+    )
 
 
 def _shortened(text: str) -> str:

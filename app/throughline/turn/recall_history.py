@@ -19,7 +19,7 @@ from throughline.context.quoted_history import (
     WHOLE_QUOTED,
     Quotation,
     choose_quotations,
-    last_hidden,
+    last_hidden_position,
     merge_quotations,
     with_quotations,
 )
@@ -57,7 +57,7 @@ async def recall_history(
     Empty if `recall` is off, the message asks for nothing, or the search fails or takes longer than SEARCH_SECONDS.
     """
     questions = questions_of(asked.text) if recall is Recall.AUTO else ()
-    through_position = last_hidden(view) if questions else 0
+    through_position = last_hidden_position(view) if questions else 0
     if through_position == 0:
         return ()
     only, today = HistoryFilter(before=through_position + 1), dependencies.clock.now().date()

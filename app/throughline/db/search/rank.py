@@ -134,7 +134,7 @@ _PLACES = (
     "unnest(cast(:session_numbers as integer[]), cast(:positions as integer[]), cast(:scores as float8[]))"
     " with ordinality as w (session, position, score, place)"
 )
-_MATCHING = sql(
+_PASSING = sql(
     """
     select cast(w.place as integer) as place from {places} join messages m
         on m.session_id = (cast(:sessions as uuid[]))[w.session] and m.position = w.position {conditions}
@@ -153,7 +153,7 @@ _FIND_NEWEST = sql(
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRows:
+class BestRows:
     """The best messages as rows with MESSAGE_COLUMNS and `score`, best first.
 
     `full_score` is the score of a message with every word of the query. If the request is for places, the rows have the
@@ -165,7 +165,7 @@ class FoundRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PositionRange:
     """The range of positions that is searched, both ends excluded.
 
     In the session with the number `own_session` it ends before `own_position`; the number is -1 if there is none.
@@ -190,12 +190,12 @@ class FoundEntries:
     entries: Entries
     terms: Terms
     sessions: tuple[UUID, ...]
-    bounds: Bounds
+    bounds: PositionRange
 
 
 async def find(
     tx: Statements, asked: SearchRequest, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
-) -> FoundRows:
+) -> BestRows:
     """Return the best messages. `live` holds entries that are not in the index.
 
     A search over all sessions gets a plan of its own: the kept plan, made for a single session, takes many times as
@@ -207,14 +207,14 @@ async def find(
     size = sum(len(row["entries"] or ()) for row in rows)
     read = await run_off_loop_if_large(size, partial(_read, rows, asked, live), large=MANY_ENTRIES)
     if not len(read.entries.keys):
-        return FoundRows()
-    matching = None if is_positional(asked.only) else await _matching(tx, asked, read)
-    score = partial(_score, asked, read, ranking, matching)
+        return BestRows()
+    passing = None if is_positional(asked.only) else await _passing(tx, asked, read)
+    score = partial(_score, asked, read, ranking, passing)
     scores = await run_off_loop_if_large(size, score, large=MANY_ENTRIES)
     weigh = _WEIGH_PLACES if asked.places_only else _WEIGH_MESSAGES
     parameters = _places(read, scores) | _weights(ranking) | _cues(asked.cues) | conditions_of(asked.only)
     found = await tx.fetch(weigh, **parameters, limit=asked.limit, recall_tools=list(hidden_tools))
-    return FoundRows(found, full_score(read.terms, read.entries.corpus.message_count))
+    return BestRows(found, full_score(read.terms, read.entries.corpus.message_count))
 
 
 def _ranking_for(cues: Cues, ranking: Ranking) -> Ranking:
@@ -243,7 +243,7 @@ def _read(rows: Sequence[Row], asked: SearchRequest, live: LiveEntries) -> Found
     ids = dict.fromkeys([*(row["session_id"] for row in found), *totals["live_sessions"]])
     numbers = {session_id: number for number, session_id in enumerate(ids)}
     own = numbers.get(totals["own_session"], -1)
-    bounds = Bounds(totals["low"], totals["high"], own, totals["own_position"] or 0)
+    bounds = PositionRange(totals["low"], totals["high"], own, totals["own_position"] or 0)
     blocks = [
         TermBlock(
             (numbers[row["session_id"]] << SESSION_SHIFT) + row["from_position"],
@@ -272,7 +272,7 @@ def _read(rows: Sequence[Row], asked: SearchRequest, live: LiveEntries) -> Found
 
 
 def _entries(
-    blocks: Sequence[TermBlock], asked: SearchRequest, bounds: Bounds, corpus: Corpus, firsts: Numbers
+    blocks: Sequence[TermBlock], asked: SearchRequest, bounds: PositionRange, corpus: Corpus, firsts: Numbers
 ) -> Entries:
     """Return the entries of the blocks within the bounds. `firsts` are the keys with which the sessions begin."""
     numbers_of = {term: number for number, term in enumerate((*asked.terms, AFTER_PAUSE))}
@@ -298,21 +298,21 @@ def _terms_of(blocks: Sequence[TermBlock], asked: SearchRequest) -> Terms:
     )
 
 
-async def _matching(tx: Statements, asked: SearchRequest, read: FoundEntries) -> Numbers:
+async def _passing(tx: Statements, asked: SearchRequest, read: FoundEntries) -> Numbers:
     """Return the keys of the messages with entries that pass the filter, sorted."""
     keys = np.unique(read.entries.keys)
     places = _places(read, Scores(keys, np.zeros(len(keys))))
-    rows = await tx.fetch(_MATCHING, **places, **conditions_of(asked.only))
+    rows = await tx.fetch(_PASSING, **places, **conditions_of(asked.only))
     return keys[sorted(row["place"] - 1 for row in rows)]
 
 
-def _score(asked: SearchRequest, read: FoundEntries, ranking: Ranking, matching: Numbers | None) -> Scores:
+def _score(asked: SearchRequest, read: FoundEntries, ranking: Ranking, passing: Numbers | None) -> Scores:
     """Return the scores of the messages to weigh: with a filter all that are scored, else the best `candidates`."""
     implied = _ranking_for(asked.cues, ranking)
-    scores = score_messages(read.entries, read.terms, implied, asked.candidates, matching)
+    scores = score_messages(read.entries, read.terms, implied, asked.candidates, passing)
     within = read.bounds.contain(scores.keys)
     scores = Scores(scores.keys[within], scores.scores[within])
-    return scores.best(asked.candidates if matching is None else len(scores.keys))
+    return scores.best(asked.candidates if passing is None else len(scores.keys))
 
 
 async def find_newest(tx: Statements, asked: SearchRequest, hidden_tools: Sequence[str]) -> Sequence[Row]:

@@ -27,7 +27,7 @@ from throughline.db.search.index_history import (
     find_owners,
 )
 from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of, read_plain, read_query
-from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, PINNED, FoundRows, SearchRequest, find, find_newest
+from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, PINNED, BestRows, SearchRequest, find, find_newest
 from throughline.db.search.scores import Ranking
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
 from throughline.db.side_jobs import enqueue_job, index_job
@@ -380,11 +380,11 @@ class SearchRepository:
 
     async def _find(
         self, request: SearchRequest, query: HistoryQuery, ranking: Ranking
-    ) -> tuple[FoundRows, tuple[SessionId, ...]]:
+    ) -> tuple[BestRows, tuple[SessionId, ...]]:
         """Return the best matching rows, and the sessions that could not be searched completely."""
         if not request.terms:
             rows = () if query.is_plain else await find_newest(self._transactions, request, RECALL_TOOLS)
-            return FoundRows(rows), ()
+            return BestRows(rows), ()
         live, left = await self._unindexed(request, query)
         entries = await self._index.live_entries(live, {*request.terms, AFTER_PAUSE}) if live else LiveEntries()
         found = await find(self._transactions, request, entries, ranking, RECALL_TOOLS)

@@ -137,11 +137,11 @@ class Scores:
 
 
 def score_messages(
-    entries: Entries, terms: Terms, ranking: Ranking, candidates: int, matching: Numbers | None = None
+    entries: Entries, terms: Terms, ranking: Ranking, candidates: int, passing: Numbers | None = None
 ) -> Scores:
     """Return the scores of the best `candidates` messages, and of those within reach of one.
 
-    Candidates are chosen by their own terms and their episodes. With `matching`, the keys of the messages that pass a
+    Candidates are chosen by their own terms and their episodes. With `passing`, the keys of the messages that pass a
     filter, only these are candidates; those within reach of one need not pass it.
     """
     frequencies = _frequencies(entries, ranking)
@@ -152,7 +152,7 @@ def score_messages(
     answers = Scores(keys, _answer_weights(entries, places, ranking))
     episodes = _episode_scores(entries, terms, frequencies, ranking)
     alone = np.bincount(places, scores) * answers.scores + episodes.at(_episodes_of(entries, keys))
-    alone = alone if matching is None else np.where(np.isin(keys, matching), alone, 0.0)
+    alone = alone if passing is None else np.where(np.isin(keys, passing), alone, 0.0)
     reach = np.arange(-ranking.reach, ranking.reach + 1)
     best = Scores(keys, alone).best(candidates)
     if not len(best.keys):
