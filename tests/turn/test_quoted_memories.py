@@ -230,7 +230,7 @@ async def test_a_search_that_fails_or_hangs_costs_the_turn_nothing(
 
 async def test_too_small_a_window_has_no_memories(database: Database) -> None:
     agent = with_context(memories=Recall.AUTO, auto_summarize=False, response_reserve=256)
-    stage = await open_stage(database, agent=replace(agent, tools=()), model=ScriptedModel(context_limit=1_024))
+    stage = await open_stage(database, agent=replace(agent, tools=()), model=ScriptedModel(context_limit=768))
     await keep(stage, *KEPT)
     stage.model.script(Say("Here."))
 

@@ -30,19 +30,19 @@ RECORD_NOTE = f"Quoted from the stored history. {NOT_SAID_NOW}"
 """The sentence before quoted messages, also in the results of recall tools."""
 
 TITLE = "Earlier messages of this conversation that may answer the next message."
-MOST_QUOTED = 20
-FOUND = 40
+MOST_QUOTED = 50
+FOUND = 80
 """Number of search results to ask for.
 
 It is larger than the number of quotations, so that the user's messages shortly after the best result are among them.
 """
 
-WINDOW_SHARE = 0.08
-MOST_TOKENS = 1_500
-"""Limits of a note with quotations: 8 % of the window, and no more than a page of text."""
+WINDOW_SHARE = 0.14
+MOST_TOKENS = 2_250
+"""Limits of a note with quotations: 14 % of the window, and no more than two pages of text."""
 
 WHOLE_CHARACTERS = 800
-WHOLE_QUOTED = 4
+WHOLE_QUOTED = 2
 """Length up to which one of the best messages is quoted as a whole, and the number of these.
 
 Of a longer one, and of the others, the snippet with the query's words is quoted: questions about a whole conversation
