@@ -12,7 +12,7 @@ from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
 from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import session_context_out as context
-from throughline.cli.context_views import draw_bar, draw_context, percent
+from throughline.cli.context_views import draw_bar, draw_context
 from throughline.cli.printable import moment
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Action, SegmentToSummarise
@@ -22,8 +22,15 @@ from throughline.domain.message import Message, NewMessage, Role, Source, ToolCa
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.turn.context_requests import ContextRequests
 from throughline.turn.summary.reread import SummaryRequest
-from throughline.wire.context import HistoryQuoted, MemoriesQuoted, SessionContextOut, SummariserOut, SummaryFailureOut
-from throughline.wire.gauges import Gauge
+from throughline.wire.context import (
+    HistoryQuoted,
+    MemoriesQuoted,
+    RestoredOut,
+    SessionContextOut,
+    SummariserOut,
+    SummaryFailureOut,
+)
+from throughline.wire.gauges import Gauge, percent
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)
@@ -336,10 +343,55 @@ def test_the_lightning_stands_on_the_gauge_that_fires() -> None:
 def test_a_summary_that_is_ready_is_told_with_how_far_it_reaches(action: str) -> None:
     ready = summary_out(messages_summarized=25, token_count=812, through_position=25)
 
-    text = draw_context(context(will_trigger=action != "none", next_action=action, prepared=ready), width=80).plain
+    due = context(will_trigger=action != "none", next_action=action, prepared=ready, counted_from_position=25)
 
-    assert "A summary is ready (through #25); it is used when space is needed." in text
+    text = " ".join(draw_context(due, width=80).plain.split())
+
+    assert "N messages after #25 [" in text
+    assert "No summary is in use yet." in text
+    assert f"Summary ready: #1-#25 in 812 tokens, {moment(NOW)} by m; it is used at 75% of the window." in text
+    assert "N and K count the messages after #25, where the summary that is ready ends." in text
     assert "⚡" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "use"),
+    [
+        ({"adopt": "immediately"}, "it is used at N, at K or at 75% of the window."),
+        ({"messages_threshold": None}, "no turn uses it, because the agent's summaries are not automatic."),
+    ],
+)
+def test_when_a_summary_that_is_ready_is_used_depends_on_the_agent(changes: dict[str, object], use: str) -> None:
+    assert use in " ".join(draw_context(context(prepared=summary_out(), **changes), width=80).plain.split())
+
+
+def test_a_limit_of_tokens_that_the_window_never_holds_has_no_gauge() -> None:
+    small = context(context_window=4_000, can_reach_tokens=False, counted_from_position=100)
+
+    text = draw_context(small, width=80).plain
+
+    assert "128,000" not in "".join(line for line in text.splitlines() if "[" in line)
+    assert "K is off: this window never holds its 128,000 tokens." in text
+    assert "N counts the messages after #100." in text
+    assert "K tokens" in draw_context(small.model_copy(update={"tokens_since_summary": 130_000}), width=80).plain
+
+
+def test_a_restored_summary_stays_and_what_ends_that_is_told() -> None:
+    summary = summary_out(through_position=25)
+    restored = RestoredOut(at_position=100, tokens_since=300, tokens_needed=1_639)
+    next_step = {"will_trigger": True, "next_action": "compact", "next_trigger": "window"}
+    over = context(summary=summary, restored=restored, counted_from_position=100, total_tokens=9_000, **next_step)
+
+    text = " ".join(draw_context(over, width=80).plain.split())
+
+    ends = "until 1,639 tokens are said after #100, now 300, or a summary is asked for."
+    assert f"The summary in use was restored and stays {ends}" in text
+    assert "N and K count the messages after #100, the newest one when you went back." in text
+    assert "what does not fit is shortened or left out of the prompt" in text
+    assert "summarized first" not in text
+    none, soon = over.model_copy(update={"summary": None}), over.model_copy(update={"adopt": "immediately"})
+    assert f"Going back to no summary holds {ends}" in " ".join(draw_context(none, width=80).plain.split())
+    assert f"until N or K is reached, {ends[6:]}" in " ".join(draw_context(soon, width=80).plain.split())
 
 
 def test_more_than_the_window_is_explained() -> None:
@@ -355,10 +407,9 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
     shape = context(summary=adopted, summary_count=3, prepared=adopted, summary_tokens=900, counted_from_position=25)
     text = draw_context(shape, width=80).plain
 
-    assert f"Summary: 25 messages (up to #25) in 812 tokens, {moment(NOW)} by m" in text
+    assert f"Summary in use: #1-#25 in 812 tokens, {moment(NOW)} by m." in text
     assert "summary with delimiters 900" in text
-    assert "Prepared: 25 messages" in text
-    assert "behind #" not in text
+    assert "Summary ready: #1-#25 in" in text
 
 
 def test_what_the_last_turn_quoted_is_told_with_its_scores() -> None:
@@ -376,10 +427,11 @@ def test_what_the_last_turn_quoted_is_told_with_its_scores() -> None:
 def test_a_session_that_went_back_to_no_summary_shows_from_where_n_and_k_count() -> None:
     text = draw_context(context(summary_count=3, messages_since_summary=0, counted_from_position=100), width=80).plain
 
-    assert "No summary is in use; /summaries lists the versions." in text
-    assert "N and K count the messages after #100." in text
-    assert "No summary yet." not in text
-    assert "behind #" not in draw_context(context(), width=80).plain
+    assert (
+        "No summary is in use.\n  N and K count the messages after #100.\n  /summaries lists the earlier versions."
+        in text
+    )
+    assert "count the messages" not in draw_context(context(), width=80).plain
 
 
 @given(

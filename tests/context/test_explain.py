@@ -26,6 +26,7 @@ from throughline.context.calibration import (
 from throughline.context.explain_context import (
     FiringGauge,
     NextAction,
+    RestoreReport,
     SummaryFacts,
     explain_context,
     next_plan,
@@ -34,6 +35,7 @@ from throughline.context.explain_context import (
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
 from throughline.context.view.groups import build_prompt_messages, cut_points, group_messages, split_at_cuts
+from throughline.context.view.view_state import ViewState
 from throughline.domain.basic_types import MessageId, SummaryId
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
@@ -70,13 +72,15 @@ def test_the_adopted_summary_is_described() -> None:
         created_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
 
-    report = explain_context(conversation_input(user=None), replace(FACTS, adopted=version, summary_count=2))
+    context_input = replace(conversation_input(user=None), factor=2.0)
+
+    report = explain_context(context_input, replace(FACTS, adopted=version, summary_count=2))
 
     told = ContextOut.render(report)
     assert told["last_summary_at"] == "2026-01-02T00:00:00+00:00"
     assert told["summary"] == {
         "messages_summarized": 25,
-        "token_count": 7,
+        "token_count": 14,
         "created_at": "2026-01-02T00:00:00+00:00",
         "through_id": str(UUID(int=9)),
         "through_position": 25,
@@ -117,6 +121,27 @@ def test_n_that_brings_a_prepared_summary_into_use_counts_from_the_one_in_use() 
 
     assert (report.next_action, report.next_trigger) == (NextAction.COMPACT, FiringGauge.MESSAGES)
     assert (report.messages_since_summary, report.messages_threshold) == (30, 30)
+
+
+@pytest.mark.parametrize(("window", "can_reach"), [(4_000, False), (63_999, False), (64_000, True)])
+def test_a_limit_of_tokens_is_out_of_reach_above_what_a_turn_loads(window: int, *, can_reach: bool) -> None:
+    context_input = conversation_input(turns(3), user=None, window=window)
+
+    assert explain_context(context_input, FACTS).can_reach_tokens is can_reach
+    assert explain_context(replace(context_input, factor=32.0), FACTS).can_reach_tokens
+
+
+def test_a_restore_holds_until_a_fifth_of_the_window_was_said() -> None:
+    policy = ContextPolicy(max_messages_before_summary=1_000)
+    fresh = conversation_input(turns(40), user=None, policy=policy)
+    restored = replace(fresh, view_state=ViewState(restored_at_position=78, skipped_through_position=78))
+
+    report = explain_context(restored, FACTS)
+
+    assert report.restored == RestoreReport(at_position=78, tokens_since=34, tokens_needed=1_639)
+    assert explain_context(fresh, FACTS).restored is None
+    assert explain_context(replace(restored, view_state=ViewState(restored_at_position=2)), FACTS).restored is not None
+    assert explain_context(replace(restored, factor=60.0), FACTS).restored is None
 
 
 @pytest.mark.parametrize("adopting", list(Adopt))

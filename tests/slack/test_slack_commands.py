@@ -2,21 +2,25 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 
+from fakes.scripted_turns import REPORT
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import TEAM, Said, say
+from throughline.context.explain_context import SummaryReport
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import NotFound
 from throughline.domain.message import Source
 from throughline.domain.run import RunStatus
 from throughline.domain.session import NewSession
-from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
+from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST, show_context
 from throughline.slack.read_event import StopSign
 from throughline.slack.store.people import EmailLink, SlackId
 from throughline.slack.store.slack_events import SlackLocation, SlackMessage
+from throughline.wire.gauges import about_summaries, next_step
 
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"
 
@@ -29,6 +33,25 @@ async def test_context_shows_bars_to_those_who_take_part(ask: Asked) -> None:
     assert "window" in str(shown.blocks)
     assert "█" in str(shown.blocks)
     assert (await ask("context", user=BERT)).text.startswith("You have no conversation here")
+
+
+def test_the_context_tells_what_the_command_line_tells() -> None:
+    ready = SummaryReport(
+        messages_summarized=24,
+        token_count=267,
+        created_at=datetime(2026, 1, 2, tzinfo=UTC),
+        through_id=None,
+        through_position=24,
+        model="offline",
+    )
+    report = replace(REPORT, prepared=ready, counted_from_position=24, can_reach_tokens=False)
+
+    shown = str(show_context(report, "title").blocks)
+
+    for sentence in (next_step(report), *about_summaries(report)):
+        assert sentence in shown
+    assert "Summary ready: #1-#24 in 267 tokens; it is used at 71% of the window." in shown
+    assert "K is off" in shown
 
 
 async def test_in_a_channel_participants_share_and_others_see_nothing(ask: Asked) -> None:

@@ -181,7 +181,7 @@ def test_what_happens_next_is_told() -> None:
     firing = show_context(replace(REPORT, next_action=NextAction.COMPACT, next_trigger=FiringGauge.WINDOW), "")
 
     assert "⚡" in str(firing.blocks)
-    assert "will trigger" in str(firing.blocks)
+    assert ":zap: The next message triggers a compaction" in str(firing.blocks)
     assert "triggers nothing" in str(show_context(REPORT, "").blocks)
 
 

@@ -14,9 +14,8 @@ from throughline.wire.context import (
     PreviewOut,
     SessionContextOut,
     SummariserOut,
-    SummaryOut,
 )
-from throughline.wire.gauges import Gauge, context_gauges
+from throughline.wire.gauges import Gauge, ToldSummary, about_summaries, context_gauges, next_step, percent
 
 FULL, EMPTY, MARK = "█", "░", "│"
 SMALLEST_BAR, LARGEST_BAR = 8, 40
@@ -35,7 +34,7 @@ def draw_context(context: SessionContextOut, *, width: int) -> Text:
     below = [
         *draw_gauges(_gauges(context, is_wide=width >= WIDE), width=width),
         *_texts(_window_details(context), "dim", width=width),
-        *_texts([_next_step(context)], style, width=width),
+        *_texts([one_line(next_step(context), limit=200)], style, width=width),
         *_texts(_summary_lines(context), "", width=width),
         *_texts(_quoted_in_last_turn(context), "", width=width),
     ]
@@ -69,21 +68,6 @@ def draw_bar(gauge: Gauge, *, inner: int) -> Text:
     return Text("[") + cells + Text("]")
 
 
-def percent(used: int, limit: int | None) -> str:
-    """Return `used` of `limit` in percent, a dash without a limit, and `>999%` beyond that.
-
-    As in a bar, only nothing is `0%`, and `100%` is reached only at the limit.
-    """
-    if not limit:
-        return "–"
-    share = used * 100 / limit
-    if 0 < share < 1:
-        return "<1%"
-    if share < 100:  # noqa: PLR2004  # percent
-        share = min(share, 99)
-    return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # the column holds four characters
-
-
 def _line(gauge: Gauge, label: str, numbers: str, inner: int) -> Text:
     bar = draw_bar(gauge, inner=inner)
     firing = FIRES if gauge.is_firing else " " * cell_len(FIRES)
@@ -108,8 +92,8 @@ def _number(value: int) -> str:
     return f"{value:,}" if abs(value) < 10_000_000 else f"{value / 1_000_000:,.1f}M"  # noqa: PLR2004  # keeps 80 columns
 
 
-def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
-    since = " since summary" if is_wide else ""
+def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, ...]:
+    since = f" after #{context.counted_from_position}" if is_wide and context.counted_from_position else ""
     return context_gauges(context, (f"N messages{since}", f"K tokens{since}", "  window"))
 
 
@@ -134,42 +118,18 @@ def _what_is_left_out(context: ContextOut) -> list[str]:
     if context.last_stage is None or context.unreduced_tokens <= context.total_tokens:
         return []
     stage = one_line(context.last_stage, limit=30).replace("_", " ")
-    return [f"shown {context.total_tokens:,} of {context.unreduced_tokens:,} tokens since the summary (last: {stage})"]
-
-
-def _next_step(context: ContextOut) -> str:
-    match context.next_action if context.will_trigger else "none":
-        case "compact":
-            return "⚡ The next message triggers a compaction: older messages are shortened or summarized first."
-        case "prepare" | "none" if context.prepared is not None and context.messages_threshold is not None:
-            return (
-                f"A summary is ready (through #{context.prepared.through_position}); it is used when space is needed."
-            )
-        case "prepare":
-            return "A summary is due: it is prepared in the background, at the latest after the next message."
-        case "none":
-            return "The next message triggers nothing."
-        case other:
-            return f"⚡ The next message triggers: {one_line(other, limit=30)}."
+    sizes = f"{context.total_tokens:,} of {context.unreduced_tokens:,} tokens"
+    return [f"shown {sizes} since the summary in use (last: {stage})"]
 
 
 def _summary_lines(context: ContextOut) -> list[str]:
-    lines = [_summary_in_use(context)]
-    if context.prepared is not None:
-        lines.append(f"Prepared: {_summary_text(context.prepared)}")
-    reached = context.prepared or context.summary
-    if context.counted_from_position != (0 if reached is None else reached.through_position):
-        lines.append(f"N and K count the messages after #{context.counted_from_position}.")
+    lines = about_summaries(context, _made)
+    if context.summary is None and context.summary_count:
+        lines.append("/summaries lists the earlier versions.")
     if context.summary_failure is not None:
         failure = context.summary_failure
         lines.append(f"The last summary failed on {moment(failure.failed_at)}: {one_line(failure.reason, limit=300)}")
     return [*lines, *_resting(context.summariser)]
-
-
-def _summary_in_use(context: ContextOut) -> str:
-    if context.summary is not None:
-        return f"Summary: {_summary_text(context.summary)}"
-    return "No summary is in use; /summaries lists the versions." if context.summary_count else "No summary yet."
 
 
 def _resting(summariser: SummariserOut | None) -> list[str]:
@@ -182,10 +142,10 @@ def _resting(summariser: SummariserOut | None) -> list[str]:
     return [f"{failed}; the next summary calls it again."]
 
 
-def _summary_text(summary: SummaryOut) -> str:
-    messages = f"{summary.messages_summarized} messages (up to #{summary.through_position})"
+def _made(summary: ToldSummary) -> str:
+    """Return when and by which model a summary was made."""
     model = f" by {one_line(summary.model, limit=100)}" if summary.model else ""
-    return f"{messages} in {summary.token_count:,} tokens, {moment(summary.created_at)}{model}"
+    return f", {moment(summary.created_at)}{model}"
 
 
 def _quoted_in_last_turn(context: SessionContextOut) -> list[str]:

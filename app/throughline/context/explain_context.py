@@ -1,5 +1,6 @@
 """Answers to a user about a session's context between turns: the report, and whether a summary is due."""
 
+import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -8,7 +9,9 @@ from uuid import UUID
 from throughline.context.calibration import scale
 from throughline.context.compaction.compaction_cut import row_tokens
 from throughline.context.compaction.compaction_triggers import (
+    GROWTH_SHARE,
     CompactionTrigger,
+    can_reach_tokens,
     count_trigger,
     counted_from,
     due_triggers,
@@ -16,12 +19,14 @@ from throughline.context.compaction.compaction_triggers import (
     is_summarising,
     messages_since_summary,
     summarised_through,
+    tokens_since_restore,
     tokens_since_summary,
 )
 from throughline.context.compaction.last_stages import OLDEST_TRIMMED
 from throughline.context.fit_prompt import fit_view
 from throughline.context.measure import count_system
 from throughline.context.plan_context import ContextPlan, plan_context
+from throughline.context.policy import Adopt
 from throughline.context.view.context_input import ContextInput
 from throughline.context.view.groups import EMPTY_USER_TEXT
 from throughline.context.view.view import View
@@ -89,7 +94,7 @@ class SummaryFacts:
 
 @dataclass(frozen=True, slots=True)
 class SummaryReport:
-    """One summary, adopted or prepared, as the report shows it.
+    """One summary, adopted or prepared, as the report shows it. `token_count` is in the model's tokens.
 
     `through_position` is the last message that it covers. `through_id` is that message's id, None for a prepared
     summary.
@@ -104,6 +109,15 @@ class SummaryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """A restore that still holds: the newest message then, and the tokens that have to follow before it ends."""
+
+    at_position: int
+    tokens_since: int
+    tokens_needed: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContextReport:
     """The state of a session's context. Tokens are the model's: our counts times the factor.
 
@@ -113,6 +127,9 @@ class ContextReport:
     - `last_stage`: the stage that last changed what is shown; None if all is shown as it is stored.
     - `counted_from_position`: the position after which messages (N) and tokens (K) are counted.
     - `messages_threshold`, `tokens_threshold`: None if no summary is written automatically.
+    - `can_reach_tokens`: False if K is more than the messages of this window can ever take.
+    - `adopt`: when a prepared summary is used, as the agent's option says.
+    - `restored`: None if no summary was restored, or enough was said since for another summary.
     - `quoted`, `quoted_memories`: the earlier messages and the memories that the newest turn's prompt quoted. They are
       not computed, but added from the stored events to a report on request.
     """
@@ -147,6 +164,9 @@ class ContextReport:
     prepared: SummaryReport | None
     summariser: SummariserReport | None
     summary_failure: SummaryFailure | None
+    can_reach_tokens: bool = True
+    adopt: Adopt = Adopt.AT_THRESHOLD
+    restored: RestoreReport | None = None
     quoted: HistoryQuoted | None = None
     quoted_memories: MemoriesQuoted | None = None
 
@@ -177,7 +197,7 @@ def explain_context(context_input: ContextInput, facts: SummaryFacts) -> Context
 def report_turn_end(context_input: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
     """Return the report at a turn's end, and whether a summary should now be written in the background."""
     plan = next_plan(context_input)
-    return _report(plan, facts), plan.is_summary_due
+    return _with_limits(_report(plan, facts), plan.initial_view.context_input), plan.is_summary_due
 
 
 def next_plan(context_input: ContextInput) -> ContextPlan:
@@ -225,10 +245,20 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         summary_count=facts.summary_count,
         last_summary_at=None if facts.adopted is None else facts.adopted.created_at,
         estimated_response_tokens=_expected_answer(view),
-        summary=_summary_report(facts.adopted),
-        prepared=_prepared_report(context.prepared),
+        summary=_summary_report(facts.adopted, context.factor),
+        prepared=_prepared_report(context.prepared, context.factor),
         summariser=facts.summariser,
         summary_failure=facts.failure,
+    )
+
+
+def _with_limits(report: ContextReport, context_input: ContextInput) -> ContextReport:
+    """Return the report with what the agent's options and a restore say about the next summary."""
+    return replace(
+        report,
+        can_reach_tokens=can_reach_tokens(context_input),
+        adopt=context_input.policy.adopt,
+        restored=_restore_report(replace(context_input, user=None)),
     )
 
 
@@ -286,13 +316,21 @@ def _input_after_answer(plan: ContextPlan) -> ContextInput | None:
     return later if plan_context(later).is_summary_due else None
 
 
-def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
+def _restore_report(context_input: ContextInput) -> RestoreReport | None:
+    since = tokens_since_restore(context_input)
+    if since is None:
+        return None
+    needed = math.ceil(GROWTH_SHARE * context_input.budget.window_tokens)
+    return RestoreReport(context_input.view_state.restored_at_position, since, needed)
+
+
+def _summary_report(version: AdoptedSummary | None, factor: float) -> SummaryReport | None:
     """Return the report on an adopted summary; None if it covers no message (after a restore to the beginning)."""
     if version is None or version.through_position == 0:
         return None
     return SummaryReport(
         messages_summarized=version.through_position,
-        token_count=version.token_count,
+        token_count=scale(version.token_count, factor),
         created_at=version.created_at,
         through_id=version.through_id,
         through_position=version.through_position,
@@ -300,12 +338,12 @@ def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
     )
 
 
-def _prepared_report(prepared: Prepared | None) -> SummaryReport | None:
+def _prepared_report(prepared: Prepared | None, factor: float) -> SummaryReport | None:
     if prepared is None:
         return None
     return SummaryReport(
         messages_summarized=prepared.through_position,
-        token_count=prepared.token_count,
+        token_count=scale(prepared.token_count, factor),
         created_at=prepared.created_at,
         through_id=None,
         through_position=prepared.through_position,

@@ -1,13 +1,13 @@
 """The command `/agent` with its replies, and the stop reaction: what people may do to a conversation."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from uuid import UUID
 
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from throughline.context.explain_context import ContextReport, NextAction
+from throughline.context.explain_context import ContextReport
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import clean_text
@@ -19,7 +19,7 @@ from throughline.slack.read_event import StopSign
 from throughline.slack.store.conversations import Asker, Detached, Found, LastUsed, ThreadSession, is_direct_channel
 from throughline.slack.store.people import CodeLink, SlackId
 from throughline.turn.summary.reread import SummaryRequest
-from throughline.wire.gauges import Gauge, context_gauges
+from throughline.wire.gauges import Gauge, about_summaries, context_gauges, next_step, percent
 
 # Contents of the replies to `/agent`, in Slack's Block Kit. See
 # https://docs.slack.dev/reference/block-kit/blocks/section-block/ .
@@ -58,7 +58,7 @@ def named(title: str) -> str:
 def show_context(report: ContextReport, title: str) -> CommandReply:
     """Return the context report of the session with this title.
 
-    It shows bars for messages (N), tokens (K) and the window, the next action, and the summary in use.
+    It shows bars for messages (N), tokens (K) and the window, the next action, and the summaries in use and ready.
     """
     head = f"Context of {report.agent} on {report.model} · window {report.context_window:,} tokens"
     bars = "\n".join(draw(gauge) for gauge in context_gauges(report, ("N messages", "K tokens", "window")))
@@ -66,7 +66,8 @@ def show_context(report: ContextReport, title: str) -> CommandReply:
         f"system {report.system_tokens:,} · tools {report.tools_tokens:,} · summary {report.summary_tokens:,} · "
         f"messages {report.message_tokens:,} · {MARK} threshold {report.threshold_tokens:,}"
     )
-    lines = (f"*{escaped(head)}*", f"```{bars}```", _next_step(report), *_summary(report))
+    told = (next_step(report).replace("⚡", ":zap:"), escaped("\n".join(about_summaries(report))))
+    lines = (f"*{escaped(head)}*", f"```{bars}```", *told)
     blocks = [*(_section(line) for line in lines), _context(details), _context(f"About {named(title)}")]
     return CommandReply(f"{escaped(head)}: {report.usage_percent:.0f} % of the window. About {named(title)}.", blocks)
 
@@ -79,26 +80,9 @@ def draw(gauge: Gauge) -> str:
         at = min(CELLS - 1, gauge.mark * CELLS // gauge.limit)
         cells = cells[:at] + MARK + cells[at + 1 :]
     limit = f"{gauge.limit:,}" if gauge.limit else "off"
-    percent = f" {gauge.used * 100 / gauge.limit:.0f}%" if gauge.limit else ""
+    share = f" {percent(gauge.used, gauge.limit)}" if gauge.limit else ""
     firing = " ⚡" if gauge.is_firing else ""
-    return f"{gauge.label:<10} [{cells}] {gauge.used:,} / {limit}{percent}{firing}"
-
-
-def _next_step(report: ContextReport) -> str:
-    match report.next_action:
-        case NextAction.COMPACT:
-            return ":zap: The next message will trigger: older messages are shortened or summarized first."
-        case NextAction.PREPARE if report.prepared is None:
-            return "A summary is due: it is prepared in the background, at the latest after the next message."
-        case NextAction.PREPARE | NextAction.NONE:
-            return "The next message triggers nothing." if report.prepared is None else "A summary is ready for use."
-
-
-def _summary(report: ContextReport) -> Sequence[str]:
-    if report.summary is None:
-        return ()
-    found = report.summary
-    return (f"Summary: {found.messages_summarized:,} messages in {found.token_count:,} tokens.",)
+    return f"{gauge.label:<10} [{cells}] {gauge.used:,} / {limit}{share}{firing}"
 
 
 def _section(text: str) -> dict[str, object]:

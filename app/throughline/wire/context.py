@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from throughline.context.explain_context import FiringGauge
+from throughline.context.policy import Adopt
 from throughline.domain.message import Role
 from throughline.wire.json_shape import Id, Shape, Time, one_of
 
@@ -18,6 +19,16 @@ class SummaryOut(Shape):
     through_id: Id | None = Field(description="the last message that the summary covers; null while it is prepared")
     through_position: int
     model: str
+
+
+class RestoredOut(Shape):
+    """A restored summary that no automatic summary replaces yet, or a restore to none."""
+
+    at_position: int = Field(description="the newest message when it was restored")
+    tokens_since: int = Field(description="tokens of the messages after that one")
+    tokens_needed: int = Field(
+        description="automatic summaries may replace it from so many tokens on; with `adopt: immediately` at N or K too"
+    )
 
 
 class SummariserOut(Shape):
@@ -70,6 +81,12 @@ class ContextOut(Shape):
     tokens_since_summary: int
     tokens_threshold: int | None
     tokens_percent: float | None
+    can_reach_tokens: bool = Field(
+        default=True, description="false: the limit of tokens is more than this window's messages ever take"
+    )
+    adopt: Annotated[str, one_of(*Adopt)] = Field(
+        default=Adopt.AT_THRESHOLD, description="when a prepared summary is used: the option of the agent"
+    )
     will_trigger: bool
     next_action: Annotated[str, one_of("none", "prepare", "compact")] = Field(
         description=(
@@ -85,6 +102,9 @@ class ContextOut(Shape):
     estimated_response_tokens: int
     summary: SummaryOut | None
     prepared: SummaryOut | None
+    restored: RestoredOut | None = Field(
+        default=None, description="null: no summary was restored, or enough was said since for another one"
+    )
     summariser: SummariserOut | None
     summary_failure: SummaryFailureOut | None = Field(description="null if no summary failed since the last one")
 

@@ -1,9 +1,15 @@
-"""The gauges of a context, which the command line and Slack draw: messages (N), tokens (K) and the window."""
+"""What the command line and Slack both tell about a context: its gauges, the next step, and the summaries."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from throughline.context.explain_context import ContextReport
-from throughline.wire.context import ContextOut
+from throughline.context.explain_context import ContextReport, RestoreReport, SummaryReport
+from throughline.context.policy import Adopt
+from throughline.wire.context import ContextOut, RestoredOut, SummaryOut
+
+Told: TypeAlias = ContextOut | ContextReport
+ToldSummary: TypeAlias = SummaryOut | SummaryReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +39,14 @@ class Gauge:
         return min(cells - 1, max(1, round(self.used * cells / self.limit)))
 
 
-def context_gauges(context: ContextOut | ContextReport, labels: tuple[str, str, str]) -> tuple[Gauge, Gauge, Gauge]:
-    """Return the gauges of messages, tokens and the window, with these labels."""
+def context_gauges(context: Told, labels: tuple[str, str, str]) -> tuple[Gauge, ...]:
+    """Return the gauges of messages, tokens and the window, with these labels; that of tokens only if it can fire."""
     messages, tokens, window = labels
     since, firing = context.messages_since_summary, context.next_trigger
+    counted = Gauge(tokens, context.tokens_since_summary, context.tokens_threshold, is_firing=firing == "tokens")
     return (
         Gauge(messages, since, context.messages_threshold, is_firing=firing == "messages"),
-        Gauge(tokens, context.tokens_since_summary, context.tokens_threshold, is_firing=firing == "tokens"),
+        *([] if _is_out_of_reach(context) else [counted]),
         Gauge(
             window,
             context.total_tokens,
@@ -48,3 +55,119 @@ def context_gauges(context: ContextOut | ContextReport, labels: tuple[str, str, 
             is_firing=firing == "window",
         ),
     )
+
+
+def percent(used: int, limit: int | None) -> str:
+    """Return `used` of `limit` in percent, a dash without a limit, and `>999%` beyond that.
+
+    As in a bar, only nothing is `0%`, and `100%` is reached only at the limit.
+    """
+    if not limit:
+        return "–"
+    share = used * 100 / limit
+    if 0 < share < 1:
+        return "<1%"
+    if share < 100:  # noqa: PLR2004  # percent
+        share = min(share, 99)
+    return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # the column holds four characters
+
+
+def keeps_restored(context: Told) -> bool:
+    """Return whether the next message only leaves messages out or shortens them, because a restored summary stays."""
+    return context.next_action == "compact" and context.next_trigger == "window" and context.restored is not None
+
+
+def next_step(context: Told) -> str:
+    """Return the sentence on what the next message triggers."""
+    match context.next_action:
+        case "compact" if keeps_restored(context):
+            return "⚡ With the next message, what does not fit is shortened or left out of the prompt."
+        case "compact":
+            return "⚡ The next message triggers a compaction: older messages are shortened or summarized first."
+        case "prepare":
+            which = "A" if context.prepared is None else "A further"
+            return f"{which} summary is due: it is prepared in the background, at the latest after the next message."
+        case "none":
+            return "The next message triggers nothing."
+        case other:
+            return f"⚡ The next message triggers: {other[:30]}."
+
+
+def about_summaries(context: Told, made: Callable[[ToldSummary], str] = lambda _: "") -> list[str]:
+    """Return sentences on the summaries in use and ready, what N and K count from, and a restore that still holds.
+
+    `made` returns words on when and how a summary was made, which follow its size.
+    """
+    told = (
+        _in_use(context, made),
+        _ready(context, made),
+        _counted_from(context),
+        _out_of_reach(context),
+        _what_ends_restore(context),
+    )
+    return [sentence for sentence in told if sentence]
+
+
+def _in_use(context: Told, made: Callable[[ToldSummary], str]) -> str:
+    if context.summary is not None:
+        return f"Summary in use: {_covered(context.summary)}{made(context.summary)}."
+    return "No summary is in use." if context.summary_count else "No summary is in use yet."
+
+
+def _ready(context: Told, made: Callable[[ToldSummary], str]) -> str:
+    if context.prepared is None:
+        return ""
+    return f"Summary ready: {_covered(context.prepared)}{made(context.prepared)}; {_use(context)}."
+
+
+def _counted_from(context: Told) -> str:
+    """Return the sentence on the position from which N and K count; '' if nothing else could be meant."""
+    position, prepared, summary = context.counted_from_position, context.prepared, context.summary
+    counts = "N counts" if _is_out_of_reach(context) else "N and K count"
+    if position == 0:
+        return f"{counts} all messages, because no summary is in use." if prepared is not None else ""
+    where = ""
+    if context.restored is not None and position == context.restored.at_position:
+        where = ", the newest one when you went back"
+    elif prepared is not None and position == prepared.through_position:
+        where = ", where the summary that is ready ends"
+    elif summary is not None and position == summary.through_position:
+        where = ", where the summary in use ends"
+    return f"{counts} the messages after #{position}{where}."
+
+
+def _what_ends_restore(context: Told) -> str:
+    if context.restored is None:
+        return ""
+    what = "Going back to no summary holds" if context.summary is None else "The summary in use was restored and stays"
+    return f"{what} until {_end_of(context.restored, context.adopt)}."
+
+
+def _out_of_reach(context: Told) -> str:
+    if not _is_out_of_reach(context):
+        return ""
+    return f"K is off: this window never holds its {context.tokens_threshold:,} tokens."
+
+
+def _is_out_of_reach(context: Told) -> bool:
+    limit = context.tokens_threshold
+    return not context.can_reach_tokens and limit is not None and context.tokens_since_summary < limit
+
+
+def _covered(summary: ToldSummary) -> str:
+    places = "#1" if summary.through_position == 1 else f"#1-#{summary.through_position}"
+    return f"{places} in {summary.token_count:,} tokens"
+
+
+def _use(context: Told) -> str:
+    if context.messages_threshold is None:
+        return "no turn uses it, because the agent's summaries are not automatic"
+    share = f"{percent(context.threshold_tokens, context.context_window)} of the window"
+    at = share if context.adopt == Adopt.AT_THRESHOLD else f"N, at K or at {share}"
+    return f"it is used at {at}"
+
+
+def _end_of(restored: RestoredOut | RestoreReport, adopt: str) -> str:
+    said = f"{restored.tokens_needed:,} tokens are said after #{restored.at_position}, now {restored.tokens_since:,}"
+    first = "N or K is reached, " if adopt == Adopt.IMMEDIATELY else ""
+    return f"{first}{said}, or a summary is asked for"

@@ -13,7 +13,6 @@ from throughline.cli.chat.answer_stream import RETRY_DELAYS_SECONDS, AnswerEvent
 from throughline.cli.chat.ask_person import ask_and_resume
 from throughline.cli.chat.state import ChatState, remark_on_answer
 from throughline.cli.client import AnswerFailed, TurnWaits, with_provider_message
-from throughline.cli.context_views import percent
 from throughline.cli.history_views import text_of
 from throughline.cli.printable import one_line
 from throughline.cli.screen import REDRAW_SECONDS, Screen
@@ -35,6 +34,7 @@ from throughline.wire.events import (
     ToolCallDelta,
     ToolResult,
 )
+from throughline.wire.gauges import keeps_restored, percent
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.sessions import SessionOut
 
@@ -140,6 +140,8 @@ def _fill(context: ContextOut) -> str:
 
 
 def _coming(context: ContextOut) -> str:
+    if keeps_restored(context):
+        return " · ⚡ the next message leaves out what does not fit"
     if context.is_compacting_next:
         return " · ⚡ the next message triggers a compaction"
     is_due = context.next_action == "prepare" and context.prepared is None

@@ -22,6 +22,9 @@ It is half of GROWTH_SHARE: adopting a summary costs a turn no time, and the nex
 SOFT_MARK_SHARE = 0.85
 """Share of the threshold above which the next summary is prepared."""
 
+WINDOWS_LOADED = 2
+"""Windows of messages after the summary that a turn loads; K counts no message that is not loaded."""
+
 
 class CompactionTrigger(StrEnum):
     """What triggers a compaction: the threshold, N messages, K tokens, a user's request, the provider's refusal."""
@@ -201,3 +204,16 @@ def _is_just_restored(context_input: ContextInput) -> bool:
     """Return whether a user restored the summary in use, and too few tokens followed to write another one over it."""
     restored = context_input.view_state.restored_at_position
     return restored > 0 and is_summarising(context_input) and not _has_grown_since(context_input, restored)
+
+
+def tokens_since_restore(context_input: ContextInput) -> int | None:
+    """Return the model's tokens that followed a restore; None if no summary was restored, or enough tokens followed."""
+    if not _is_just_restored(context_input):
+        return None
+    return scale(_tokens_since(context_input, context_input.view_state.restored_at_position), context_input.factor)
+
+
+def can_reach_tokens(context_input: ContextInput) -> bool:
+    """Return whether the loaded messages can reach the policy's limit K. A huge single message may do so regardless."""
+    most = scale(WINDOWS_LOADED * context_input.budget.window_tokens, context_input.factor)
+    return context_input.policy.max_tokens_before_summary <= most

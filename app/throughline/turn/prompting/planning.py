@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import WINDOWS_LOADED, CompactionTrigger
 from throughline.context.measure import count_message
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.view.context_input import ContextInput
@@ -20,9 +20,6 @@ from throughline.execution.compute_threads import characters_of, run_off_loop_if
 from throughline.ports.models import TokenCounter
 from throughline.ports.storage import MessageStore
 from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
-
-WINDOWS_LOADED = 2
-"""Number of windows' worth of newest messages that a turn loads at most."""
 
 
 async def at_rest(dependencies: PromptDependencies, session: Session) -> tuple[ReadyAgent, Conversation]:
