@@ -22,11 +22,12 @@ from throughline.cli.chat.answer_stream import (
     ServerSentEvent,
     SseParser,
 )
-from throughline.cli.chat.print_answer import Answering
+from throughline.cli.chat.print_answer import Answering, AnswerView
 from throughline.cli.chat.state import ChatState
 from throughline.cli.client import RequestRefused, ServiceClient, ServiceUnreachable, SessionFilter, UnexpectedReply
 from throughline.cli.connection import MAX_REPLY_BYTES, bound_reply
 from throughline.cli.screen import Screen
+from throughline.wire.context import RestoredOut
 from throughline.wire.events import MessageDelta, RunCompleted
 
 
@@ -170,6 +171,30 @@ async def test_an_event_of_a_newer_service_is_passed_over() -> None:
         events = [event async for event in stream.events()]
 
     assert events == [ended]
+
+
+@pytest.mark.parametrize(
+    ("restored", "coming"),
+    [
+        (None, "⚡ the next message triggers a compaction"),
+        (
+            RestoredOut(at_position=4, tokens_since=0, tokens_needed=9),
+            "⚡ the next message leaves out what does not fit",
+        ),
+    ],
+)
+def test_the_line_below_an_answer_announces_no_compaction_while_a_restore_holds(
+    restored: RestoredOut | None, coming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    context = context_out(will_trigger=True, next_action="compact", next_trigger="window", restored=restored)
+    err = StringIO()
+
+    AnswerView(Screen(out=TerminalScreen(80, 10), err=err)).show(
+        RunCompleted(run=run_out(status="succeeded"), message=message_out(2), context=context)
+    )
+
+    assert f"3,000 of 8,192 tokens (37%) · {coming}" in err.getvalue()
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

@@ -11,12 +11,12 @@ from click.testing import Result
 from fakes.command_stage import CommandStage
 from fakes.event_log import MESSAGE_ID
 from fakes.scripted_turns import REPORT, Script, said
-from fakes.wire_shapes import session_out
+from fakes.wire_shapes import NOW, session_out
 from throughline.cli.chat.slash_commands import run_command
 from throughline.cli.chat.state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
-from throughline.context.explain_context import FiringGauge, NextAction
+from throughline.context.explain_context import FiringGauge, NextAction, SummaryReport
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.events import (
     AnswerReset,
@@ -64,6 +64,20 @@ async def test_resuming_says_how_long_the_history_is(service: CommandStage) -> N
         "#51 user text 51",
         "#52 assistant text 52",
     ]
+
+
+async def test_resuming_says_how_far_a_summary_that_is_ready_reaches(service: CommandStage) -> None:
+    talk = await service.talk(66)
+    await talk.prepare((await talk.messages())[47])
+    ready = SummaryReport(48, 90, NOW, through_id=None, through_position=48, model="m")
+    service.api.pins.report = replace(service.api.pins.report, prepared=ready)
+    line = "66 messages in history (0 summarized, a summary ready through #48)"
+
+    resumed = await service.run("chat", "--session", talk.session.id, typed=f"/resume {talk.session.id}\n")
+    shown = await service.run("sessions", "show", talk.session.id)
+
+    assert resumed.stdout.splitlines().count(line) == 2
+    assert shown.stdout.splitlines().count(line) == 1
 
 
 async def test_history_pages_back_as_far_as_asked(service: CommandStage) -> None:

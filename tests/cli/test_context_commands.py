@@ -14,6 +14,7 @@ from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import session_context_out as context
 from throughline.cli.context_views import draw_bar, draw_context
 from throughline.cli.printable import moment
+from throughline.context.explain_context import RestoreReport
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Action, SegmentToSummarise
 from throughline.db.database import Database
@@ -109,9 +110,13 @@ async def test_the_first_summary_can_be_undone_by_the_number_0(service: CommandS
     talk = await service.talk(6)
     await talk.adopt((await talk.messages())[1], "first")
 
+    service.api.pins.report = replace(service.api.pins.report, restored=RestoreReport(6, 0, 1_639))
+
     result = await service.run("chat", "--session", talk.session.id, typed="/restore 0\n")
 
     assert "The session has no summary now: none of 6 messages is summarized." in result.stdout
+    ends = "until 1,639 tokens are said after #6, now 0, or a summary is asked for."
+    assert result.stdout.splitlines()[-1] == f"Going back to no summary holds {ends}"
 
 
 async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:

@@ -365,6 +365,11 @@ class ServiceClient(ServiceRequests):
         found, _ = await self._up_to(sys.maxsize, SummaryList, f"/v1/sessions/{session_id}/summaries", {})
         return tuple(found)
 
+    async def summary_ready(self, session_id: str) -> int:
+        """Return the last message that a prepared summary of the session covers; 0 if none is prepared."""
+        newest = (await self._page(SummaryList, f"/v1/sessions/{session_id}/summaries", {"limit": 1})).data
+        return newest[0].through_position if newest and newest[0].state == "prepared" else 0
+
     async def summary(self, session_id: str, version: str) -> SummaryVersionOut:
         """Return one version of the session's summary, by its number or its id."""
         path = f"/v1/sessions/{session_id}/summaries/{quote(version, safe='')}"

@@ -173,7 +173,7 @@ async def show(session_id: str, target: ServiceTarget) -> None:
     if session.external_id is not None:
         screen.say(f"External {one_line(session.external_id, limit=255)}")
     screen.say(f"Created  {moment(session.created_at)}, updated {moment(session.updated_at)}")
-    screen.say(in_history(session))
+    screen.say(in_history(session, 0 if context.prepared is None else context.prepared.through_position))
     screen.draw(draw_context(context, width=screen.width))
 
 

@@ -103,7 +103,7 @@ def about_summaries(context: Told, made: Callable[[ToldSummary], str] = lambda _
         _ready(context, made),
         _counted_from(context),
         _out_of_reach(context),
-        _what_ends_restore(context),
+        what_ends_restore(context),
     )
     return [sentence for sentence in told if sentence]
 
@@ -136,7 +136,8 @@ def _counted_from(context: Told) -> str:
     return f"{counts} the messages after #{position}{where}."
 
 
-def _what_ends_restore(context: Told) -> str:
+def what_ends_restore(context: Told) -> str:
+    """Return the sentence on what ends a restore that still holds; '' if none does."""
     if context.restored is None:
         return ""
     what = "Going back to no summary holds" if context.summary is None else "The summary in use was restored and stays"

@@ -249,7 +249,7 @@ async def _begin(client: ServiceClient, screen: Screen, agent: str | None, sessi
     session = await client.session(await whole_id(client, screen, session_id))
     if agent not in {None, session.agent}:
         raise click.UsageError(f"Session {session.id} belongs to the agent {session.agent}, not {agent}.")
-    screen.say(in_history(session))
+    screen.say(in_history(session, await client.summary_ready(session.id)))
     return ChatState(client, screen, session.agent, session=session)
 
 

@@ -14,7 +14,8 @@ from throughline.cli.history_views import INVALID_STYLE, marked, problems
 from throughline.cli.printable import joined, moment, one_line, printable, wrapped
 from throughline.cli.session_files import is_position
 from throughline.domain.basic_types import JsonObject
-from throughline.domain.errors import InvalidInput
+from throughline.domain.errors import InvalidInput, ThroughlineError
+from throughline.wire.gauges import what_ends_restore
 from throughline.wire.messages import MessageOut
 from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, SummaryVersionOut
 
@@ -279,7 +280,14 @@ async def restore_version(client: ServiceClient, session_id: str, argument: str)
     name = version_named(argument)
     version = await client.summary(session_id, name) if name.strip("0") else None
     session = await client.restore(session_id, version.id if version else "0")
-    return session, restored(version, session)
+    text = restored(version, session)
+    if version is not None and version.state == "adopted":
+        return session, text
+    try:
+        stays = what_ends_restore(await client.context(session_id))
+    except ThroughlineError:  # the summary is restored, also where the context cannot be told
+        return session, text
+    return session, f"{text}\n{stays}" if stays else text
 
 
 async def pin(state: ChatState, argument: str) -> None:

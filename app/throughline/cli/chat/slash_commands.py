@@ -218,7 +218,7 @@ async def resume(state: ChatState, argument: str) -> None:
     state.session = session
     state.agent, state.model = session.agent, ""
     state.screen.say(f"{one_line(session.title or 'Untitled', limit=60)} ({session.agent})")
-    state.screen.say(in_history(session))
+    state.screen.say(in_history(session, await state.client.summary_ready(session.id)))
     if state.lines is not None:
         await ask_pending(state)
 

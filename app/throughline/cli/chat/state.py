@@ -40,13 +40,20 @@ def session_of(state: ChatState) -> SessionOut:
     return state.session
 
 
-def in_history(session: SessionOut) -> str:
-    """Return the line that shows the length of a resumed session."""
+def in_history(session: SessionOut, ready_through: int) -> str:
+    """Return the line that shows the length of a resumed session and how far its summaries reach.
+
+    `ready_through` is the last message that a prepared summary covers, 0 without one.
+    """
     if not session.message_count:
         return "No messages yet."
     noun = "message" if session.message_count == 1 else "messages"
-    summarized = f" ({session.summarized_count} summarized)" if session.summarized_count else ""
-    return f"{session.message_count} {noun} in history{summarized}"
+    covered = f"{session.summarized_count} summarized"
+    if ready_through > session.summarized_count:
+        covered += f", a summary ready through #{ready_through}"
+    elif not session.summarized_count:
+        return f"{session.message_count} {noun} in history"
+    return f"{session.message_count} {noun} in history ({covered})"
 
 
 def remark_on(state: ChatState, citations: Sequence[CitationOut]) -> None:
