@@ -31,7 +31,7 @@ from throughline.wire.context import (
     SummariserOut,
     SummaryFailureOut,
 )
-from throughline.wire.gauges import Gauge, percent
+from throughline.wire.gauges import Gauge
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)
@@ -94,6 +94,16 @@ async def test_summarize_hands_the_request_on_and_tells_the_cost(
     assert "4 of 8 messages are summarized" in result.stdout
     assert "#1-#40, 40 messages: about 2 calls of the summary model, 9,000 tokens read" in result.stderr
     assert "0 calls of the summary model" in result.stderr
+
+
+@pytest.mark.parametrize("typed", ["/summarize", "/summarize from 1"])
+async def test_the_cost_is_told_before_and_after_a_summary(service: CommandStage, typed: str) -> None:
+    talk = await service.talk(8)
+
+    told = (await service.run("chat", "--session", talk.session.id, typed=f"{typed}\n")).stderr.splitlines()
+
+    assert told[0].startswith("· #1-#40, 40 messages: about 2 calls")
+    assert told[1:] == ["· summarizing …", "· 0 calls of the summary model, 0 tokens read and 0 written, 0.0 seconds"]
 
 
 async def test_a_session_keeps_what_its_summaries_have_to_keep(service: CommandStage) -> None:
@@ -471,24 +481,6 @@ def test_a_bar_without_a_limit_is_empty() -> None:
 
 def test_the_mark_stands_at_its_share_of_the_bar() -> None:
     assert draw_bar(Gauge("x", 0, 100, mark=80), inner=10).plain == "[░░░░░░░░│░]"
-
-
-@pytest.mark.parametrize(
-    ("used", "limit", "shown"),
-    [
-        (0, 10, "0%"),
-        (62, 128_000, "<1%"),
-        (2, 1000, "<1%"),
-        (999, 1000, "99%"),
-        (1000, 1000, "100%"),
-        (15, 10, "150%"),
-        (10**9, 1, ">999%"),
-        (5, 0, "–"),
-        (5, None, "–"),
-    ],
-)
-def test_percentages_agree_with_the_bar_and_are_told_beyond_a_hundred(used: int, limit: int | None, shown: str) -> None:
-    assert percent(used, limit) == shown
 
 
 def test_why_the_last_summary_failed_is_told() -> None:

@@ -21,6 +21,7 @@ from throughline.cli.printable import moment, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import InvalidInput
 from throughline.wire.context import PreviewedMessage, PreviewOut, SegmentToSummarise
+from throughline.wire.gauges import percent
 from throughline.wire.messages import CitationOut
 from throughline.wire.sessions import SummaryVersionOut
 
@@ -378,6 +379,24 @@ def test_ranges_that_are_wrong_lose_no_text(text: str, ranges: list[tuple[int, i
 
     assert marked(text, citations).replace(" ?", "") == text.replace(" ?", "")
     assert draw_cited(text, []).plain == printable(text)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "shown"),
+    [
+        (0, 10, "0%"),
+        (62, 128_000, "<1%"),
+        (2, 1000, "<1%"),
+        (999, 1000, "99%"),
+        (1000, 1000, "100%"),
+        (15, 10, "150%"),
+        (10**9, 1, ">999%"),
+        (5, 0, "–"),
+        (5, None, "–"),
+    ],
+)
+def test_percentages_agree_with_the_bar_and_are_told_beyond_a_hundred(used: int, limit: int | None, shown: str) -> None:
+    assert percent(used, limit) == shown
 
 
 async def test_the_history_of_a_chat_marks_citations_and_says_how_to_read_them(service: CommandStage) -> None:

@@ -113,6 +113,21 @@ async def test_the_cost_of_short_segments_is_told_and_bounded(database: Database
     assert max(again.calls, redone.spent.calls) <= 32
 
 
+async def test_the_cost_of_what_is_new_is_that_of_going_on_from_the_summary_that_is_ready(database: Database) -> None:
+    stage = await summarising(database, chunk_messages=10)
+    await fill(stage, 20)
+    assert await prepare_one(stage)
+    ready = (await stage.database.summaries.list(stage.owner_id, stage.session.id)).items[0].through_position
+    await fill(stage, 10)
+
+    cost = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest())
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+
+    assert 0 < ready < done.session.summary_through_position
+    assert (cost.from_position, cost.through_position) == (ready + 1, done.session.summary_through_position)
+    assert 0.6 * done.spent.calls <= cost.calls <= 1.5 * done.spent.calls
+
+
 async def test_a_request_begins_where_it_was_told_to_also_behind_what_was_merged(database: Database) -> None:
     stage = await summarising(database, chunk_messages=8)
     stage.model.by_request = lambda request: Say(

@@ -102,12 +102,17 @@ def request_of(argument: str) -> JsonObject:
 
 def cost_line(cost: SummaryCostOut) -> str:
     """Return the line on what a summary will read and cost."""
-    time = "" if cost.seconds is None else f", about {cost.seconds:.0f} seconds"
+    time = "" if cost.seconds is None else f", {_about(cost.seconds)}"
     return (
         f"{span(cost.from_position, cost.through_position)}, {counted(cost.message_count, 'message')}: about "
         f"{counted(cost.calls, 'call')} of the summary model, {cost.input_tokens:,} tokens read and at most "
         f"{cost.output_tokens:,} written{time}"
     )
+
+
+def _about(seconds: float) -> str:
+    whole = round(seconds)
+    return f"about {counted(whole, 'second')}" if whole else "less than a second"
 
 
 def spent_line(spent: SpentOut) -> str:
@@ -207,18 +212,17 @@ async def show_preview(state: ChatState, text: str) -> None:
 
 
 async def summarize(state: ChatState, argument: str) -> None:
-    """Write a summary now.
+    """Write a summary now, and print its cost before and after.
 
-    With `from N` or instructions, messages are read again, and the cost is printed before and after.
+    With `from N` or instructions, messages are read again. If there is nothing to read, only the result is printed.
     """
     session, request = session_of(state), request_of(argument)
-    if request:
-        state.screen.note(cost_line(await state.client.estimate_summary(session.id, request)))
+    is_cost_told = await _tell_cost(state, session.id, request)
     state.screen.note("summarizing …")
     done = await state.client.summarize(session.id, request)
     state.session = done.session
     state.screen.say(f"Summary {done.outcome}{f': {done.detail}' if done.detail else '.'}")
-    if request:
+    if is_cost_told:
         state.screen.note(spent_line(done.spent))
     if done.outcome != "adopted":
         return
@@ -226,6 +230,22 @@ async def summarize(state: ChatState, argument: str) -> None:
         f"{done.session.summarized_count} of {done.session.message_count} messages are summarized; "
         f"the prompt went from {done.tokens_before:,} to {done.tokens_after:,} tokens."
     )
+
+
+async def _tell_cost(state: ChatState, session_id: str, request: JsonObject) -> bool:
+    """Print what a summary will cost. Return False if there is nothing to read.
+
+    Without a request, an estimate that fails is passed over: the summary itself then says what is wrong.
+    """
+    try:
+        cost = await state.client.estimate_summary(session_id, request)
+    except ThroughlineError:
+        if request:
+            raise
+        return False
+    if cost.message_count:
+        state.screen.note(cost_line(cost))
+    return cost.message_count > 0
 
 
 async def keep(state: ChatState, instructions: str) -> None:

@@ -113,7 +113,8 @@ async def summarize_now(
 async def estimate_summary(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> SummaryCost:
     """Return what `summarize_now` would read and cost, without writing anything. Raises the same errors."""
     task = await _load_task(dependencies, session, request)
-    after = task.session.summary_through_position + 1
+    prepared = task.conversation.prepared if task.extends_prepared else None  # which is not read again
+    after = (task.session.summary_through_position if prepared is None else prepared.through_position) + 1
     return (await plan_reread(dependencies, task, min(request.first or after, after)))[1]
 
 
