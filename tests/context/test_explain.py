@@ -144,6 +144,17 @@ def test_a_restore_holds_until_a_fifth_of_the_window_was_said() -> None:
     assert explain_context(replace(restored, factor=60.0), FACTS).restored is None
 
 
+@pytest.mark.parametrize(("skipped", "since"), [(8, 10), (9, 5)])
+def test_after_the_next_summary_n_counts_no_longer_from_the_restore(skipped: int, since: int) -> None:
+    """A summary that was found not worth writing is another matter: what it read is not counted again."""
+    restored = ViewState(restored_at_position=8, skipped_through_position=skipped, summary_position=2)
+    context_input = conversation_input(turns(5), user=None, summary="facts", cursor=4)
+
+    report = explain_context(replace(context_input, view_state=restored), FACTS)
+
+    assert report.messages_since_summary == since
+
+
 @pytest.mark.parametrize("adopting", list(Adopt))
 @pytest.mark.parametrize(("stored_turns", "is_due"), [(3, False), (15, True), (300, True)])
 def test_the_end_of_a_turn_is_reported_like_a_session_at_rest_with_what_is_due(

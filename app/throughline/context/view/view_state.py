@@ -89,8 +89,10 @@ def range_at(ranges: tuple[tuple[int, int], ...], position: int) -> tuple[int, i
 def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
     """Return the state once a further summary is in use and the prompt takes `tokens` (None if that was not measured).
 
-    Cuts of the old summary, of pins and of notes end. What was done to messages that are still shown stays.
+    Cuts of the old summary, of pins and of notes end. What was done to messages that are still shown stays. What a
+    restore let the triggers count from ends with the restore.
     """
+    skipped = state.skipped_through_position
     return replace(
         state,
         stage=COMPACTED,
@@ -99,6 +101,7 @@ def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
         without_notes=False,
         without_pins=False,
         compacted_to_tokens=tokens,
+        skipped_through_position=0 if skipped == state.restored_at_position else skipped,
         restored_at_position=0,
     )
 
