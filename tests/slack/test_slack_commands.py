@@ -50,7 +50,7 @@ def test_the_context_tells_what_the_command_line_tells() -> None:
 
     for sentence in (next_step(report), *about_summaries(report)):
         assert sentence in shown
-    assert "Summary ready: #1-#24 in 267 tokens; it is used at 71% of the window." in shown
+    assert "Summary ready: #1-#24; it is used at 71% of the window." in shown
     assert "K is off" in shown
 
 

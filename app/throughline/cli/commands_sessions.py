@@ -294,7 +294,9 @@ async def restore(session_id: str, version: str, target: ServiceTarget) -> None:
     """Restore VERSION (number or id, 0 for none) of a session's summary; no message is lost."""
     screen = Screen()
     async with open_client(target) as client:
-        screen.say((await restore_version(client, await whole_id(client, screen, session_id), version))[1])
+        _, lines = await restore_version(client, await whole_id(client, screen, session_id), version)
+    for line in lines:
+        screen.say(line)
 
 
 def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:

@@ -118,8 +118,7 @@ def _what_is_left_out(context: ContextOut) -> list[str]:
     if context.last_stage is None or context.unreduced_tokens <= context.total_tokens:
         return []
     stage = one_line(context.last_stage, limit=30).replace("_", " ")
-    sizes = f"{context.total_tokens:,} of {context.unreduced_tokens:,} tokens"
-    return [f"shown {sizes} since the summary in use (last: {stage})"]
+    return [f"shown {context.total_tokens:,} of {context.unreduced_tokens:,} tokens (last: {stage})"]
 
 
 def _summary_lines(context: ContextOut) -> list[str]:

@@ -96,7 +96,7 @@ def next_step(context: Told) -> str:
 def about_summaries(context: Told, made: Callable[[ToldSummary], str] = lambda _: "") -> list[str]:
     """Return sentences on the summaries in use and ready, what N and K count from, and a restore that still holds.
 
-    `made` returns words on when and how a summary was made, which follow its size.
+    `made` returns words on when and how a summary was made, which follow the messages that it covers.
     """
     told = (
         _in_use(context, made),
@@ -156,8 +156,7 @@ def _is_out_of_reach(context: Told) -> bool:
 
 
 def _covered(summary: ToldSummary) -> str:
-    places = "#1" if summary.through_position == 1 else f"#1-#{summary.through_position}"
-    return f"{places} in {summary.token_count:,} tokens"
+    return "#1" if summary.through_position == 1 else f"#1-#{summary.through_position}"
 
 
 def _use(context: Told) -> str:

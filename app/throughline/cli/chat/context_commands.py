@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from uuid import UUID
 
@@ -291,23 +292,22 @@ async def _version(client: ServiceClient, session_id: str, name: str) -> Summary
 
 async def restore(state: ChatState, argument: str) -> None:
     """Restore a summary version, given by its number or its id; 0 stands for no summary."""
-    state.session, text = await restore_version(state.client, session_of(state).id, argument)
-    state.screen.say(text)
+    state.session, lines = await restore_version(state.client, session_of(state).id, argument)
+    for line in lines:
+        state.screen.say(line)
 
 
-async def restore_version(client: ServiceClient, session_id: str, argument: str) -> tuple[SessionOut, str]:
-    """Restore the version in `argument`, 0 for none. Return the session and the text to print."""
+async def restore_version(client: ServiceClient, session_id: str, argument: str) -> tuple[SessionOut, list[str]]:
+    """Restore the version in `argument`, 0 for none. Return the session and the lines to print."""
     name = version_named(argument)
     version = await client.summary(session_id, name) if name.strip("0") else None
     session = await client.restore(session_id, version.id if version else "0")
-    text = restored(version, session)
-    if version is not None and version.state == "adopted":
-        return session, text
-    try:
-        stays = what_ends_restore(await client.context(session_id))
-    except ThroughlineError:  # the summary is restored, also where the context cannot be told
-        return session, text
-    return session, f"{text}\n{stays}" if stays else text
+    lines = [restored(version, session)]
+    if version is None or version.state != "adopted":
+        # The summary is restored, also where the context cannot be told.
+        with suppress(ThroughlineError):
+            lines.append(what_ends_restore(await client.context(session_id)))
+    return session, [line for line in lines if line]
 
 
 async def pin(state: ChatState, argument: str) -> None:
