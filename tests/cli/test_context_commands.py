@@ -125,8 +125,16 @@ async def test_the_first_summary_can_be_undone_by_the_number_0(service: CommandS
     result = await service.run("chat", "--session", talk.session.id, typed="/restore 0\n")
 
     assert "The session has no summary now: none of 6 messages is summarized." in result.stdout
-    ends = "until 1,639 tokens are said after #6, now 0, or a summary is asked for."
+    ends = "until 1,639 tokens are said after #6 (now 0) or a summary is asked for."
     assert result.stdout.splitlines()[-1] == f"Going back to no summary holds {ends}"
+
+
+async def test_a_restore_stays_without_automatic_summaries(service: CommandStage, talk: Conversation) -> None:
+    service.api.pins.report = replace(service.api.pins.report, messages_threshold=None)
+
+    result = await service.run("sessions", "restore", talk.session.id, 1)
+
+    assert result.stdout.splitlines()[1:] == ["This stays until a summary is asked for."]
 
 
 async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:
@@ -399,7 +407,7 @@ def test_a_restored_summary_stays_and_what_ends_that_is_told() -> None:
 
     text = " ".join(draw_context(over, width=80).plain.split())
 
-    ends = "until 1,639 tokens are said after #100, now 300, or a summary is asked for."
+    ends = "until 1,639 tokens are said after #100 (now 300) or a summary is asked for."
     assert f"The summary in use was restored and stays {ends}" in text
     assert "N and K count the messages after #100, the newest one when you went back." in text
     assert "what does not fit is shortened or left out of the prompt" in text

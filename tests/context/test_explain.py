@@ -24,6 +24,7 @@ from throughline.context.calibration import (
     unscale,
 )
 from throughline.context.explain_context import (
+    NEXT_MESSAGE,
     FiringGauge,
     NextAction,
     RestoreReport,
@@ -34,6 +35,7 @@ from throughline.context.explain_context import (
 )
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
+from throughline.context.preview import plan_next_call, preview_call
 from throughline.context.view.groups import build_prompt_messages, cut_points, group_messages, split_at_cuts
 from throughline.context.view.view_state import ViewState
 from throughline.domain.basic_types import MessageId, SummaryId
@@ -129,6 +131,19 @@ def test_a_limit_of_tokens_is_out_of_reach_above_what_a_turn_loads(window: int, 
 
     assert explain_context(context_input, FACTS).can_reach_tokens is can_reach
     assert explain_context(replace(context_input, factor=32.0), FACTS).can_reach_tokens
+
+
+@pytest.mark.parametrize("stored_turns", [92, 94, 98, 100, 102, 106])
+def test_above_the_threshold_of_a_report_the_next_message_reduces_the_prompt(stored_turns: int) -> None:
+    """Without automatic summaries nothing happens at the policy's threshold (5,836)."""
+    by_hand = ContextPolicy(auto_summarize=False, response_reserve=1024)
+    context_input = conversation_input(turns(stored_turns), user=None, policy=by_hand, factor=2.1)
+
+    report = explain_context(context_input, FACTS)
+    preview = preview_call(plan_next_call(replace(context_input, user=NEXT_MESSAGE)))
+
+    assert report.threshold_tokens == preview.threshold_tokens
+    assert report.will_trigger is (report.total_tokens + 20 > report.threshold_tokens)
 
 
 def test_a_restore_holds_until_a_fifth_of_the_window_was_said() -> None:

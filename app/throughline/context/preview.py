@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 
 from throughline.context.calibration import scale
-from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.compaction.compaction_triggers import CompactionTrigger, reducing_tokens
 from throughline.context.compaction.decide_compaction import NOTHING_DUE, CompactionAction
 from throughline.context.compaction.strategy import score_messages
 from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view, list_variants
@@ -102,7 +102,7 @@ def preview_call(planned: NextCall, quotations: Sequence[Quotation] = (), memori
         unreduced_tokens=scale(view.unreduced_tokens, view.context_input.factor),
         window=budget.window_tokens,
         usage_percent=round(100 * tokens / budget.window_tokens, 1),
-        threshold_tokens=budget.threshold_tokens,
+        threshold_tokens=reducing_tokens(view.context_input),
         budget_tokens=budget.budget_tokens,
         floor_too_high=plan.floor_too_high,
         summarised_through=context_input.summary_through_position,

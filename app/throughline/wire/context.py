@@ -69,7 +69,7 @@ class ContextOut(Shape):
     last_stage: str | None = Field(
         description="the last stage that made the prompt smaller; null: every message is shown as it is stored",
     )
-    threshold_tokens: int
+    threshold_tokens: int = Field(description="the prompt is made smaller above it")
     usage_percent: float
     counted_from_position: int = Field(description="N and K count the messages after this position")
     messages_since_summary: int = Field(
@@ -185,7 +185,7 @@ class PreviewOut(Shape):
     unreduced_tokens: int = Field(description="tokens if no stage made the prompt smaller")
     window: int
     usage_percent: float
-    threshold_tokens: int
+    threshold_tokens: int = Field(description="the prompt is made smaller above it")
     budget_tokens: int = Field(description="window minus the reserve for the answer")
     floor_too_high: bool = Field(
         description="system prompt, tools, summary, pins and newest messages leave too little space: "

@@ -103,9 +103,16 @@ def about_summaries(context: Told, made: Callable[[ToldSummary], str] = lambda _
         _ready(context, made),
         _counted_from(context),
         _out_of_reach(context),
-        what_ends_restore(context),
+        _what_ends_restore(context),
     )
     return [sentence for sentence in told if sentence]
+
+
+def after_restore(context: Told) -> str:
+    """Return the sentence on what ends the restore that was just made; '' if that is not known."""
+    if context.messages_threshold is None:
+        return "This stays until a summary is asked for."
+    return _what_ends_restore(context)
 
 
 def _in_use(context: Told, made: Callable[[ToldSummary], str]) -> str:
@@ -124,6 +131,8 @@ def _counted_from(context: Told) -> str:
     """Return the sentence on the position from which N and K count; '' if nothing else could be meant."""
     position, prepared, summary = context.counted_from_position, context.prepared, context.summary
     counts = "N counts" if _is_out_of_reach(context) else "N and K count"
+    if context.messages_threshold is None:
+        return ""
     if position == 0:
         return f"{counts} all messages, because no summary is in use." if prepared is not None else ""
     where = ""
@@ -136,12 +145,14 @@ def _counted_from(context: Told) -> str:
     return f"{counts} the messages after #{position}{where}."
 
 
-def what_ends_restore(context: Told) -> str:
+def _what_ends_restore(context: Told) -> str:
     """Return the sentence on what ends a restore that still holds; '' if none does."""
     if context.restored is None:
         return ""
+    counts = "N" if _is_out_of_reach(context) else "N or K"
+    first = f"{counts} is reached, " if context.adopt == Adopt.IMMEDIATELY else ""
     what = "Going back to no summary holds" if context.summary is None else "The summary in use was restored and stays"
-    return f"{what} until {_end_of(context.restored, context.adopt)}."
+    return f"{what} until {first}{_end_of(context.restored)}."
 
 
 def _out_of_reach(context: Told) -> str:
@@ -167,7 +178,6 @@ def _use(context: Told) -> str:
     return f"it is used at {at}"
 
 
-def _end_of(restored: RestoredOut | RestoreReport, adopt: str) -> str:
-    said = f"{restored.tokens_needed:,} tokens are said after #{restored.at_position}, now {restored.tokens_since:,}"
-    first = "N or K is reached, " if adopt == Adopt.IMMEDIATELY else ""
-    return f"{first}{said}, or a summary is asked for"
+def _end_of(restored: RestoredOut | RestoreReport) -> str:
+    needed, now = f"{restored.tokens_needed:,}", f"{restored.tokens_since:,}"
+    return f"{needed} tokens are said after #{restored.at_position} (now {now}) or a summary is asked for"

@@ -16,7 +16,7 @@ from throughline.cli.printable import joined, moment, one_line, printable, wrapp
 from throughline.cli.session_files import is_position
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import InvalidInput, ThroughlineError
-from throughline.wire.gauges import what_ends_restore
+from throughline.wire.gauges import after_restore
 from throughline.wire.messages import MessageOut
 from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, SummaryVersionOut
 
@@ -306,7 +306,7 @@ async def restore_version(client: ServiceClient, session_id: str, argument: str)
     if version is None or version.state != "adopted":
         # The summary is restored, also where the context cannot be told.
         with suppress(ThroughlineError):
-            lines.append(what_ends_restore(await client.context(session_id)))
+            lines.append(after_restore(await client.context(session_id)))
     return session, [line for line in lines if line]
 
 

@@ -98,6 +98,17 @@ def critical_tokens(context_input: ContextInput) -> int:
     )
 
 
+def reducing_tokens(context_input: ContextInput) -> int:
+    """Return the size of the prompt, in the model's tokens, above which it is made smaller.
+
+    It is the threshold; without automatic summaries the strategy `summarization` does nothing there, and it is the size
+    above which the last stages cut.
+    """
+    if is_reducing(context_input):
+        return context_input.budget.threshold_tokens
+    return scale(critical_tokens(context_input), context_input.factor)
+
+
 def has_hidden_messages(context_input: ContextInput) -> bool:
     """Return whether messages after the cursor are neither shown nor summarised: not loaded, or trimmed before."""
     return bool(context_input.rows) and (
