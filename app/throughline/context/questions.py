@@ -113,6 +113,13 @@ _OF_USER = re.compile(
 """Shows that a question is about the user, and so perhaps about something said before: `What is my name?`."""
 
 _BEGINNINGS = QUESTION_WORDS | REQUESTS
+_CLAUSE_WORDS = frozenset({"when", "where", "why", "how", "what", "which"})
+_SUBJECTS = "i you he she it we they the a an my your our his her their this that these those there reminds"
+_AFTER_CLAUSE_WORD = frozenset(_SUBJECTS.split())
+"""After one of _CLAUSE_WORDS, the beginning of a statement: `When we met, it rained.`, `What a storm!`.
+
+In a question a verb, a noun or a measure stands there: `When did we meet`, `What time`, `How much`.
+"""
 _SENTENCE = re.compile(r"[^.!?？。！\n]+[.!?？。！]*")
 _WORD = re.compile(r"\w+")
 _PART = re.compile(
@@ -153,9 +160,14 @@ def _asked_sentences(text: str) -> list[str]:
 
 
 def begins_asking(sentence: str) -> bool:
-    """Return whether the sentence begins like a question or a request, whatever its last sign is."""
+    """Return whether the sentence begins like a question or a request, with or without a question mark.
+
+    One that goes on like a statement and ends like one is none.
+    """
     words = [found.group().casefold() for found in islice(_WORD.finditer(sentence), FIRST_WORDS)]
     first, second, *_ = (*(word for word in words if word not in POLITE), "", "")
+    if first in _CLAUSE_WORDS and second in _AFTER_CLAUSE_WORD and sentence.rstrip()[-1:] in {".", "!"}:
+        return False
     return first in _BEGINNINGS or (first in REQUESTS_FOR_SOMEBODY and second in SOMEBODY)
 
 
