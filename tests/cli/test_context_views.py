@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from fakes.command_stage import CommandStage
 from fakes.scripted_turns import said
-from fakes.wire_shapes import NOW, SESSION_ID, cited_message_out, message_out, session_out, version_out
+from fakes.wire_shapes import NOW, SESSION_ID, cited_message_out, context_out, message_out, session_out, version_out
 from fakes.wire_shapes import preview_out as preview
 from throughline.cli.chat.context_commands import draw_changes, draw_version, draw_versions, request_of, versions_named
 from throughline.cli.chat.state import ChatState, remark_on_answer
@@ -20,8 +20,8 @@ from throughline.cli.history_views import draw_cited, draw_message, marked, prob
 from throughline.cli.printable import moment, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import InvalidInput
-from throughline.wire.context import PreviewedMessage, PreviewOut, SegmentToSummarise
-from throughline.wire.gauges import percent
+from throughline.wire.context import PreviewedMessage, PreviewOut, RestoredOut, SegmentToSummarise
+from throughline.wire.gauges import is_only_fitted, next_step, percent
 from throughline.wire.messages import CitationOut
 from throughline.wire.sessions import SummaryVersionOut
 
@@ -397,6 +397,23 @@ def test_ranges_that_are_wrong_lose_no_text(text: str, ranges: list[tuple[int, i
 )
 def test_percentages_agree_with_the_bar_and_are_told_beyond_a_hundred(used: int, limit: int | None, shown: str) -> None:
     assert percent(used, limit) == shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_fitted"),
+    [
+        ({}, False),
+        ({"messages_threshold": None}, True),
+        ({"restored": RestoredOut(at_position=4, tokens_since=0, tokens_needed=9)}, True),
+        ({"messages_threshold": None, "next_action": "none"}, False),
+        ({"messages_threshold": None, "next_trigger": "messages"}, False),
+    ],
+)
+def test_no_summary_is_announced_where_none_comes(changes: dict[str, object], *, is_fitted: bool) -> None:
+    context = context_out(**{"next_action": "compact", "next_trigger": "window", "will_trigger": True, **changes})
+
+    assert is_only_fitted(context) is is_fitted
+    assert ("left out of the prompt" in next_step(context)) is is_fitted
 
 
 async def test_the_history_of_a_chat_marks_citations_and_says_how_to_read_them(service: CommandStage) -> None:

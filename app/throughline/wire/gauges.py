@@ -72,15 +72,19 @@ def percent(used: int, limit: int | None) -> str:
     return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # the column holds four characters
 
 
-def keeps_restored(context: Told) -> bool:
-    """Return whether the next message only leaves messages out or shortens them, because a restored summary stays."""
-    return context.next_action == "compact" and context.next_trigger == "window" and context.restored is not None
+def is_only_fitted(context: Told) -> bool:
+    """Return whether the next message only shortens messages or leaves them out.
+
+    No summary comes of it while a restored one stays, or if the agent's summaries are not automatic.
+    """
+    is_window = context.next_action == "compact" and context.next_trigger == "window"
+    return is_window and (context.restored is not None or context.messages_threshold is None)
 
 
 def next_step(context: Told) -> str:
     """Return the sentence on what the next message triggers."""
     match context.next_action:
-        case "compact" if keeps_restored(context):
+        case "compact" if is_only_fitted(context):
             return "⚡ With the next message, what does not fit is shortened or left out of the prompt."
         case "compact":
             return "⚡ The next message triggers a compaction: older messages are shortened or summarized first."

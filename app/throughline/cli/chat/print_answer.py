@@ -34,7 +34,7 @@ from throughline.wire.events import (
     ToolCallDelta,
     ToolResult,
 )
-from throughline.wire.gauges import keeps_restored, percent
+from throughline.wire.gauges import is_only_fitted, percent
 from throughline.wire.messages import MessageOut, ToolCallOut
 from throughline.wire.sessions import SessionOut
 
@@ -140,7 +140,7 @@ def _fill(context: ContextOut) -> str:
 
 
 def _coming(context: ContextOut) -> str:
-    if keeps_restored(context):
+    if is_only_fitted(context):
         return " · ⚡ the next message leaves out what does not fit"
     if context.is_compacting_next:
         return " · ⚡ the next message triggers a compaction"
