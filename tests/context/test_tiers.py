@@ -46,7 +46,7 @@ def leaves(levels: Sequence[int]) -> tuple[Segment, ...]:
 
 def as_long_as(tokens: int) -> str:
     """A text of sentences that takes exactly `tokens` by `by_length`."""
-    return ("One more fact is this. " * tokens)[: 4 * (tokens - 1)]
+    return ("One more fact is 1234. " * tokens)[: 4 * (tokens - 1)]
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ def test_where_old_segments_are_too_large_the_biggest_is_cut_and_others_are_whol
 
     assert by_length(text) <= 300
     first, _, rest = text.partition("\n\n[#91-#99]\n")
-    assert first.endswith(f"fact is this.{CUT_MARK}")
+    assert first.endswith(f"fact is 1234.{CUT_MARK}")
     assert rest == f"{('Bob came. ' * 9).strip()}\n\n[#100-#109]\nA fact stands here."
     assert text == narrative_text(parts, max_tokens=300, count=by_length)
 

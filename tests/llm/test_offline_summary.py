@@ -7,6 +7,7 @@ from throughline.context.policy import SummaryPolicy
 from throughline.context.summaries.summary_prompt import (
     CONVERSATION_TAG,
     EXISTING_TAG,
+    NOTHING,
     SUMMARISER_SYSTEM_PROMPT,
     merge_request,
     segment_request,
@@ -17,7 +18,7 @@ from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt
 from throughline.domain.summary import Segment
 from throughline.llm.counters import TiktokenCounter
-from throughline.llm.offline import NOTHING, OfflineModel, summarise
+from throughline.llm.offline import OfflineModel, summarise
 
 
 def message(
@@ -185,7 +186,7 @@ async def test_a_user_who_types_tags_forges_neither_a_message_nor_a_position() -
     assert "- assistant: I do not know the price of that. [#2]" in text.splitlines()
 
 
-@pytest.mark.parametrize("said", ["今天天气很好，我们去公园散步。明天可能会下雨。", "我的名字是安娜。我喜欢茶。"])
+@pytest.mark.parametrize("said", ["我们去公园散步。明天可能会下雨。", "我的名字是安娜。我喜欢茶。"])
 async def test_sentences_without_blanks_between_them_are_told_apart(said: str) -> None:
     text = await summary_of(segment_request([message(4, Role.USER, said, author="local")], 200), 200)
 

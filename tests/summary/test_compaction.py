@@ -203,7 +203,9 @@ async def test_a_session_of_huge_messages_is_compacted_although_few_of_them_can_
 
     assert report.summary_count > 0
     assert report.messages_since_summary <= 8 + 4
-    assert {row["outcome"] for row in stage.metrics.of("compaction_finished")} == {"adopted"}
+    outcomes = [row["outcome"] for row in stage.metrics.of("compaction_finished")]
+    assert set(outcomes) <= {"adopted", "skipped"}  # skipped: what it stands for is not shown, and it would be larger
+    assert outcomes[-1] == "adopted"
 
 
 async def test_a_summary_on_demand_catches_up_with_huge_messages_that_were_not_loaded(database: Database) -> None:

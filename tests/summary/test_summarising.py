@@ -199,7 +199,7 @@ async def test_what_was_read_for_a_narrative_alone_is_read_again_for_its_facts(d
 
     version = await database.summaries.latest(stage.session.id)
     assert version is not None
-    assert "user 0 word" in [fact.text for fact in version.kept_facts]
+    assert any(fact.text.startswith("user 0 word") for fact in version.kept_facts)
 
 
 async def test_a_summary_model_that_breaks_in_an_unforeseen_way_fails_no_turn(database: Database) -> None:

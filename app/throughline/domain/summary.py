@@ -14,6 +14,8 @@ class FactKind(StrEnum):
     """The kinds of kept facts, in the order in which a prompt shows them; instructions get a section of their own."""
 
     INSTRUCTION = "instruction"
+    LIMIT = "limit"
+    GOAL = "goal"
     DECISION = "decision"
     DEADLINE = "deadline"
     PERSON = "person"
@@ -34,7 +36,7 @@ class KeptFact:
     replaced this fact, 0 while it is current.
 
     `chosen` and `passed_over` count how often a model did and did not select the fact when it could. With `is_unjudged`
-    no model has been asked about the fact yet.
+    no model has been asked about the fact yet. `may_be_outdated`: later messages were summarised without their facts.
     """
 
     kind: FactKind
@@ -47,6 +49,12 @@ class KeptFact:
     chosen: int = 0
     passed_over: int = 0
     is_unjudged: bool = True
+    may_be_outdated: bool = False
+
+    @property
+    def is_only_stated(self) -> bool:
+        """Whether the fact is known by its words alone: it has no form that makes it certain, and no model named it."""
+        return not (self.is_unjudged or self.chosen or self.passed_over)
 
     @property
     def score(self) -> float:

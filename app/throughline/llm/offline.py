@@ -8,10 +8,13 @@ from functools import partial
 from itertools import islice
 
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
+from throughline.context.summaries.keep_lines import KEEP_TASK
+from throughline.context.summaries.statements import STATES, importance, is_filler
 from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,
     EXISTING_TAG,
+    NOTHING,
     SUMMARISER_SYSTEM_PROMPT,
 )
 from throughline.context.view.placeholder_texts import TAG as RECALL_TAG
@@ -25,16 +28,15 @@ from throughline.llm.counters import TiktokenCounter, warm_counter
 from throughline.llm.offline_answers import (
     INTRODUCTION,
     MAX_CHARACTERS,
-    STATES,
     Reply,
-    is_filler,
     reply_to,
     sentences_of,
-    worth,
 )
 from throughline.ports.models import FormatSupport
 
-NOTHING = "Nothing of substance yet."
+PART, SMALL_PART = 3, 8
+"""Part of a record's tokens that a summary may take: a third, or an eighth where facts are kept beside it."""
+
 LONGEST_LINE = 2 * MAX_CHARACTERS
 """Longest line taken from an earlier summary, so that one line alone always fits."""
 
@@ -53,23 +55,26 @@ _TAGGED_LINE = re.compile(r"\n[^\S\n]*+\[#")
 _TAG = re.compile(r"\[#\d+[^\[\]\n]{0,80}\]\s*+")
 
 
-def summarise(existing: str, record: str, *, max_tokens: int, count: Callable[[str], int]) -> str:
+def summarise(
+    existing: str, record: str, *, max_tokens: int, count: Callable[[str], int], keeps_facts: bool = False
+) -> str:
     """Return the lines of the earlier summaries `existing` and the most important ones of `record`, in `max_tokens`.
 
     If they are too many, the least important are left out first; among equals each part of the conversation keeps one.
+    With `keeps_facts`, what users state is kept beside the text, which then tells only the rest, in fewer words.
     """
     kept = (
         line[:LONGEST_LINE] for line in existing.split("\n") if not _PART_HEAD.fullmatch(line) and NOTHING not in line
     )
-    found = list(dict.fromkeys((*kept, *_lines_of(record))))
-    lines = [line for line in found if not is_filler(_said(line)[1])] or found
-    size = count(existing)
-    most = size + count(record) // 3 if record else size * 9 // 10
+    found = list(dict.fromkeys((*kept, *_lines_of(record, keeps_facts=keeps_facts))))
+    lines = [line for line in found if not is_filler(_said(line)[1])] or ([] if keeps_facts else found)
+    size, part = count(existing), SMALL_PART if keeps_facts else PART
+    most = size + count(record) // part if record else size * 9 // 10
     budget = min(max_tokens, max(most, SMALL_SUMMARY_TOKENS))
-    return "\n".join(_fitting(lines, budget, count)) or f"- {NOTHING}"
+    return "\n".join(_fitting(lines, budget, count)) if lines else f"- {NOTHING}"
 
 
-def _lines_of(record: str) -> Iterator[str]:
+def _lines_of(record: str, *, keeps_facts: bool) -> Iterator[str]:
     """Yield the lines for each message of `record`, without text that looks like a position's tag."""
     heads = list(_HEAD.finditer(record))
     for head, end in zip(heads, [*(head.start() for head in heads[1:]), len(record)], strict=False):
@@ -77,19 +82,28 @@ def _lines_of(record: str) -> Iterator[str]:
         if INTRODUCTION in text or f"<{RECALL_TAG}>" in text:
             continue
         speaker = "" if head[2] == Role.USER else f"{head[2]}: "
-        yield from (f"- {speaker}{sentence} [#{head[1]}]" for sentence in _best_of(text, Role(head[2])))
+        best = _rest_of(text, Role(head[2])) if keeps_facts else _best_of(text, Role(head[2]))
+        yield from (f"- {speaker}{sentence} [#{head[1]}]" for sentence in best)
 
 
 def _best_of(text: str, role: Role) -> list[str]:
     """Return the sentences that state something, or else the most important one."""
     sentences = [sentence for sentence in sentences_of(text) if not sentence.startswith("```")]
-    stating = islice((one for one in sentences if worth(one, role) >= STATES), MOST_OF_MESSAGE)
-    return list(stating) or sorted(sentences, key=worth, reverse=True)[:1]
+    stating = islice((one for one in sentences if importance(one, role) >= STATES), MOST_OF_MESSAGE)
+    return list(stating) or sorted(sentences, key=importance, reverse=True)[:1]
+
+
+def _rest_of(text: str, role: Role) -> list[str]:
+    """Return the best sentence beside those that are kept as facts; none if it is small talk."""
+    best = _best_of(text, role)
+    if role is Role.USER:
+        return [one for one in best if STATES > importance(one) >= STATES - 1]
+    return [one for one in best if importance(one) > STATES]
 
 
 def _fitting(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> list[str]:
     """Return the lines if they fit, or else the most important ones; at least one line."""
-    worths = {line: worth(text, role) for line in lines for role, text in (_said(line),)}
+    worths = {line: importance(text, role) for line in lines for role, text in (_said(line),)}
     sizes = {line: count(line) + 1 for line in lines}
     chosen: set[str] = set()
     left = budget
@@ -179,7 +193,8 @@ def _reply(request: ModelRequest) -> Reply:
     existing, record = undelimited(EXISTING_TAG, asked), undelimited(CONVERSATION_TAG, asked)
     words = _MOST_WORDS.search(asked, asked.rfind(f"</{CONVERSATION_TAG}>") + 1)
     most = min(request.max_output_tokens, TOKENS_PER_WORD * int(words[1])) if words else request.max_output_tokens
-    return Reply(summarise(existing, record, max_tokens=most, count=_COUNTER.count))
+    keeps_facts = KEEP_TASK in asked
+    return Reply(summarise(existing, record, max_tokens=most, count=_COUNTER.count, keeps_facts=keeps_facts))
 
 
 def _usage(request: ModelRequest, said: Reply) -> Usage:

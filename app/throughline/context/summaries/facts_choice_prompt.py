@@ -144,7 +144,8 @@ def _candidates(facts: Sequence[KeptFact]) -> list[KeptFact]:
     """Return the current facts that a model may judge.
 
     Instructions that a model named have room of their own and are excluded. Those that a rule found are judged like
-    facts.
+    facts. Facts that are only stated are not judged: there are many, and they come last anyway.
     """
-    current = (fact for fact in facts if not fact.replaced_by and fact.score >= LEAST_SCORE)
+    judged = (fact for fact in facts if not fact.is_only_stated or fact.kind is FactKind.INSTRUCTION)
+    current = (fact for fact in judged if not fact.replaced_by and fact.score >= LEAST_SCORE)
     return one_a_line(fact for fact in current if fact.kind is not FactKind.INSTRUCTION or not fact.subject)

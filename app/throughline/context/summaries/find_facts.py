@@ -27,7 +27,9 @@ from throughline.context.summaries.readable_text import (
     without_pasted_blocks,
     without_quotations,
 )
+from throughline.context.summaries.statements import STATES, importance, stated_facts
 from throughline.context.summaries.structured_facts import structured_facts
+from throughline.context.summaries.summary_prompt import NOTHING
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
@@ -90,7 +92,8 @@ def _facts_of_citations(line: str, said: _Said, kind: FactKind, named: KeepLine 
     if best and shared[best] >= LEAST_SHARED:
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED
         kind, subject = (named.kind, named.subject) if named is not None and is_about else (kind, "")
-        yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=1)
+        chosen = int(importance(best) >= STATES)  # what states nothing was copied, not chosen
+        yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=chosen)
 
 
 def _shared(line_words: frozenset[str], words: frozenset[str]) -> float:
@@ -232,6 +235,26 @@ def facts_of(
     return (*facts, *later_statements((*before, *facts), messages))
 
 
+_LIST_MARK = re.compile(r"\A[-*•]\s+")
+_CITATION = re.compile(r"\s*\[#[^\]\n]{1,80}\]\s*\Z")
+_EMPTY_HEADING = re.compile(r"^#{1,4} [^\n]*\n+(?=#{1,4} |\Z)", re.MULTILINE)
+
+
+def without_kept(text: str, facts: Sequence[KeptFact]) -> str:
+    """Return a summary without the lines that only repeat one of the facts, and without headings of nothing.
+
+    Facts stand in the summary's own part, word for word; in the text they would stand twice. Linear time.
+    """
+    kept = {_bare(NOTHING), *(_bare(fact.text) for fact in facts)}
+    bare = ((line, _bare(_CITATION.sub("", _LIST_MARK.sub("", line.strip())))) for line in text.splitlines())
+    lines = [line for line, said in bare if said not in kept]
+    return _EMPTY_HEADING.sub("", "\n".join(lines) + "\n").strip()
+
+
+def _bare(text: str) -> str:
+    return one_line(text).casefold().rstrip(".!…")
+
+
 def subjects_again(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[str, ...]:
     """Return subjects of kept facts whose words occur in the messages, the newest first, at most `MOST_SUBJECTS`."""
     words = {word for message in messages for word in words_of(text_of(message.content)[:SCANNED_CHARACTERS])}
@@ -247,11 +270,13 @@ def found_facts(messages: Sequence[Message]) -> tuple[KeptFact, ...]:
 
 
 def _of(message: Message) -> Iterator[KeptFact]:
-    author = message.author or ""
+    author, structured = message.author or "", structured_facts(message)
     if message.role is Role.USER:
         for sentence in standing_instructions(text_of(message.content)):
             yield KeptFact(FactKind.INSTRUCTION, sentence, message.position, author=author)
-    for fact in structured_facts(message):
+        known = {fact.text for fact in structured}
+        yield from (fact for fact in stated_facts(message) if fact.text not in known)
+    for fact in structured:
         is_tracked = fact.kind is FactKind.VALUE
         passed_over = 0 if message.role is Role.USER else 1
         yield replace(fact, author=author, subject=fact.subject if is_tracked else "", passed_over=passed_over)

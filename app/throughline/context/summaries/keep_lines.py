@@ -33,14 +33,15 @@ KEEP_TASK = """\
 After the summary write this, one line for each thing that must not be lost word for word:
 KEEP:
 kind | subject | exact quote | #position
-kind: instruction (how the assistant is to work from now on), decision, deadline, person, preference, value, \
-identifier, error or open question.
+kind: instruction (how the assistant is to work from now on), limit, goal, decision, deadline, person, preference, \
+value, identifier, error or open question.
 subject: two to four words for what it is about, so exact that only a later statement of the same thing has it too \
 ("Ana's phone", not "Ana").
 exact quote: copied letter by letter out of the message at that position, the shortest part that can be understood \
 alone, no more than a sentence or two.
 Name what a person states before what the assistant repeats, corrections and withdrawals under the subject of what \
-they correct, each thing once and as it holds at the end. Leave out small talk."""
+they correct, each thing once and as it holds at the end. Leave out small talk. These lines stand beside the summary: \
+do not tell them again in it."""
 
 SUBJECTS_BEFORE = "Subjects named before; use the same words where the same thing is meant:"
 
@@ -219,7 +220,7 @@ replaced.
 _PLACED_ADDING = re.compile(r"\b(?:too|as well)\s*(?:[,.;:!?)]|\Z)|也(?!许)|还(?![是没款钱书])|又", re.IGNORECASE)
 """Words of addition that mean something else in other positions: "too late", "might as well", 也许, 还是."""
 
-_MOVED_ON = re.compile(
+MOVED_ON = re.compile(
     r"\bmov(?:e|ed|ing) on(?: to (?:the next|the other|another|other|something)\b|(?= (?:with|and|since|already|now)\b)"
     r"|(?=[,.;:!?)]|\Z))",
     re.IGNORECASE,
@@ -261,7 +262,7 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
 @lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
     """Return whether a sentence has a word with which people withdraw or change a statement."""
-    words = _in_order(_MOVED_ON.sub(" ", sentence))
+    words = _in_order(MOVED_ON.sub(" ", sentence))
     return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
 
 

@@ -18,11 +18,16 @@ from throughline.context.summaries.keep_lines import (
     has_chance_numbers_only,
     is_other_number,
 )
+from throughline.context.summaries.restatements import differ_in_subject, restates
+from throughline.context.summaries.statements import importance
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 
 MAX_FACTS = 600
 """Most facts kept for a session, about 60 kB stored; more than any summary has room to show."""
+
+MAX_STATED = 300
+"""Most facts that are only stated, in addition to the others."""
 
 RESTATED, LEAST_SHARED = 0.5, 2
 """A sentence restates another if it shares at least half of its words, and at least two."""
@@ -34,29 +39,37 @@ MAX_INSTRUCTIONS = 200
 def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
     """Return one list by position, in which each fact stands once per subject with the position of what replaced it.
 
-    At most MAX_FACTS are kept: replaced facts are dropped first, then the lowest scores, then the oldest. Of the
-    instructions the newest MAX_INSTRUCTIONS are kept.
+    At most MAX_FACTS are kept, and MAX_STATED that are only stated: replaced facts are dropped first, then the lowest
+    scores, then the least important, then the oldest. Of the instructions the newest MAX_INSTRUCTIONS are kept.
     """
     current = _Current()
     for fact in _without_parts(_each_once((*old, *new))):
         current.add(fact)
     facts = [fact for fact in current.facts if fact.kind is not FactKind.INSTRUCTION]
     instructions = [fact for fact in current.facts if fact.kind is FactKind.INSTRUCTION]
-    kept = {*islice(sorted(facts, key=_worth, reverse=True), MAX_FACTS), *instructions[-MAX_INSTRUCTIONS:]}
+    stated = [fact for fact in facts if fact.is_only_stated]
+    others = [fact for fact in facts if not fact.is_only_stated]
+    kept = {
+        *islice(sorted(others, key=_worth, reverse=True), MAX_FACTS),
+        *islice(sorted(stated, key=_worth, reverse=True), MAX_STATED),
+        *instructions[-MAX_INSTRUCTIONS:],
+    }
     return tuple(fact for fact in current.facts if fact in kept)
 
 
 def without_subjects(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return the facts, except instructions, without their subjects.
+    """Return the facts, except instructions, without their subjects and marked as maybe outdated.
 
-    It is used if a summary covers messages from which no facts were kept: whether earlier facts still hold is then
-    unknown.
+    It is used if a summary covers messages from which no facts were kept.
     """
-    return tuple(fact if fact.kind is FactKind.INSTRUCTION else replace(fact, subject="") for fact in facts)
+    return tuple(
+        fact if fact.kind is FactKind.INSTRUCTION else replace(fact, subject="", may_be_outdated=True) for fact in facts
+    )
 
 
-def _worth(fact: KeptFact) -> tuple[bool, float, int]:
-    return not fact.replaced_by, fact.score, fact.position
+def _worth(fact: KeptFact) -> tuple[bool, float, int, int]:
+    of_words = 0 if fact.chosen else importance(fact.text, fact.said_by)
+    return not fact.replaced_by, fact.score, of_words, fact.position
 
 
 def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
@@ -95,6 +108,7 @@ def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
     The kind comes from the one that has a subject. The times that a model chose either are added up.
     """
     named = fact if fact.subject or not other.subject else other
+    asked = [one.is_unjudged for one in (fact, other) if not one.is_only_stated]
     is_instruction = not named.subject and FactKind.INSTRUCTION in {fact.kind, other.kind}
     return replace(
         fact,
@@ -102,7 +116,7 @@ def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
         subject=fact.subject or other.subject,
         chosen=fact.chosen + other.chosen,
         passed_over=max(fact.passed_over, other.passed_over),
-        is_unjudged=fact.is_unjudged and other.is_unjudged,
+        is_unjudged=bool(asked) and all(asked),
     )
 
 
@@ -166,7 +180,13 @@ class _Current:
         earlier = (
             at for at in found if self.facts[at].position < fact.position and not are_siblings(key, self.subjects[at])
         )
-        return [at for at in earlier if self._is_other_number(at, key, fact) or self._is_restated(at, key, words, fact)]
+        return [
+            at
+            for at in earlier
+            if self._is_other_number(at, key, fact)
+            or self._is_restated(at, key, words, fact)
+            or restates(self.facts[at].text, fact.text)
+        ]
 
     def _is_other_number(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
         """Return whether the fact repeats most of an earlier sentence with another number.
@@ -182,6 +202,8 @@ class _Current:
         """
         subject, text, before = self.subjects[at], self.words[at], self.facts[at].text
         if (key and subject and not key & subject) or not (changes(fact.text) or key & subject):
+            return False
+        if not (key or subject) and differ_in_subject(before, fact.text):
             return False
         named, least = subject or key, max(LEAST_SHARED, RESTATED * len(text))
         if named and not (key and subject) and named <= words and (named <= text or subject):

@@ -9,6 +9,7 @@ from functools import cache
 from throughline.context.measure import Count
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.keep_lines import changes
+from throughline.context.summaries.statements import importance
 from throughline.context.view.placeholder_texts import as_label
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
@@ -17,6 +18,8 @@ INSTRUCTIONS_HEADING = "Standing instructions of the user (verbatim; where two d
 FACTS_HEADING = "Kept facts, word for word (where the text above says otherwise, these hold):"
 
 WEIGHTS = {
+    FactKind.LIMIT: 4,
+    FactKind.GOAL: 4,
     FactKind.DECISION: 4,
     FactKind.DEADLINE: 4,
     FactKind.PERSON: 4,
@@ -32,11 +35,8 @@ WEIGHTS = {
 MESSAGE_SHARE = 4
 """Divisor of a kind's share: one message fills at most a quarter of it, so that a paste does not displace the rest."""
 
-MAYBE_OUTDATED = "earlier"
-"""Appended to a fact if it is unknown whether it still holds."""
-
-EVEN = 0.5
-"""The score of a fact that no model has judged."""
+RANKS, EVEN = 4, 0.5
+"""Ranks of facts (see `_rank`), and the score of a fact that no model has judged."""
 
 SHORT_RULE = 100
 """Length up to which a sentence is more likely a rule than a story."""
@@ -65,11 +65,11 @@ def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Co
 def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
     """Return the facts that fit, without instructions, grouped by kind, with a line that counts the omitted ones.
 
-    '' if none fits. Current facts come first, then those that a model passed over more often than it chose them, then
-    replaced ones, marked as such. Within each of these groups every kind has its share by `WEIGHTS`, filled by score,
-    and newest first among equals. Unused shares are open to all kinds.
+    '' if none fits. They come by rank (see `_rank`); replaced ones are left out. Within each rank every kind has its
+    share by `WEIGHTS`, filled by score, then importance, and newest first among equals. Unused shares are open to all
+    kinds.
     """
-    others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION)
+    others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by)
     cost = _cost(count)
     return _fitting(max_tokens, count, lambda room: _fact_text(others, room, cost))
 
@@ -80,11 +80,8 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     The speaker of a user's fact is the author's name, if known. `later` is the position of a later statement that may
     concern the same subject, 0 for none.
     """
-    see = f"; later: #{later}" if later and _is_tracked(fact) and not fact.replaced_by else ""
-    may_be_outdated = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
-    ended = (
-        f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {MAYBE_OUTDATED}" if may_be_outdated else ""
-    )
+    see = f"; later: #{later}" if later and _is_tracked(fact) else ""
+    ended = " may be outdated" if fact.may_be_outdated else ""
     return f"- {_statement(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
 
 
@@ -233,7 +230,7 @@ def _chosen(facts: Sequence[KeptFact], room: int, cost: Count) -> frozenset[Kept
     """Choose by the rule of `render_facts`; the first fact of a kind also pays for the kind's heading."""
     chosen = _Chosen(cost, room)
     best = sorted(facts, key=_worth, reverse=True)
-    for rank in range(3):
+    for rank in range(RANKS):
         group = [fact for fact in best if _rank(fact) == rank]
         by_kind = {kind: [fact for fact in group if fact.kind is kind] for kind in WEIGHTS}
         weights, left = sum(WEIGHTS[kind] for kind in by_kind if by_kind[kind]), chosen.left
@@ -246,7 +243,14 @@ def _chosen(facts: Sequence[KeptFact], room: int, cost: Count) -> frozenset[Kept
 
 
 def _rank(fact: KeptFact) -> int:
-    return 2 if fact.replaced_by else int(fact.score < EVEN)
+    """Return the rank of a fact, the best first.
+
+    0: certain, or chosen at least as often as passed over; 1: chosen, but passed over more often; 2: only stated;
+    3: passed over and never chosen.
+    """
+    if fact.is_only_stated:
+        return 2
+    return 0 if fact.score >= EVEN else 1 if fact.chosen else 3
 
 
 def _rule_worth(fact: KeptFact) -> tuple[float, bool, int]:
@@ -257,8 +261,9 @@ def _rule_worth(fact: KeptFact) -> tuple[float, bool, int]:
     return fact.score, len(fact.text) <= SHORT_RULE, fact.position
 
 
-def _worth(fact: KeptFact) -> tuple[float, int]:
-    return fact.score, fact.position
+def _worth(fact: KeptFact) -> tuple[float, int, int]:
+    """Return the sort key of a fact: score, importance unless a model has chosen it, then position."""
+    return fact.score, 0 if fact.chosen else importance(fact.text, fact.said_by), fact.position
 
 
 @dataclass(slots=True)

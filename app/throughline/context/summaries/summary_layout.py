@@ -17,6 +17,7 @@ from throughline.context.summaries.keep_lines import changes
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
 from throughline.context.summaries.readable_text import one_line
 from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
+from throughline.context.summaries.statements import telling_share
 from throughline.context.view.shrink_message import truncate_middle
 from throughline.domain.summary import KeptFact, Segment
 
@@ -24,7 +25,13 @@ NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
 """Shares of a summary's limit: least of the narrative, most of a rolling narrative, and most of the instructions."""
 
 SHRUNK_TO = 0.75
-"""Largest size of a summary with its facts, as a share of what it replaces: a compaction must free a real part."""
+"""How much a summary with its facts may grow, as a share of the messages that it adds: a compaction frees a part."""
+
+STATED_TO = 0.4
+"""As SHRUNK_TO, with the facts that are only stated: such facts fill a summary, but not as far."""
+
+SMALL_TOKENS, MANY_TOKENS = 200, 400
+"""Size up to which a summary may be larger, and least size of what a first one replaces to show facts only stated."""
 
 JOIN_TOKENS = 2
 """Tokens of the blank line between two parts."""
@@ -65,8 +72,8 @@ class SummaryLayout:
     def free_narrative_tokens(self, facts: Sequence[KeptFact], segments: Sequence[Segment]) -> int:
         """Return the tokens that the texts of `segments` may take, given `facts`.
 
-        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that the
-        texts do not state already.
+        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that a model
+        has chosen, and that the texts do not state already.
         """
         left = self.fact_tokens(facts)
         beside = _beside("\n".join(segment.text for segment in segments), mattering(facts))
@@ -78,27 +85,50 @@ class SummaryLayout:
         return max(self.limit_tokens - self.narrative_tokens - HEAD_TOKENS - rules - 2 * JOIN_TOKENS, 0)
 
     def render(
-        self, segments: Sequence[Segment], facts: Sequence[KeptFact], replaced_tokens: int | None = None
+        self,
+        segments: Sequence[Segment],
+        facts: Sequence[KeptFact],
+        added_tokens: int | None = None,
+        before_tokens: int = 0,
     ) -> tuple[str, int]:
         """Return the summary and its tokens: the segments from oldest to newest, then instructions and kept facts.
 
-        It never exceeds the limit. Facts fill the room that the limit leaves, or the aim: SHRUNK_TO of
-        `replaced_tokens`, the size of what the text replaces. If instructions would make it no smaller than that, the
-        narrative is cut, never the instructions.
+        It replaces a summary of `before_tokens` and messages of `added_tokens`, and grows by SHRUNK_TO of these at
+        most; None: up to its limit. Each part has a share of the room, and gets what the others do not need. The
+        narrative's share is smaller if few of its sentences tell anything.
         """
         if self.kind is SummaryKind.LLM:
             return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
-        replaced = 2 * self.limit_tokens if replaced_tokens is None else replaced_tokens
-        rules = self._instructions(facts)
-        beside = max(replaced - 1 - self.count(rules) - JOIN_TOKENS, LEAST_NODE_TOKENS) if rules else self.limit_tokens
-        most = min(self.free_narrative_tokens(facts, segments) + HEAD_TOKENS, beside)
-        narrative = narrative_text(marked(segments, facts), max_tokens=most, count=self.count)
-        aim = min(self.limit_tokens, int(SHRUNK_TO * replaced))
-        left = aim - self.count(PARAGRAPH.join((narrative, rules))) - JOIN_TOKENS
-        return self._joined([narrative, rules, self._facts(_beside(narrative, facts), left)])
+        added = 2 * self.limit_tokens if added_tokens is None else added_tokens
+        replaced = max(before_tokens + added, SMALL_TOKENS)
+        aim = min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added), int(SHRUNK_TO * SMALL_TOKENS)))
+        if not before_tokens and added < MANY_TOKENS:
+            facts = [fact for fact in facts if not fact.is_only_stated]
+        told = marked(segments, facts)
+        share = int(self.narrative_tokens * telling_share("\n".join(segment.text for segment in segments)))
+        needed = self.count(narrative_text(told, max_tokens=self.limit_tokens, count=self.count))
+        beside = _beside("\n".join(segment.text for segment in segments), facts)
+        of_facts = self.count(self._facts(beside, self.limit_tokens)) + 2 * JOIN_TOKENS
+        rules = self._instructions(facts, aim - of_facts - min(needed, share))
+        of_rules = self.count(rules) + JOIN_TOKENS if rules else 0
+        most = max(share + HEAD_TOKENS, aim - of_facts - of_rules)
+        if rules:
+            most = min(most, max(replaced - 1 - of_rules, LEAST_NODE_TOKENS))
+        narrative = narrative_text(told, max_tokens=most, count=self.count)
+        said = self.count(PARAGRAPH.join((narrative, rules))) + JOIN_TOKENS
+        stated = before_tokens + int(STATED_TO * added) - said
+        return self._joined([narrative, rules, self._facts_in(_beside(narrative, facts), aim - said, stated)])
 
-    def _instructions(self, facts: Sequence[KeptFact]) -> str:
-        most = self.limit_tokens * INSTRUCTION_PERCENT // 100
+    def _facts_in(self, facts: Sequence[KeptFact], max_tokens: int, stated_tokens: int) -> str:
+        """Return the facts that fit; together with those that are only stated they take at most `stated_tokens`."""
+        certain = [fact for fact in facts if not fact.is_only_stated]
+        of_certain = self._facts(certain, max_tokens)
+        room = min(max_tokens, stated_tokens)
+        return of_certain if self.count(of_certain) >= room else self._facts(facts, room)
+
+    def _instructions(self, facts: Sequence[KeptFact], free_tokens: int = 0) -> str:
+        """Return the instructions in their share of the limit, or in `free_tokens` if those are more."""
+        most = max(self.limit_tokens * INSTRUCTION_PERCENT // 100, free_tokens)
         return render_instructions(facts, max_tokens=most, count=self.count)
 
     def _facts(self, facts: Sequence[KeptFact], max_tokens: int) -> str:

@@ -28,7 +28,7 @@ from throughline.domain.message import Content, ImageBlock, Message, Role, ToolC
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.summary import Segment
 
-PROMPT_VERSION = "4"
+PROMPT_VERSION = "5"
 """Version of the summary prompts; to be changed with every change of them. It is stored with each summary."""
 
 SUMMARISER_SYSTEM_PROMPT = """\
@@ -55,6 +55,9 @@ Which stretches hold what, one line each.
 
 Cite where things stand by position, like [#12-#40], using the numbers you are given, never others. Write \
 in the language of the conversation. Return only the summary."""
+
+NOTHING = "Nothing of substance yet."
+"""A summary's only line where nothing is worth telling beside the facts that are kept."""
 
 CONVERSATION_TAG = "conversation_record"
 EXISTING_TAG = "existing_summary"

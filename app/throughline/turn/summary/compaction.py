@@ -9,13 +9,13 @@ from throughline.context.compaction.decide_compaction import CompactionAction
 from throughline.context.measure import Count
 from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
+from throughline.context.summaries.find_facts import found_facts, named_facts, without_kept
 from throughline.context.summaries.kept_facts import merge_kept_facts, without_subjects
 from throughline.context.summaries.summary_layout import LEAST_NODE_TOKENS, MERGED, SummaryLayout
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, read_hash
 from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.message import NewMessage
+from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import (
@@ -208,7 +208,7 @@ class Draft:
     def adoption(self, compaction: Compaction) -> Adoption:
         """Return the version to adopt or prepare; the draft must reach beyond the session's summary."""
         session, facts = compaction.session, self.kept_facts
-        text, tokens = self.rendered(session, compaction.layout)
+        text, tokens = self.rendered(session, compaction.layout, compaction.beginning)
         return Adoption(
             session_id=session.id,
             expected_version=session.summary_version,
@@ -238,13 +238,15 @@ class Draft:
             summary_through_position=adoption.through_position,
         )
 
-    def rendered(self, session: Session, layout: SummaryLayout) -> tuple[str, int]:
+    def rendered(self, session: Session, layout: SummaryLayout, beginning: "Draft | None" = None) -> tuple[str, int]:
         """Return the text to adopt and its tokens, within the limit and, if possible, smaller than what it replaces.
 
         Facts without room in the text stay stored with the version.
         """
-        replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
-        return layout.render(self.segments, self.kept_facts, replaced)
+        added, before = self.replaced_tokens, session.summary_tokens
+        if beginning is not None:  # the session's summary stands for the same messages
+            added, before = (0, before) if beginning.segments else (added, 0)
+        return layout.render(self.segments, self.kept_facts, added, before)
 
 
 async def open_draft(summaries: SummaryStore, compaction: Compaction) -> Draft:
@@ -311,3 +313,15 @@ def _segment_of_text(session: Session, through_id: MessageId, count: Count) -> N
         token_count=count(text),
         prompt_version=PROMPT_VERSION,
     )
+
+
+def with_facts(segment: NewSegment, lines: str, messages: Sequence[Message], count: Count) -> NewSegment:
+    """Return the segment with the facts of the messages that the model named, and without their repetition in its text.
+
+    Facts that rules find are left out of the text, too.
+    """
+    named = named_facts(segment.text, lines, messages)
+    text = without_kept(segment.text, (*named, *found_facts(messages))) if messages else segment.text
+    if text == segment.text:
+        return replace(segment, kept_facts=named)
+    return replace(segment, kept_facts=named, text=text, token_count=count(text))

@@ -15,7 +15,7 @@ import structlog
 
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
-from throughline.context.summaries.find_facts import facts_of, named_facts, subjects_again, without_recall_results
+from throughline.context.summaries.find_facts import facts_of, subjects_again, without_recall_results
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.summary_layout import (
     MergeTask,
@@ -61,7 +61,7 @@ from throughline.execution.compute_threads import characters_of, run_off_loop_if
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import PreCompact
 from throughline.turn.summary.choose_facts import choose_facts
-from throughline.turn.summary.compaction import Compaction, Draft, open_draft
+from throughline.turn.summary.compaction import Compaction, Draft, open_draft, with_facts
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
 from throughline.turn.summary.read_messages import plan_batch, read_batch
@@ -431,9 +431,8 @@ class SummaryWriter:
             return copied
         written = await self.calls.ask(summariser, asked)
         said = without_recall_results(read) if asked.keep_tokens else ()
-        naming = partial(named_facts, written.text, written.keep_lines, said)
-        named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
-        return await self._save(replace(with_text(known, written), kept_facts=named))
+        naming = partial(with_facts, with_text(known, written), written.keep_lines, said, summariser.count)
+        return await self._save(await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS))
 
     async def _save(self, new: NewSegment) -> Segment:
         """Store a segment, or return the stored one that was made from the same input.

@@ -1,0 +1,166 @@
+"""Statements in a user's own words that are kept by rule, without a model: their kind and importance.
+
+A statement has a number, a name, or words with which people say what they want, prefer, decide or may not do. Small
+talk and questions have less. The offline model chooses its sentences by the same importance. English, German, Spanish
+and French are known in full; other languages by numbers and names.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from throughline.context.questions import FILLER_WORDS, begins_asking
+from throughline.context.summaries.fact_subjects import MOST_KNOWN
+from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, SCANNED_CHARACTERS, changes
+from throughline.context.summaries.readable_text import one_of, own_sentences, words_in
+from throughline.domain.message import Message, Role, text_of
+from throughline.domain.summary import FactKind, KeptFact
+
+STATES = 2
+"""Importance from which a sentence states something to keep."""
+
+MOST_OF_MESSAGE = 8
+"""Most statements kept from one message; more are a text that was pasted."""
+
+NUMBER_WORDS = words_in("""
+    two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty eighty ninety hundred
+    thousand million half quarter dozen percent first second third fourth fifth
+    zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig hundert tausend prozent halb erste zweite dritte
+    dos tres cuatro cinco seis siete ocho nueve diez doce veinte cien mil primer primera segundo tercero
+    deux trois quatre cinq sept huit neuf dix douze vingt cent mille premier deuxième troisième
+""")
+_KINDS = {
+    FactKind.DECISION: """decid*, agreed, settled on, go* with, we chose, chosen, entschied*, entscheid*, beschlossen,
+        beschließ*, einigten, acord*, décid*, 决定, 定在""",
+    FactKind.LIMIT: """at most, at least, no more than, no less than, no fewer than, no longer than, longer than, must,
+        may not, not allowed, not be allowed, forbid*, not exceed, maximum, minimum, limit, limits, limited, cap of,
+        cannot, can't … before, can't … after, can't hire, allows, up to, only, within, room for, older than, closes,
+        holds, stops at, need at, above, höchstens, mindestens, müssen, muss, darf, dürfen, verboten, grenze,
+        nicht mehr als, como máximo, al menos, debe*, no puede*, límite, prohib*, au plus, au moins, doit, doivent,
+        interdit*, 必须, 最多, 至少, 不得, 不能超过""",
+    FactKind.GOAL: """goal, goals, aim, aims, objective, target, want to, wants to, i'd like to, we'd like to,
+        would like to, plan to, plan is to, plans to, planning to, hope to, hopes to, trying to, intend* to, need to,
+        needs to, have to get, has to get, working toward*, dream is, idea is, going to, we are after, ziel, wollen,
+        möchte*, vorhaben, hoffe, objetivo, quiero, queremos, quisiera, espero, pienso, objectif, je veux, nous voulons,
+        voudrais, espère, 目标, 想要, 希望, 打算, 计划""",
+    FactKind.PREFERENCE: """prefer*, favourite, favorite, favour, favor, love, hate, hates, enjoy, rather, i like,
+        we like, i don't like, i do not like, dislike*, fond of, keen on, can't stand, happiest, easier on,
+        appreciate, hard to, cat person, dog person, any day, usually, i find, i'd pick, always take, bothers me,
+        allerg*, vegetarian, vegan, lieber, am liebsten, ich mag, wir mögen, hasse, bevorzug*, prefiero, me gusta*,
+        me encanta, odio, préfère, j'aime, déteste, alérgic*, 喜欢, 讨厌, 过敏, 更愿意""",
+    FactKind.DEADLINE: """deadline, due, until, by the end, by monday, by tuesday, by wednesday, by thursday, by friday,
+        by january, by february, by march, by april, by may, by june, by july, by august, by september, by october,
+        by november, by december, frist, bis zum, bis ende, bis montag, bis freitag, plazo, antes de*, échéance,
+        avant le, 截止, 期限""",
+}
+_PEOPLE = one_of("""sister, brother, wife, husband, partner, mother, father, mum, mom, dad, daughter, son, cousin,
+    friend, boss, manager, colleague, neighbour, neighbor, doctor, lawyer, landlord, teacher, dog, cat, customer,
+    client, provider, competitor, cto, ceo, cfo, lead, schwester, bruder, frau, mann, mutter, vater, tochter, sohn,
+    freund, freundin, chef, chefin, kollege, kollegin, ärztin, arzt, hund, katze, kunde, kundin, hermana, hermano,
+    esposa, marido, madre, padre, hija, hijo, amiga, amigo, jefe, jefa, médico, perro, gato, cliente, sœur, frère,
+    femme, mari, mère, père, fille, fils, ami, amie, médecin, chien, chat, 姐姐, 妹妹, 哥哥, 弟弟, 妻子, 丈夫, 医生""")
+"""Words for people and animals: with a name beside them the sentence is about a person."""
+
+_PATTERNS = {kind: one_of(words) for kind, words in _KINDS.items()}
+_TELLING = one_of("""named, name, called, heißt, llama, s'appelle, 名字, birthday, geburtstag, cumpleaños, 生日,
+    address, password, phone, budget, presupuesto, never, always, nie, immer, nunca, siempre, jamais, toujours""")
+"""Words of other statements that people want to be remembered."""
+
+_PASSING = one_of("""today, tonight, yesterday, just now, right now, last night, this morning, this evening, this week,
+    a bit, these days, lately, anyway, haha*, lol, sorry, thanks, thank you, good morning, good evening, good night,
+    weather, raining, tired, sleepy, bored, so far, came back, back to, again, heute, gestern, gerade, danke, wetter,
+    müde, hoy, ayer, gracias, cansad*, aujourd'hui, hier, merci, fatigu*, 天气, 谢谢, 今天""")
+"""Words of small talk, and of what holds for a moment only."""
+
+_DIGIT = re.compile(r"\d")
+_NAME = re.compile(r"(?<=[a-zß-ÿ\d,;] )(?!I\b|I['’])[A-ZÀ-ÖØ-Þ]\w|[\w/]\.\w{2}|\w_\w|\w-\w*\d|`")
+_FULL_NAME = re.compile(r"(?<=[a-zß-ÿ\d,;] )[A-ZÀ-ÖØ-Þ][a-zß-ÿ]++ [A-ZÀ-ÖØ-Þ][a-zß-ÿ]")
+_OWN = re.compile(
+    r"\b(?:i|me|my|mine|we|us|our|ich|mir|mich|mein\w*|wir|uns|unser\w*|yo|me|mi|mis|soy|nos|nuestr\w*|je|mon|ma|mes"
+    r"|nous|notre|nos)\b|[我咱]",
+    re.IGNORECASE,
+)
+FEW_LINES, TELLING_FACTOR, LEAST_TELLING = 3, 1.5, 0.2
+"""Lines of a text that is too short to be judged; two telling lines of three are enough; least share returned."""
+
+_CITED = re.compile(r"\[#[^\]\n]{1,80}\]")
+_QUESTION = re.compile(r"[?？][\s\"'”’)]*+\Z")
+_WORD = re.compile(r"\w+")
+
+
+def is_question(sentence: str) -> bool:
+    """Return whether the sentence ends with a question mark."""
+    return bool(_QUESTION.search(sentence[-QUOTE_CHARACTERS:]))
+
+
+def is_filler(sentence: str) -> bool:
+    """Return whether the sentence consists of small-talk words alone, such as `Yeah.`; a name alone does not."""
+    return FILLER_WORDS.issuperset(_WORD.findall(sentence.casefold()))
+
+
+@lru_cache(MOST_KNOWN)
+def kind_of(sentence: str) -> FactKind | None:
+    """Return the kind of a statement by its words; None if these say nothing of it."""
+    plain = _plain(sentence)
+    if _PEOPLE.search(plain) and _NAME.search(sentence):
+        return FactKind.PERSON
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(plain)), None)
+
+
+def _plain(sentence: str) -> str:
+    return " ".join(sentence.casefold().replace("’", "'").split())
+
+
+def importance(sentence: str, role: Role = Role.USER) -> int:
+    """Return the importance of a sentence, about -8 to 8: numbers, names, and words of a kind of statement count.
+
+    Small talk, questions and sentences of the assistant count less.
+    """
+    return _importance(sentence) - 2 * (role is Role.ASSISTANT) - (role is Role.TOOL)
+
+
+@lru_cache(MOST_KNOWN)
+def _importance(sentence: str) -> int:
+    plain = _plain(sentence)
+    has_number = bool(_DIGIT.search(sentence)) or not NUMBER_WORDS.isdisjoint(_WORD.findall(plain))
+    has_kind = kind_of(sentence) is not None or bool(_TELLING.search(plain))
+    signs = (
+        2 * has_number,
+        2 * has_kind,
+        2 * bool(_NAME.search(sentence)),
+        bool(_FULL_NAME.search(sentence)),
+        bool(_OWN.search(sentence)),
+        changes(sentence),
+        -2 * bool(_PASSING.search(plain)),
+        -3 * is_filler(sentence),
+        -2 * is_question(sentence),
+    )
+    return sum(signs)
+
+
+def telling_share(text: str) -> float:
+    """Return the share of the lines of a summary that tell something, at least LEAST_TELLING; 1 for few lines.
+
+    Lines in scripts without capital letters count as telling, because their names are not recognised.
+    """
+    lines = [_CITED.sub("", line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if len(lines) < FEW_LINES:
+        return 1.0
+    telling = sum(_importance(line) >= STATES or line.upper() == line.lower() for line in lines)
+    return max(min(TELLING_FACTOR * telling / len(lines), 1.0), LEAST_TELLING)
+
+
+def stated_facts(message: Message) -> Iterator[KeptFact]:
+    """Yield the statements among the user's own sentences, the most important ones, in their order."""
+    own = own_sentences(text_of(message.content)[:SCANNED_CHARACTERS])
+    stating = [sentence for sentence in dict.fromkeys(own) if _is_statement(sentence)]
+    best = sorted(stating, key=importance, reverse=True)[:MOST_OF_MESSAGE]
+    for sentence in stating:
+        if sentence in best:
+            kind = kind_of(sentence) or FactKind.VALUE
+            yield KeptFact(kind, sentence, message.position, author=message.author or "", is_unjudged=False)
+
+
+def _is_statement(sentence: str) -> bool:
+    is_short = len(sentence) <= QUOTE_CHARACTERS
+    return is_short and importance(sentence) >= STATES and not is_question(sentence) and not begins_asking(sentence)

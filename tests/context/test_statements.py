@@ -1,0 +1,92 @@
+"""What users state is kept by rule: limits, goals, preferences, people, dates, numbers and names, and no small talk."""
+
+import json
+
+import pytest
+
+from benchmarks.replay_data import SAMPLE
+from context.strategies import Said, by_length, stored
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.find_facts import found_facts
+from throughline.context.summaries.kept_facts import merge_kept_facts
+from throughline.context.summaries.kept_facts_text import render_facts
+from throughline.context.summaries.statements import STATES, importance, kind_of, telling_share
+from throughline.context.summaries.summary_layout import STATED_TO, SummaryLayout
+from throughline.domain.message import Role
+from throughline.domain.summary import FactKind, KeptFact
+
+CANARIES = json.loads((SAMPLE / "canaries.json").read_text("utf-8"))
+
+
+def found(*said: str) -> tuple[KeptFact, ...]:
+    return found_facts(stored([Said(Role.USER, text) for text in said], by_length))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("Uploads may be at most 25 MB.", FactKind.LIMIT),
+        ("We want to launch in Brazil by June.", FactKind.GOAL),
+        ("I prefer aisle seats.", FactKind.PREFERENCE),
+        ("We decided to use Kafka.", FactKind.DECISION),
+        ("The report is due on Friday.", FactKind.DEADLINE),
+        ("My sister Mia plays the cello.", FactKind.PERSON),
+        ("Das Budget beträgt höchstens 400 Euro.", FactKind.LIMIT),
+        ("Ich mag keine langen Besprechungen.", FactKind.PREFERENCE),
+        ("Queremos abrir una tienda en Quito.", FactKind.GOAL),
+        ("Je préfère le train.", FactKind.PREFERENCE),
+        ("我更愿意坐火车。", FactKind.PREFERENCE),
+    ],
+)
+def test_a_statement_is_known_by_its_words(sentence: str, kind: FactKind) -> None:
+    assert importance(sentence) >= STATES
+    assert kind_of(sentence) is kind
+    assert [fact.kind for fact in found(sentence)] == [kind]
+
+
+def test_small_talk_and_questions_are_not_kept() -> None:
+    talk = CANARIES["talk"]["user"]
+
+    assert [fact.text for fact in found(*talk, "Which port does the staging database use?")] == []
+
+
+def test_of_a_long_message_the_most_important_statements_are_kept() -> None:
+    said = " ".join(["I prefer tea."] + [f"The limit of gate {number} is {number} tons." for number in range(2, 30)])
+
+    texts = [fact.text for fact in found(said)]
+
+    assert len(texts) == 8
+    assert "I prefer tea." not in texts
+
+
+def test_what_a_model_chose_comes_before_what_is_only_stated() -> None:
+    chosen = KeptFact(FactKind.VALUE, "The door is green.", 90, subject="door", chosen=1)
+    facts = merge_kept_facts(
+        found(*(f"Gate {number} opens at {number} o'clock." for number in range(1, 40))), (chosen,)
+    )
+
+    shown = render_facts(facts, max_tokens=60, count=by_length)
+
+    assert "The door is green." in shown
+
+
+def test_what_is_only_stated_fills_a_summary_up_to_its_share_of_what_is_added() -> None:
+    facts = found(*(f"Gate {number} opens at {number} o'clock." for number in range(1, 200)))
+    layout = SummaryLayout(2000, SummaryKind.HYBRID, by_length)
+
+    _, few = layout.render((), facts, 1000)
+    _, many = layout.render((), facts, 4000)
+    _, first = layout.render((), facts, 100)
+
+    assert 0.8 * STATED_TO * 1000 < few <= STATED_TO * 1000
+    assert 0.8 * STATED_TO * 4000 < many <= STATED_TO * 4000
+    assert first == 0
+
+
+def test_a_narrative_that_tells_little_gives_its_room_to_the_facts() -> None:
+    idle = "\n".join(f"- They talked a while about this and that, {word}." for word in ("then", "also", "and", "so"))
+    telling = "\n".join(f"- Ana moved the launch to {day} May [#{day}]." for day in range(2, 6))
+
+    assert telling_share(idle) < telling_share(telling) == 1
+    assert telling_share("- 他们谈了很多\n- 今天很好\n- 没有别的") == 1
+    assert telling_share("- Fine.") == 1
