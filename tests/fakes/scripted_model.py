@@ -20,7 +20,9 @@ from throughline.domain.prompt import (
     Usage,
 )
 from throughline.domain.reasoning import Reasoning
+from throughline.llm.offline import OfflineModel
 from throughline.ports.models import ChatModel, FormatSupport
+from throughline.turn.summary.summariser import EXTRACTING_MODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class ScriptedModel:
 
 
 class ScriptedModels:
-    """Hands out one scripted model under every name, or others by name."""
+    """Hands out one scripted model under every name, or others by name; `offline` is the service's own."""
 
     def __init__(self, model: ChatModel, **others: ChatModel) -> None:
         self._model = model
@@ -140,7 +142,8 @@ class ScriptedModels:
 
     def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
         del base_url, api_key_env
-        return self._others.get(model, self._model)
+        extracting = {EXTRACTING_MODEL: OfflineModel()}
+        return {**extracting, **self._others}.get(model, self._model)
 
 
 def _shown(step: Step) -> Sequence[str]:

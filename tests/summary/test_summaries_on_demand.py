@@ -19,7 +19,7 @@ from throughline.context.plan_context import plan_context
 from throughline.context.policy import Adopt, SummaryPolicy
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.sessions.repository import SessionChange
-from throughline.domain.errors import ModelUnavailable, SummaryConflict, SummaryInProgress
+from throughline.domain.errors import ModelRefused, ModelUnavailable, SummaryConflict, SummaryInProgress
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import FactKind, SummaryState
@@ -207,7 +207,7 @@ async def test_what_was_read_again_in_vain_is_kept_and_the_summary_stays(stage: 
 
 
 async def test_why_a_summary_was_refused_is_told_until_one_is_written(stage: Stage) -> None:
-    stage.model.by_request = lambda _request: Say("I cannot help with that.")
+    stage.model.by_request = lambda _request: Fail(ModelRefused("no"))
     refused = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
     told_then = (await report_context(stage.dependencies, await stage.reload())).summary_failure
     stage.model.by_request = lambda request: Say(told(request))
@@ -221,7 +221,7 @@ async def test_why_a_summary_was_refused_is_told_until_one_is_written(stage: Sta
 
 async def test_why_a_summary_written_ahead_was_refused_is_told_too(stage: Stage) -> None:
     await fill(stage, 12)
-    stage.model.by_request = lambda _request: Say("I cannot help with that.")
+    stage.model.by_request = lambda _request: Fail(ModelRefused("no"))
 
     await prepare_next(stage.dependencies, await stage.reload())
 

@@ -148,7 +148,7 @@ async def test_a_text_of_no_use_is_not_asked_for_again_where_the_time_is_short(d
 
 @pytest.mark.parametrize(
     "answer",
-    [REFUSAL, Fail(ContextOverflow("too long")), Fail(ModelRefused("no")), Fail(ModelInvalidRequest("what is this"))],
+    [Fail(ContextOverflow("too long")), Fail(ModelRefused("no")), Fail(ModelInvalidRequest("what is this"))],
 )
 async def test_what_one_session_is_answered_keeps_no_other_from_being_summarised(
     database: Database, answer: Step
@@ -216,8 +216,8 @@ async def test_a_report_on_the_context_tells_whether_the_summary_model_can_be_as
 async def test_a_report_tells_what_holds_for_its_own_session(database: Database) -> None:
     stage = await open_summarising(database)
     stage.model.by_request = lambda _: REFUSAL
-    await fill(stage, 4)
     for _ in range(FAILURES_TO_OPEN):
+        await fill(stage, 4)
         await compact_now(stage)
     other = await open_beside(database, stage)
 

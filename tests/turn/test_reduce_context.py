@@ -223,7 +223,8 @@ async def test_whatever_the_summariser_does_the_turn_is_answered(database: Datab
 
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert any(is_summariser(request) for request in stage.model.requests)
-    assert (await stage.reload()).summary_through_position == 0
+    is_extracted = isinstance(failure, Say)
+    assert ((await stage.reload()).summary_through_position > 0) is is_extracted
     assert all(faults(prompt) == [] for prompt in prompts(stage))
 
 

@@ -8,8 +8,10 @@ from itertools import islice
 from throughline.context.find_citations import LOOSE_BRACKET, LOOSE_PLACE, MARKED_NUMBER, POSITION_DIGITS
 from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
+from throughline.context.summaries.clean_summary import clean_summary, count_marks, without_loops
+from throughline.context.summaries.judge_by_sources import why_unlike_sources, words_of_sources
 from throughline.context.summaries.readable_text import one_of
-from throughline.context.summaries.render_summary import CUT_MARK, cut_at_boundary, cut_middle_at_boundaries
+from throughline.context.summaries.render_summary import CUT_MARK, PARAGRAPH, cut_at_boundary, cut_middle_at_boundaries
 from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.domain.errors import PermanentError
 from throughline.domain.message import is_blank
@@ -267,6 +269,17 @@ MOST_CHARACTERS_PER_TOKEN = 64
 """Characters per allowed token beyond which a text is not read: it will be cut anyway, and reading it takes seconds."""
 
 
+MOST_MARKED_LINES = 1
+"""Lines that may begin with a tag of the record, even if they are half of a summary."""
+
+_GUIDANCE = tuple(paragraph.removesuffix("…") for paragraph in summary_prompt.guidance_of("…", "…"))
+PROMPT_TAGS = (summary_prompt.CONVERSATION_TAG, summary_prompt.EXISTING_TAG)
+_TOOL_CALL = re.compile(
+    r"\A\s*+(?:```\w*+\s*+)?(?:<\W?(?:tool_call|function|tool|invoke)\b|\[?\s*+\{\s*+\"(?:name|tool|function|tool_calls|role)\"\s*+:)",
+    re.IGNORECASE,
+)
+
+
 class NotWorthIt(PermanentError):
     """Exception for a summary that is no smaller than what it would replace. It does not count as a failure."""
 
@@ -279,16 +292,20 @@ class SummaryRejected(PermanentError):
     code = "summary_rejected"
 
 
-def check_summary(text: str, asked: TextRequest, count: Count) -> tuple[str, int]:
+def check_summary(text: str, asked: TextRequest, count: Count, *, is_extract: bool = False) -> tuple[str, int]:
     """Return the text to store, which was written for the request `asked`, and its tokens.
 
-    - Removed are the model's preceding reasoning, and citations of positions that it never read.
+    - Removed are the model's preceding reasoning, citations of positions that it never read, and what it wrote around
+      the summary: prefaces, questions to the reader, a continued dialogue, repetitions.
     - A text above the limit is cut at a boundary and marked: at its end, or in its middle if it extends an existing
       summary. Its size is judged before.
 
-    Raises SummaryRejected for a text that is no summary (a refusal, an error text), a copy of the record, and the
-    existing summary again or its beginning. Raises NotWorthIt for a summary that is no smaller than what it would
-    replace, unless it has fewer than SMALL_SUMMARY_TOKENS. The time is linear in the sources and in the limit.
+    `is_extract`: rules made the text from sentences of its sources, so that it is not compared with them.
+
+    Raises SummaryRejected for a text that is no summary (a refusal, an error text), a copy of the record, the existing
+    summary again or its beginning, and a text that does not match its sources. Raises NotWorthIt for a summary that is
+    no smaller than what it would replace, unless it has fewer than SMALL_SUMMARY_TOKENS. The time is linear in the
+    sources and in the limit.
     """
     record, existing = asked.sources
     max_tokens, replaced_tokens = asked.max_tokens, asked.replaced_tokens
@@ -298,7 +315,9 @@ def check_summary(text: str, asked: TextRequest, count: Count) -> tuple[str, int
     said = without_invented(head, asked.reach, record, existing) if asked.reach else head
     if reason := _why_not(said, record, "" if asked.may_be_unchanged else existing):
         raise SummaryRejected(reason)
-    whole = count(said) * len(text) // len(head)
+    if not is_extract:
+        said = _cleaned(said, asked)
+    whole = count(said) if len(head) == len(text) else count(head) * len(text) // len(head)
     if whole >= replaced_tokens and whole >= SMALL_SUMMARY_TOKENS:
         raise NotWorthIt(f"The summary takes {whole} tokens and would replace only {replaced_tokens}.")
     cutting = cut_middle_at_boundaries if existing else cut_at_boundary
@@ -315,3 +334,41 @@ def _why_not(text: str, record: str, existing: str) -> str:
     if not reason and is_unchanged(text, existing, record):
         return "The summary model returned the existing summary without what is new."
     return reason
+
+
+def _cleaned(written: str, asked: TextRequest) -> str:
+    """Return the text without what surrounds the summary. Raises SummaryRejected if no summary of the sources remains.
+
+    Short sources are too little to judge by; of long ones a summary needs words, and no sentence again and again.
+    """
+    record, existing = asked.sources
+    said = clean_summary(written, record + existing, "\n".join(_guidance_in(asked)))
+    if reason := _why_not_cleaned(said, written, record + existing) or why_no_summary(said, record):
+        raise SummaryRejected(reason)
+    if not (sources := words_of_sources(record, existing)):
+        return said
+    said = without_loops(said).strip()
+    if reason := why_unlike_sources(said, sources, record, judges_language=not _guidance_in(asked)):
+        raise SummaryRejected(reason)
+    return said
+
+
+def _why_not_cleaned(said: str, written: str, sources: str) -> str:
+    """Return why the cleaned text `said` cannot serve, '' if it can; `written` is the model's own text."""
+    marked, lines = count_marks(written)
+    if marked > MOST_MARKED_LINES and 2 * marked >= lines:
+        return "The summary model repeated the lines of the record."
+    if not said:
+        return "The summary model repeated its task, or wrote to a reader, and wrote no summary."
+    if any(f"<{tag}" in said or f"</{tag}" in said for tag in PROMPT_TAGS if tag not in sources):
+        return "The summary model repeated the tags of its request."
+    return "The summary model called a tool and wrote no summary." if _TOOL_CALL.match(said) else ""
+
+
+def _guidance_in(asked: TextRequest) -> list[str]:
+    """Return the style and the instructions of the request, with and without what introduces them; [] without any."""
+    tags = (f"</{tag}>" for tag in PROMPT_TAGS)
+    behind = asked.text[max((asked.text.rfind(tag) for tag in tags), default=0) :]
+    paragraphs = behind.split(PARAGRAPH)
+    found = [(part, part.removeprefix(start)) for part in paragraphs for start in _GUIDANCE if part.startswith(start)]
+    return [form for forms in found for form in forms]

@@ -116,8 +116,7 @@ async def _write_and_adopt(dependencies: SummaryDependencies, compaction: Compac
     says_the_same = adoption.is_rewritten and adoption.text == compaction.session.conversation_summary
     if says_the_same or _is_no_smaller(compaction, after):
         writer.calls.count_unused("not_smaller")
-        detail = SAYS_THE_SAME if says_the_same else NOT_SMALLER
-        return view, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
+        return view, _not_used(writer, ended, SAYS_THE_SAME if says_the_same else NOT_SMALLER)
     try:
         session = await dependencies.summaries.adopt_summary(adoption, compaction.lease)
     except SummaryConflict:
@@ -128,6 +127,13 @@ async def _write_and_adopt(dependencies: SummaryDependencies, compaction: Compac
         return view, compaction.unchanged(CompactionOutcome.FAILED, NOT_WRITTEN)
     done = compaction.unchanged(CompactionOutcome.ADOPTED, _what_is_left(writer, ended))
     return after, replace(done, session=session, tokens_after=after.model_tokens, spent=ended.spent)
+
+
+def _not_used(writer: SummaryWriter, ended: CompactionResult, detail: str) -> CompactionResult:
+    """Return the result of a summary that is not used; `detail` says why, unless the models' texts were refused."""
+    if writer.refused:
+        return replace(ended, outcome=CompactionOutcome.FAILED, detail=writer.refused)
+    return replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
 
 
 def _what_is_left(writer: SummaryWriter, ended: CompactionResult) -> str:

@@ -12,8 +12,8 @@ from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.find_facts import found_facts, named_facts, without_kept
 from throughline.context.summaries.kept_facts import merge_kept_facts, without_subjects
 from throughline.context.summaries.summary_layout import LEAST_NODE_TOKENS, MERGED, SummaryLayout
-from throughline.context.summaries.summary_prompt import PROMPT_VERSION, read_hash
-from throughline.domain.basic_types import MessageId
+from throughline.context.summaries.summary_prompt import PROMPT_VERSION, TextRequest, read_hash, request_hash
+from throughline.domain.basic_types import MessageId, UserId
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
@@ -32,7 +32,8 @@ from throughline.domain.summary import (
 from throughline.ports.hooks import PreCompact
 from throughline.ports.storage import SummaryStore
 from throughline.turn.prompting.ready_agent import ReadyAgent
-from throughline.turn.summary.summariser import summary_tokens
+from throughline.turn.summary.summariser import Summariser, summary_tokens
+from throughline.turn.summary.summariser_calls import Written
 
 CHANGED_MEANWHILE = "Another turn or request has changed the session's summary."
 
@@ -312,6 +313,31 @@ def _segment_of_text(session: Session, through_id: MessageId, count: Count) -> N
         text=text,
         token_count=count(text),
         prompt_version=PROMPT_VERSION,
+    )
+
+
+def request_key(
+    owner_id: UserId, summariser: Summariser, asked: TextRequest, read: Sequence[Message] = (), level: int = 0
+) -> str:
+    """Return the hash by which the owner's other sessions find the answer to `asked`.
+
+    It covers the owner, the model, the request and its limits, and the messages `read` as stored.
+    """
+    numbers = (asked.max_tokens, asked.keep_tokens, level)
+    return request_hash(str(owner_id), summariser.key, asked.prompt, numbers, read)
+
+
+def with_text(segment: NewSegment, written: Written) -> NewSegment:
+    """Return the segment to store, with what was written for it."""
+    return replace(
+        segment,
+        text=written.text,
+        token_count=written.tokens,
+        model=written.model,
+        prompt_version=PROMPT_VERSION,
+        duration_seconds=written.seconds,
+        input_tokens=written.input_tokens,
+        output_tokens=written.output_tokens,
     )
 
 

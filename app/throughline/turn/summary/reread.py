@@ -121,7 +121,7 @@ async def _call_size(dependencies: SummaryDependencies, task: Compaction) -> Cal
         await writer.open()
     except SummaryRejected as error:
         raise InvalidInput(error.detail, field="instructions") from error
-    first, most = writer.summarisers[0], await writer.max_tokens()
+    first, most = writer.summarisers[0], await writer.max_tokens(writer.summarisers[0])
     return CallSize(
         read=await writer.room_tokens(),
         beside=first.prompt_tokens(writer.request((), first, most)),

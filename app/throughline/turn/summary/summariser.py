@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import factor, scale, stepped, trusted_window, unscale
@@ -33,12 +33,17 @@ INSTRUCTION_SHARE = 1 / 4
 """Largest share of a summary model's window for the instructions; the rest is for reading and writing."""
 
 
+EXTRACTING_MODEL = "offline"
+"""Name of the model that writes a summary by rules: the most important sentences of what it reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summariser:
     """A summary model and how to use it.
 
     `count` counts the tokens of a text; times `factor` they are the model's. `max_tokens` is the largest summary by
     that count: the policy's maximum, or less in a small window. `window_tokens` is the summary model's window.
+    `is_substitute`: it stands in for models whose texts were refused, and leaves the existing summary as it is.
     """
 
     model: ChatModel
@@ -48,11 +53,17 @@ class Summariser:
     window_tokens: int
     factor: float = 1.15
     instructions: str = ""
+    is_substitute: bool = False
 
     @property
     def key(self) -> str:
         """The key under which the model's failures are counted."""
         return self.model.calibration_key
+
+    @property
+    def is_extracting(self) -> bool:
+        """Whether the model writes extracts by rules."""
+        return self.model.name == EXTRACTING_MODEL
 
     @property
     def guidance(self) -> tuple[str, ...]:
@@ -125,6 +136,12 @@ async def find_summarisers(
             "context.summary.instructions of the agent."
         )
     return fitting
+
+
+async def find_extracting(dependencies: SummaryDependencies, agent: ReadyAgent) -> Summariser:
+    """Return the model that makes extracts; it takes no instructions and needs no provider."""
+    extracting = await _summariser(dependencies, agent, dependencies.models.get(EXTRACTING_MODEL), "")
+    return replace(extracting, is_substitute=True)
 
 
 def summary_models(dependencies: SummaryDependencies, agent: ReadyAgent) -> list[ChatModel]:

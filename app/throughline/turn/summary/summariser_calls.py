@@ -20,7 +20,7 @@ from throughline.context.summaries.check_summary import (
     check_summary,
 )
 from throughline.context.summaries.keep_lines import split_answer
-from throughline.context.summaries.render_summary import cut_back
+from throughline.context.summaries.render_summary import PARAGRAPH, cut_back
 from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.domain.basic_types import Clock
 from throughline.domain.errors import (
@@ -34,7 +34,7 @@ from throughline.domain.errors import (
     ThroughlineError,
     provider_words,
 )
-from throughline.domain.message import clean_text
+from throughline.domain.message import clean_text, text_of
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Usage
 from throughline.domain.reasoning import without_thinking
 from throughline.domain.summary import Spent
@@ -52,6 +52,8 @@ LEAST_ANSWER_BYTES = 200_000
 """Bytes of an answer that are accepted in any case: reasoning models write more than the limit of their answer."""
 
 ONLY_LINES = "The summary model named what to keep and wrote no summary."
+
+REFUSED = "Your last answer was refused: {reason} Write the summary again."
 
 RETRY_PAUSE_SECONDS = 0.5
 
@@ -76,6 +78,14 @@ class SummaryTimedOut(ModelUnavailable):
     """Error of a summary model that did not answer within its share of the compaction's time limit."""
 
     code = "timeout"
+
+
+class TextsRefusedBefore(CircuitOpen):
+    """Error without a call: the texts that the summary model wrote for this session were refused several times."""
+
+
+class TextsRefused(SummaryRejected):
+    """Exception for a text that every summary model answered unusably, and would again."""
 
 
 class SummaryTooSlow(ModelUnavailable):
@@ -158,10 +168,12 @@ class SummariserCalls:
     ) -> T:
         """Return the result of the first summary model that succeeds, each in an equal share of the remaining time.
 
-        If none succeeds, raise NotWorthIt if one of them raised it, else the last error.
+        If none succeeds, raise NotWorthIt if one of them raised it, TextsRefused if all models answered and their texts
+        were refused, else the last error.
         """
         not_worth: NotWorthIt | None = None
         last: ThroughlineError = SummaryRejected("There is no summary model to ask.")
+        refused = 0
         for left, summariser in zip(range(len(summarisers), 0, -1), summarisers, strict=True):
             if left > 1 and summariser.key in self.timed_out_models:
                 continue
@@ -173,6 +185,9 @@ class SummariserCalls:
                 not_worth = error
             except SUMMARISER_ERRORS as error:
                 last = error
+                refused += isinstance(error, SummaryRejected | TextsRefusedBefore)
+        if not not_worth and refused and refused == len(summarisers):
+            raise TextsRefused(last.detail) from last
         raise not_worth or last
 
     async def ask(self, summariser: Summariser, asked: TextRequest) -> Written:
@@ -242,9 +257,15 @@ class SummariserCalls:
             return
         name, seconds = summariser.model.name, math.ceil(self.rest_seconds(summariser))
         self.metrics.summary_failed(model=name, reason=CircuitOpen.code)
-        raise CircuitOpen(
+        raise (TextsRefusedBefore if self._is_refused(summariser) else CircuitOpen)(
             f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
         )
+
+    def _is_refused(self, summariser: Summariser) -> bool:
+        """Return whether only the texts that the model wrote for this session keep it from being called."""
+        *others, content = self._keys(summariser)
+        are_closed = all(self.breakers.reading(key).state is BreakerState.CLOSED for key in others)
+        return are_closed and self.breakers.failures(_refused_key(content)) > 0
 
     def _check_pace(self, summariser: Summariser, asked: TextRequest) -> None:
         """Raise SummaryTooSlow if a turn waits and the model, at its measured speed, cannot end in its time."""
@@ -302,6 +323,10 @@ class SummariserCalls:
 
     def _count_answer(self, content: str, error: ThroughlineError | None) -> None:
         """Count a call that the model answered. A refusal as too long does not count: smaller chunks are tried next."""
+        if isinstance(error, SummaryRejected):
+            self.breakers.failed(_refused_key(content))
+        else:
+            self.breakers.succeeded(_refused_key(content))
         if error is None or isinstance(error, NotWorthIt):
             self.breakers.succeeded(content)
         elif isinstance(error, ContextOverflow):
@@ -312,8 +337,8 @@ class SummariserCalls:
     async def _try_twice(self, summariser: Summariser, asked: TextRequest) -> Written:
         """Ask for the text, and once more after a failure.
 
-        The second try follows after a pause if the model was unavailable, at once if its text was unusable. It is made
-        only if there is time for it; for another text, as much as the first one took.
+        The second try follows after a pause if the model was unavailable. If its text was unusable, it follows at once
+        and says why. It is made only if there is time for it; for another text, as much as the first one took.
         """
         began = self.clock.monotonic()
         try:
@@ -324,9 +349,10 @@ class SummariserCalls:
             if began + took + (pause or took) >= self.until:
                 raise
             log.info("summary call retried", model=summariser.model.name, error=error.code, **provider_words(error))
+            again = asked if pause else asked_again(asked, error.detail)
         if pause:
             await self.clock.sleep(pause)
-        return await self._write_and_check(summariser, replace(asked, may_be_unchanged=not pause))
+        return await self._write_and_check(summariser, again)
 
     async def _write_and_check(self, summariser: Summariser, asked: TextRequest) -> Written:
         began, self.heard = self.clock.monotonic(), []
@@ -367,6 +393,19 @@ def _cut_key(pace: str) -> str:
     return f"{pace}, cut off"
 
 
+def _refused_key(content: str) -> str:
+    """Return the key under which refused texts are counted; it blocks no call."""
+    return f"{content}, refused"
+
+
+def asked_again(asked: TextRequest, reason: str) -> TextRequest:
+    """Return the request with `reason`, for which the last answer was refused."""
+    *before, last = asked.prompt.messages
+    said = PARAGRAPH.join((text_of(last.content), REFUSED.format(reason=reason)))
+    prompt = replace(asked.prompt, messages=(*before, replace(last, content=said)))
+    return replace(asked, prompt=prompt, may_be_unchanged=True)
+
+
 async def write_text(summariser: Summariser, asked: TextRequest, heard: list[str] | None = None) -> Written:
     """Send the request for a text, by our count of at most its `max_tokens`, and `keep_tokens` of lines below it.
 
@@ -397,7 +436,8 @@ async def check_text(written: Written, summariser: Summariser, asked: TextReques
     """
     may_be_unchanged = asked.may_be_unchanged and not written.is_cut
     answer = "" if written.has_calls else written.text
-    check = partial(check_summary, answer, replace(asked, may_be_unchanged=may_be_unchanged), summariser.count)
+    believed, is_extract = replace(asked, may_be_unchanged=may_be_unchanged), summariser.is_extracting
+    check = partial(check_summary, answer, believed, summariser.count, is_extract=is_extract)
     size = len(written.text) + len(asked.text)
     try:
         text, tokens = await run_off_loop_if_large(size, check)

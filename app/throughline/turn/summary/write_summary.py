@@ -7,9 +7,10 @@ facts are stored like segments. The cursor does not move here.
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -17,25 +18,18 @@ from throughline.context.policy import SummaryKind
 from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
 from throughline.context.summaries.find_facts import facts_of, subjects_again, without_recall_results
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.context.summaries.summary_layout import (
-    MergeTask,
-    merge_due,
-    merge_of_large,
-    segment_tokens,
-)
+from throughline.context.summaries.summary_layout import MergeTask, merge_due, merge_of_large, segment_tokens
 from throughline.context.summaries.summary_prompt import (
-    PROMPT_VERSION,
     SMALLEST_BUDGET,
     TextRequest,
     merge_hash,
     merge_request,
     read_hash,
     render_transcript,
-    request_hash,
     segment_request,
     summary_request,
 )
-from throughline.domain.basic_types import MessageId, UserId
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import (
     ContextOverflow,
     ModelUnavailable,
@@ -61,12 +55,24 @@ from throughline.execution.compute_threads import characters_of, run_off_loop_if
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import PreCompact
 from throughline.turn.summary.choose_facts import choose_facts
-from throughline.turn.summary.compaction import Compaction, Draft, open_draft, with_facts
+from throughline.turn.summary.compaction import Compaction, Draft, open_draft, request_key, with_facts, with_text
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
 from throughline.turn.summary.read_messages import plan_batch, read_batch
-from throughline.turn.summary.summariser import Summariser, find_summarisers, first_chunk
-from throughline.turn.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls, Written
+from throughline.turn.summary.summariser import (
+    EXTRACTING_MODEL,
+    Summariser,
+    find_extracting,
+    find_summarisers,
+    first_chunk,
+)
+from throughline.turn.summary.summariser_calls import (
+    FAIR_SHARE,
+    SUMMARISER_ERRORS,
+    SummariserCalls,
+    TextsRefused,
+    Written,
+)
 
 NOTHING_TO_READ = "The remaining messages are the newest ones, and a call and its results stay together."
 NOT_WRITTEN = "The summary could not be written."
@@ -80,6 +86,7 @@ HALVINGS = 3
 MANY_CHARACTERS = 8_000
 """Length of a text from which facts are searched in a worker thread: 48,000 characters take a quarter of a second."""
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -107,8 +114,8 @@ class SummaryWriter:
 
     The summary models are tried in order. After `round_seconds` no further messages are read; the segments read by then
     are complete. `rooms` holds the chunk size that each model was found to accept. `unmerged` are segments that a model
-    failed to merge; they are not tried again in this compaction. `measured` caches the tokens that the narrative may
-    take in a draft.
+    failed to merge; they are not tried again in this compaction. `refused` is why an extract
+    replaces a text. `measured` caches the tokens that the narrative may take in a draft.
     """
 
     dependencies: SummaryDependencies
@@ -120,6 +127,7 @@ class SummaryWriter:
     round_seconds: float = math.inf
     rooms: dict[str, int] = field(default_factory=dict)
     unmerged: tuple[Segment, ...] = ()
+    refused: str = ""
     measured: tuple[Draft | None, int] = (None, 0)
 
     async def run(self) -> CompactionResult:
@@ -264,12 +272,29 @@ class SummaryWriter:
         """
         rest = messages
         while rest and self.calls.clock.monotonic() < until:
-            taken = await self.calls.first_success(self.summarisers, partial(self._read_next, rest))
+            taken = await self._first_success(partial(self._read_next, rest))
             rest = rest[taken:]
             if self.compaction.lease is None and (rest or more_follows):
                 await self.merge()
             if more_follows and not await self._fills_segment(rest):
                 return
+
+    async def _first_success(self, attempt: Callable[[Summariser], Awaitable[T]]) -> T:
+        """Return the result of the first summary model that succeeds, or of an extract if all texts were refused.
+
+        The same request would be answered unusably again. A model that is down is asked again later instead.
+        """
+        try:
+            return await self.calls.first_success(self.summarisers, attempt)
+        except TextsRefused as error:
+            if any(one.is_extracting for one in self.summarisers):
+                raise
+            log.warning("summary text extracted", session_id=self.event.session_id, reason=error.detail)
+            self.refused = error.detail
+            try:
+                return await attempt(await find_extracting(self.dependencies, self.compaction.agent))
+            except NotWorthIt:
+                raise error from None
 
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the beginning of `rest`; return the number of messages summarised.
@@ -303,7 +328,7 @@ class SummaryWriter:
 
     async def _room(self, summariser: Summariser) -> int:
         """Return the most tokens of a transcript in the model's window, by our count, as far as known so far."""
-        most = await self.max_tokens()
+        most = await self.max_tokens(summariser)
         request = self.request((), summariser, most)
         room = summariser.transcript_tokens(request, most + summariser.keep_tokens)
         return min(self.rooms.get(summariser.key, room), room)
@@ -315,13 +340,14 @@ class SummaryWriter:
         """
         if chunk[0].position != self.draft.through_position + 1:
             raise SummaryConflict("The messages to read do not follow the summarised messages.")
-        existing, read = self.draft.text if self.compaction.is_rolling else "", rest[: len(chunk)]
+        is_rolling = self._is_rolling(summariser)
+        existing, read = self.draft.text if is_rolling else "", rest[: len(chunk)]
         known = read_hash(existing, chunk, summariser.style_and_instructions, names_facts=summariser.keep_tokens > 0)
         segment = await self._find(known)
         if segment is None:
             segment = await self._summarise(chunk, read, summariser, known)
         facts = await self._facts(without_recall_results(read), segment.kept_facts)
-        kept = () if self.compaction.is_rolling else self.draft.segments
+        kept = () if is_rolling else self.draft.segments
         replaced = sum(message.token_count for message in chunk)
         self.draft = self.draft.extended((*kept, segment), facts, replaced)
         return len(chunk)
@@ -330,10 +356,11 @@ class SummaryWriter:
         self, chunk: tuple[Message, ...], read: tuple[Message, ...], summariser: Summariser, known: str
     ) -> Segment:
         """Return a segment for the chunk, copied or written. `read` holds the same messages unshortened."""
-        first = 1 if self.compaction.is_rolling else self.draft.through_position + 1
-        reach, most = (first, chunk[-1].position), await self.max_tokens()
+        is_rolling = self._is_rolling(summariser)
+        first = 1 if is_rolling else self.draft.through_position + 1
+        reach, most = (first, chunk[-1].position), await self.max_tokens(summariser)
         replaced = sum(message.token_count for message in chunk)
-        replaced += summariser.count(self.draft.text) if self.compaction.is_rolling and self.draft.text else 0
+        replaced += summariser.count(self.draft.text) if is_rolling and self.draft.text else 0
         asking = partial(self.request, chunk, summariser, most)
         prompt = await run_off_loop_if_large(characters_of(chunk), asking)
         asked = TextRequest(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
@@ -360,7 +387,7 @@ class SummaryWriter:
             if parts == self.unmerged:
                 return
             try:
-                new = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
+                new = await self._first_success(partial(self._merge, task, parts))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
                 log.info("merge of summary segments postponed", error=error.code, level=level, **provider_words(error))
                 self.unmerged = () if isinstance(error, ModelUnavailable) else parts
@@ -370,13 +397,13 @@ class SummaryWriter:
     async def _merge_due(self) -> MergeTask | None:
         """Return the next merge, None if none is due.
 
-        A hook's texts may be as large as the whole narrative and are merged in a rolling summary, too. A model's texts
-        are made to fit.
+        A hook's texts may be as large as the whole narrative, and extracts stand beside the existing summary: both are
+        merged in a rolling summary, too. A model's texts are made to fit.
         """
         segments, room = self.draft.segments, self.compaction.layout.narrative_tokens
         free = await self._free_tokens()
         due = None if self.compaction.is_rolling else merge_due(segments, room, free)
-        if due is not None or not any(segment.model == BY_HOOK for segment in segments):
+        if due is not None or not any(segment.model in {BY_HOOK, EXTRACTING_MODEL} for segment in segments):
             return due
         return merge_of_large(segments, free)
 
@@ -451,41 +478,20 @@ class SummaryWriter:
             self.measured = draft, await run_off_loop_if_large(draft.characters, measuring, large=MANY_CHARACTERS)
         return self.measured[1]
 
-    async def max_tokens(self) -> int:
+    def _is_rolling(self, summariser: Summariser) -> bool:
+        """Return whether the model rewrites the existing summary together with the new messages."""
+        return self.compaction.is_rolling and not summariser.is_substitute
+
+    async def max_tokens(self, summariser: Summariser) -> int:
         """Return the most tokens of the next segment's text."""
         free = await self._free_tokens()
-        if self.compaction.is_rolling:
+        if self._is_rolling(summariser):
             return min(free, self.compaction.layout.rolling_tokens)
         return segment_tokens(self.draft.segments, self.compaction.layout.narrative_tokens, free)
 
     def request(self, chunk: Sequence[Message], summariser: Summariser, max_tokens: int) -> Prompt:
         """Return the request for a text about the chunk, or for the rolling summary with it."""
         subjects = subjects_again(self.draft.kept_facts, chunk) if summariser.keep_tokens else None
-        if self.compaction.is_rolling:
+        if self._is_rolling(summariser):
             return summary_request(self.draft.text, chunk, max_tokens, summariser.guidance, subjects)
         return segment_request(chunk, max_tokens, summariser.guidance, subjects)
-
-
-def request_key(
-    owner_id: UserId, summariser: Summariser, asked: TextRequest, read: Sequence[Message] = (), level: int = 0
-) -> str:
-    """Return the hash by which the owner's other sessions find the answer to `asked`.
-
-    It covers the owner, the model, the request and its limits, and the messages `read` as stored.
-    """
-    numbers = (asked.max_tokens, asked.keep_tokens, level)
-    return request_hash(str(owner_id), summariser.key, asked.prompt, numbers, read)
-
-
-def with_text(segment: NewSegment, written: Written) -> NewSegment:
-    """Return the segment to store, with what was written for it."""
-    return replace(
-        segment,
-        text=written.text,
-        token_count=written.tokens,
-        model=written.model,
-        prompt_version=PROMPT_VERSION,
-        duration_seconds=written.seconds,
-        input_tokens=written.input_tokens,
-        output_tokens=written.output_tokens,
-    )

@@ -1,0 +1,197 @@
+"""Removal of what a summary model writes around its summary; `check_summary` judges what remains.
+
+Small models greet the reader, offer further help, go on with the dialogue, copy tags and sentences of the request, and
+repeat themselves. A good summary between such parts is kept.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from functools import cache
+
+from throughline.context.summaries import summary_prompt
+from throughline.context.summaries.keep_lines import KEEP_TASK
+
+MOST_PARTS = 6
+"""Number of prefaces at the beginning, and of closing sentences at the end, that are removed."""
+
+CLOSING_CHARACTERS = 300
+"""Length up to which a sentence at the end may be addressed to the reader."""
+
+MOST_TIMES = 2
+"""Number of times that a sentence may stand in a summary; of a sentence that stands there more often, the first stays.
+
+Two sections may tell the same, but a model in a loop repeats itself without end.
+"""
+
+LOOPED_WORDS = 3
+"""Number of words from which a sentence may be one of a loop; shorter ones are marks, names and answers."""
+
+TASK_WORDS = 4
+"""Number of words from which a sentence that stands in the request's task is taken for a part of it; no heading is."""
+
+_SOURCES = """summar\\w*+ overview recap synopsis conversation record zusammenfassung\\w* gespräch\\w*
+    resumen conversación résumé riassunto resumo conversa 总结 摘要 概要 概述 对话 要約 まとめ
+    сводк\\w* резюме содержание"""
+_NAMED = "|".join(_SOURCES.split())
+"""What a preface announces, in the languages whose refusals are known."""
+
+_INTERJECTION = re.compile(
+    r"\A[\s¡]*+(?:(?:sure(?: thing)?|certainly|of course|absolutely|okay|ok|alright|great|no problem|got it"
+    r"|understood|gladly|klar|gerne?|natürlich|selbstverständlich|claro(?: que sí)?|por supuesto|bien sûr|d'accord"
+    r"|certo|конечно|хорошо|好的|当然|没问题|はい|承知しました|かしこまりました)[!.,:。！，、：]++"
+    r"|(?:hello|hi|hi there|hey|thank you[^.!:\n]{0,60}|thanks|hallo|hola|bonjour|你好|您好)[!.。！]++)\s*+",
+    re.IGNORECASE,
+)
+_PREFACE = re.compile(
+    r"\A[\s*_>]*+(?:(?:here(?:['’]s| is| are)|below (?:is|are)|the following is|based on (?:the|your|our|this)"
+    r"|i(?:['’]ve| have)|i(?:['’]ll| will| can)|i(?:['’]d| would) be|i(?:['’]m| am) happy|let me|as requested"
+    r"|hier (?:ist|sind|kommt)|nachfolgend|im folgenden|aquí (?:tienes|está|tiene)|a continuación|voici|ecco|aqui está"
+    r"|вот|ниже)\b|以下是|这是|以下は)[^.!?:。：\n]{0,80}?"
+    rf"(?:{_NAMED})[^.!?:。：\n]{{0,80}}(?:[:：][\s*_]*+|[.。](?=\s)\s*+|\n\s*+)",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    r"\A[\s*_(]*+(?:(?:please )?(?:let me know|feel free|would you like|do you want|is there anything|do you have any"
+    r"|anything else|i hope (?:this|that)|hope this|shall i|should i (?:continue|go on|add)|how (?:can|may) i"
+    r"|what (?:would|do) you|can i help|i(?:['’]m| am) (?:here|happy|glad) to|thank you for|thanks for"
+    r"|please (?:provide|confirm|tell me)|if you (?:have|need|want|would|['’]d|like)|note:? (?:that )?this|note: this"
+    r"|this (?:summary|text) (?:is|was|covers|captures|provides)|end of summary"
+    r"|sag mir|lass(?:en sie)? (?:es )?mich|möchtest du|möchten sie|kann ich (?:dir|ihnen|sonst|noch)|gibt es noch"
+    r"|hast du noch|ich hoffe|avísame|espero que|souhaitez|voulez-vous|n['’]hésite|dites-moi|j['’]espère|puis-je"
+    r"|дайте знать|хотите|если у вас|надеюсь)\b|¿(?:quieres|te gustaría|hay algo|necesitas|puedo|en qué)"
+    r"|请告诉我|请随时|如果(?:你|您)(?:有|需要)|(?:您|你)还|需要我|希望这|还有什么|ご質問|何か)",
+    re.IGNORECASE,
+)
+_ENDS, _QUOTES = ".!?\n。！？", ')]*_"”）'
+_LISTED = re.compile(r"\A\s*+(?:[-*•+]|\d{1,3}[.)])\s")
+_SPECIAL = re.compile(r"<\|[a-z_]{2,30}\|>|</?s>|<(?:end|start)_of_turn>|<eos>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
+"""Tokens that chat templates put between turns; what follows them is another turn."""
+
+_SPEAKER = re.compile(
+    r"^[*_#\s]{0,6}(user|human|assistant|ai|bot|nutzer|assistent|usuario|asistente|用户|助手)[*_]{0,2}\s?[:：](.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SPOKEN = re.compile(
+    r"\b(?:i|i['’]\w+|me|my|you|your|let['’]s|ich|mir|mein\w*|du|dir|dein\w*|wir|yo|mi|tú|je|tu|vous|votre)\b"
+    r"|[?？¿]|[你您我]",
+    re.IGNORECASE,
+)
+_MARK = re.compile(r"[\[<]#(\d+) (?:user|assistant|tool|calls)\b[^\[\]<>\n]{0,80}[\]>]")
+_GAP = re.compile(r"(\n\s*+|(?<=[.!?])[^\S\n]++|(?<=[。！？])[^\S\n]*+)")
+"""Space between two sentences or lines."""
+
+_WORD, _LETTERS = re.compile(r"\w+"), re.compile(r"[^\W\d_]+")
+
+
+def clean_summary(text: str, sources: str = "", orders: str = "") -> str:
+    """Return `text` without what surrounds a summary; '' if nothing else is in it.
+
+    `sources` is what the model read: a template's token in it may stand in the summary, too. `orders` is what else was
+    asked of the model: a whole sentence of it is for the summary alone, and no later reader may follow it.
+
+    Removed are, in this order, everything from a chat template's token or a continued dialogue on, the request's own
+    sentences, prefaces, and closing words to the reader. A tag of the record becomes a citation of its position.
+    """
+    text = _without_task(_first_turn(text, sources), {_letters(one) for one in _sentences(orders)})
+    text = _MARK.sub(r"[#\1]", text)
+    return _without_closing(_without_preface(text)).strip()
+
+
+def count_marks(text: str) -> tuple[int, int]:
+    """Return the number of lines that begin with a tag of the record, and of all lines that are not blank."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return sum(1 for line in lines if _MARK.match(line.lstrip(" -*>"))), len(lines)
+
+
+def _first_turn(text: str, sources: str) -> str:
+    """Return the text before a token that ends a turn, and before a dialogue that the model goes on with.
+
+    A dialogue has lines of both speakers, most of which speak of `I` and `you`. A summary by speakers reports instead.
+    """
+    ends = [end for end in _SPECIAL.finditer(text) if end.group() not in sources]
+    parts = zip((0, *(end.end() for end in ends)), (*(end.start() for end in ends), len(text)), strict=True)
+    text = next((part for start, stop in parts if (part := text[start:stop]).strip()), "")
+    lines = [line for line in _SPEAKER.finditer(text) if "[#" not in line[2]]
+    spoken = sum(1 for line in lines if _SPOKEN.search(line[2]))
+    if len({line[1].lower() for line in lines}) > 1 and 2 * spoken >= len(lines):
+        return text[: lines[0].start()]
+    return text
+
+
+def _without_task(text: str, orders: Collection[str]) -> str:
+    """Return the text without sentences of the request's task and `orders`; '' if they are half of it."""
+    pieces = [(piece, "" if piece.startswith("#") else _letters(piece)) for piece in _sentences(text)]
+    words = sum(len(plain.split()) for _, plain in pieces)
+    kept = [(piece, plain) for piece, plain in pieces if not _is_of_task(plain, orders)]
+    if 2 * sum(len(plain.split()) for _, plain in kept) <= words:
+        return ""
+    return "".join(piece for piece, _ in kept)
+
+
+def _sentences(text: str) -> list[str]:
+    """Return the sentences and lines of `text`, each with the space behind it; joined they are the text."""
+    parts = [*_GAP.split(text), ""]
+    return [part + gap for part, gap in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def _is_of_task(plain: str, orders: Collection[str]) -> bool:
+    return plain.count(" ") + 1 >= TASK_WORDS and (plain in orders or plain in _task())
+
+
+@cache
+def _task() -> str:
+    tasks = (summary_prompt.SUMMARISER_SYSTEM_PROMPT, summary_prompt.SEGMENT_TASK, summary_prompt.MERGE_TASK, KEEP_TASK)
+    return _letters("\n".join(tasks))
+
+
+def _letters(text: str) -> str:
+    """Return the words without numbers: citations are removed from a text before it is compared with its task."""
+    return " ".join(_LETTERS.findall(text.casefold()))
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def _without_preface(text: str) -> str:
+    for _ in range(MOST_PARTS):
+        found = _INTERJECTION.match(text) or _PREFACE.match(text)
+        if not found:
+            return text
+        text = text[found.end() :]
+    return text
+
+
+def _without_closing(text: str) -> str:
+    """Return the text without sentences at its end that address the reader; a cited or listed one stays."""
+    for _ in range(MOST_PARTS):
+        text = text.rstrip()
+        inner = len(text.rstrip(_ENDS + _QUOTES))
+        start = max(text.rfind(end, 0, inner) for end in _ENDS) + 1
+        line = text[text.rfind("\n") + 1 :]
+        last = text[start:]
+        is_kept = "[#" in last or _LISTED.match(line) or len(last) > CLOSING_CHARACTERS
+        if is_kept or not _CLOSING.match(last):
+            return text
+        text = text[:start]
+    return text
+
+
+def without_loops(text: str) -> str:
+    """Return the text with each sentence at most once that stands in it more than MOST_TIMES times."""
+    pieces = [(piece, _plain(piece)) for piece in _sentences(text)]
+    times = Counter(plain for _, plain in pieces if plain.count(" ") + 1 >= LOOPED_WORDS)
+    if max(times.values(), default=0) <= MOST_TIMES:
+        return text
+    return "".join(_firsts(pieces, times))
+
+
+def _firsts(pieces: list[tuple[str, str]], times: Counter[str]) -> Iterator[str]:
+    """Yield the pieces without repetitions; the citation behind a repetition is left out, too."""
+    seen, is_left_out = set(), False
+    for piece, plain in pieces:
+        is_left_out = (is_left_out and not _LETTERS.search(plain)) or (plain in seen and times[plain] > MOST_TIMES)
+        seen.add(plain)
+        if not is_left_out:
+            yield piece

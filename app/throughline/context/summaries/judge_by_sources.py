@@ -1,0 +1,190 @@
+"""Judgement of a summary by what it stands for: the messages that the summary model read, and the summary before.
+
+`check_summary` calls it for texts of summary models. Every rule counts words, and holds only for sources with enough
+of them: a short conversation may have a short summary. What a word means is not judged.
+"""
+
+import re
+from collections import Counter
+from functools import cache
+from itertools import islice
+
+from throughline.context.questions import SMALL_TALK_WORDS
+
+LEAST_SOURCE_WORDS = 20
+"""Number of different telling words of the sources, without numbers, from which a summary is judged by them."""
+
+WORDS_PER_WORD, MOST_NEEDED = 40, 5
+"""Different words of the sources for each one that a summary needs, and the most that it needs at all."""
+
+SHARED_PERCENT, JUDGED_WORDS = 10, 12
+"""Least share of a summary's telling words that the sources must have, too, and the number of them that it takes.
+
+Of the summaries that people and large models wrote of meetings and chats, all but one in a hundred share 20 percent.
+"""
+
+LOOP_WORDS, LOOP_PERCENT = 40, 30
+"""Length in words from which a text may be a loop, and the share of different groups of words below which it is one."""
+
+STEM_CHARACTERS = 6
+"""Number of first letters compared: `allergic` and `allergies` share as many."""
+
+READ_CHARACTERS = 400_000
+"""Length of the sources that is compared; more is not needed to recognise a text about something else."""
+
+LANGUAGE_WORDS, LANGUAGE_FACTOR = 8, 4
+"""Number of function words of a language that make it certain, and the factor by which they outnumber all others."""
+
+LANGUAGE_PERCENT = 12
+"""Least share of a text's words that are function words of its language."""
+
+FOREIGN_PERCENT = 10
+"""Share of the record's words from which a language counts as spoken in it, too."""
+
+SCRIPT_LETTERS, SCRIPT_PERCENT = 30, 85
+"""Number of letters that makes a text's script certain, and their least share of all its letters."""
+
+TOO_LITTLE = "It says too little for what it stands for."
+NOTHING_SHARED = "No word, name or number of the conversation is in it."
+MOSTLY_OTHER = "It is about something else than the conversation."
+IN_A_LOOP = "It repeats the same words."
+OTHER_LANGUAGE = "It is not in the language of the conversation."
+
+_EMPTY_WORDS = """
+    user users assistant summary conversation conversations chat discussed discussion discuss discussions talked talking
+    talk asked asking asks wants wanted provides provided providing information topic topics various including context
+    message messages intent state decisions decision open items section which both being over about into also between
+    their they there these those would should could will have been were with from that this what when where
+    nutzer assistent zusammenfassung gespräch benutzer usuario asistente resumen conversación utilisateur résumé
+    用户 助手 对话 总结 我们 他们 你们 这个 那个 可以 什么"""
+_EMPTY = SMALL_TALK_WORDS | frozenset(_EMPTY_WORDS.split())
+"""Words that stand in a text about anything, or that any summary may use."""
+
+_HAN = "\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]+")
+_UNSPACED, _LETTERS = re.compile(f"[{_HAN}]"), re.compile(r"[^\W\d_]+")
+_TAG = re.compile(r"\[#\d+[^\[\]\n]{0,120}\]|^#{1,4} [^\n]*$", re.MULTILINE)
+_OTHER_SPEAKER = re.compile(r"^\[#\d+ (?:tool|calls)[^\n]*+(?:\n(?!\[#)[^\n]*+)*+", re.MULTILINE)
+_NOT_SPOKEN = re.compile(
+    r"```[^`]*(?:```|\Z)|`[^`\n]*`|\"[^\"\n]{0,400}\"|“[^”\n]{0,400}”|«[^»\n]{0,400}»|https?://\S+"
+)
+
+_SCRIPTS = {
+    "Latin": "a-zA-Z\u00c0-\u024f\u1e00-\u1eff",
+    "Greek": "\u0370-\u03ff",
+    "Cyrillic": "\u0400-\u052f",
+    "Hebrew": "\u0590-\u05ff",
+    "Arabic": "\u0600-\u06ff",
+    "Indic": "\u0900-\u0dff",
+    "Thai": "\u0e00-\u0e7f",
+    "Hangul": "\uac00-\ud7af",
+    "Han": _HAN,
+}
+_SCRIPT_LETTERS = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
+LETTERS_PER_SIGN = {"Han": 3, "Hangul": 2}
+"""Letters for which a character of a script counts that writes a word with fewer of them."""
+
+_FUNCTION_WORDS = {
+    "English": "the of and is was were that with for has have are by from not be which they will this",
+    "German": "der das und ist nicht mit von für wird wurde hat ein eine einen dem den zu auf sich auch wurden soll",
+    "Spanish": "el los las una por para con fue más como su sus pero está ha se y que del",
+    "French": "les une est pour dans avec qui pas sur et au aux ce été sont il elle des du que",
+}
+_LANGUAGES = {language: frozenset(words.split()) for language, words in _FUNCTION_WORDS.items()}
+
+
+def why_unlike_sources(text: str, sources: set[str], record: str, *, judges_language: bool = True) -> str:
+    """Return why `text` cannot stand for `record` and the summary before it, '' if it can.
+
+    `sources` are the telling words of both.
+    """
+    if is_loop(text):
+        return IN_A_LOOP
+    if judges_language and is_other_language(text, record):
+        return OTHER_LANGUAGE
+    words = telling_words(_TAG.sub(" ", text))
+    shared = len(words & sources)
+    if not shared:
+        return NOTHING_SHARED if words else TOO_LITTLE
+    if len(words) < min(len(sources) // WORDS_PER_WORD, MOST_NEEDED):
+        return TOO_LITTLE
+    is_other = len(words) >= JUDGED_WORDS and 100 * shared < SHARED_PERCENT * len(words)
+    return MOSTLY_OTHER if is_other else ""
+
+
+def telling_words(text: str) -> set[str]:
+    """Return the beginnings of the different words in `text` that tell something: no function words, no small talk.
+
+    Scripts without spaces are split into pairs of characters.
+    """
+    found: set[str] = set()
+    for word in _WORD.findall(text[:READ_CHARACTERS].casefold()):
+        if _UNSPACED.match(word):
+            found.update(pair for at in range(max(len(word) - 1, 1)) if (pair := word[at : at + 2]) not in _EMPTY)
+        elif word not in _EMPTY and len(word) > 2 - (word.isdigit() or not word.isascii()):
+            found.add(word.removesuffix("s")[:STEM_CHARACTERS])
+    return found
+
+
+@cache
+def _spoken_words(language: str) -> frozenset[str]:
+    others = (words for name, words in _LANGUAGES.items() if name != language)
+    return _LANGUAGES[language].difference(*others)
+
+
+def is_loop(text: str) -> bool:
+    """Return whether a long text consists of the same few words again and again."""
+    words = text.split()
+    if len(words) < LOOP_WORDS:
+        return False
+    groups = list(zip(words, words[1:], words[2:], strict=False))
+    return 100 * len(set(groups)) < LOOP_PERCENT * len(groups)
+
+
+def is_other_language(text: str, record: str) -> bool:
+    """Return whether `text` is certainly in another script or language than what users and assistants say in `record`.
+
+    Code, quotations, headings and the results of tools do not count.
+    """
+    text = _NOT_SPOKEN.sub(" ", _TAG.sub(" ", text))
+    spoken = _NOT_SPOKEN.sub(" ", _TAG.sub(" ", _OTHER_SPEAKER.sub("", record[:READ_CHARACTERS])))
+    return _is_other(_scripts(text), _scripts(spoken), SCRIPT_LETTERS, SCRIPT_PERCENT) or _is_other_words(text, spoken)
+
+
+def _is_other(text: Counter[str], spoken: Counter[str], least: int, percent: int) -> bool:
+    if not text or not spoken:
+        return False
+    (own, size), (other, read) = text.most_common(1)[0], spoken.most_common(1)[0]
+    is_certain = size >= least and 100 * size >= percent * text.total()
+    is_known = read >= least and 100 * read >= percent * spoken.total()
+    return own != other and is_certain and is_known
+
+
+def _scripts(text: str) -> Counter[str]:
+    """Return the letters of each script in `text`."""
+    counted = Counter({name: len(letters.findall(text)) for name, letters in _SCRIPT_LETTERS.items()})
+    return Counter({name: size * LETTERS_PER_SIGN.get(name, 1) for name, size in counted.items() if size})
+
+
+def _is_other_words(text: str, spoken: str) -> bool:
+    """Return whether the function words of both are certainly of different languages."""
+    own, other = _language(text), _language(spoken)
+    if not own or not other or own == other:
+        return False
+    words = Counter(islice((word.casefold() for word in _LETTERS.findall(spoken)), READ_CHARACTERS))
+    return 100 * sum(words[word] for word in _spoken_words(own)) < FOREIGN_PERCENT * words.total() // 3
+
+
+def _language(text: str) -> str:
+    """Return the language of the function words in `text`; '' if it is not certain, or none of the known ones."""
+    words = Counter(word.casefold() for word in _LETTERS.findall(text))
+    hits = Counter({name: sum(words[word] for word in _spoken_words(name)) for name in _LANGUAGES})
+    (first, most), (_, second) = hits.most_common(2)
+    is_certain = most >= LANGUAGE_WORDS and most >= LANGUAGE_FACTOR * second
+    return first if is_certain and 100 * most >= LANGUAGE_PERCENT * words.total() else ""
+
+
+def words_of_sources(record: str, existing: str) -> set[str]:
+    """Return the telling words of both; empty if they are too few to judge a summary by them."""
+    words = telling_words(_TAG.sub(" ", record)) | telling_words(_TAG.sub(" ", existing))
+    return words if sum(not word.isdigit() for word in words) >= LEAST_SOURCE_WORDS else set()
