@@ -76,11 +76,11 @@ def test_what_is_only_stated_fills_a_summary_up_to_its_share_of_what_is_added() 
 
     _, few = layout.render((), facts, 1000)
     _, many = layout.render((), facts, 4000)
-    _, first = layout.render((), facts, 100)
+    _, first = layout.render((), facts, 30)
 
     assert 0.8 * STATED_TO * 1000 < few <= STATED_TO * 1000
     assert 0.8 * STATED_TO * 4000 < many <= STATED_TO * 4000
-    assert first == 0
+    assert 0 < first <= 150  # a summary of nothing else
 
 
 def test_a_narrative_that_tells_little_gives_its_room_to_the_facts() -> None:

@@ -119,7 +119,7 @@ async def test_where_the_summary_model_fails_the_agents_own_writes(database: Dat
         Call((ToolCall("c1", "calculator", "{}"),), text=SUMMARY),
     ],
 )
-async def test_nonsense_is_no_summary_and_an_extract_as_long_as_it_all_moves_nothing(
+async def test_nonsense_is_no_summary_and_what_needs_no_model_stands_for_the_messages(
     database: Database, nonsense: Step
 ) -> None:
     stage = await open_summarising(database)
@@ -129,10 +129,8 @@ async def test_nonsense_is_no_summary_and_an_extract_as_long_as_it_all_moves_not
     done = await compact_now(stage)
 
     session = await stage.reload()
-    assert (done.outcome, session.summary_version, session.summary_through_position) == ("failed", 0, 0)
-    assert done.session.summary_through_position == 0
-    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["summary_rejected"]
-    assert [row["reason"] for row in stage.metrics.of("summary_unused")] == [*2 * ["summary_rejected"], "not_smaller"]
+    assert (done.outcome, session.summary_version, session.summary_through_position) == ("adopted", 1, 6)
+    assert [row["reason"] for row in stage.metrics.of("summary_unused")] == 2 * ["summary_rejected"]
     assert [row["model"] for row in stage.metrics.of("summary_written")] == ["scripted", "scripted", "offline"]
 
 
@@ -145,12 +143,10 @@ async def test_lines_to_keep_without_a_summary_above_them_are_asked_for_again(da
     done = await compact_now(stage)
 
     version = await database.summaries.latest(stage.session.id)
-    if second.text.startswith("KEEP"):
-        assert (done.outcome, done.detail) == ("failed", "The summary model named what to keep and wrote no summary.")
-        assert version is None
-    else:
-        assert version is not None
-        assert any(fact.text.startswith("user 0 word") for fact in version.kept_facts)
+    assert (done.outcome, len(stage.model.requests)) == ("adopted", 2)
+    assert version is not None
+    assert version.model == ("offline" if second.text.startswith("KEEP") else "scripted")
+    assert any(fact.text.startswith("user 0 word") for fact in version.kept_facts)
 
 
 async def test_a_summary_that_is_too_long_is_cut(database: Database) -> None:
@@ -181,7 +177,9 @@ async def test_nothing_is_left_of_an_answer_that_broke_off_in_its_first_sentence
     stage.model.by_request = lambda _: Say("## State\nShe decided not to delete the", finish_reason="length")
     await fill(stage, 4)
 
-    assert (await compact_now(stage)).outcome == "failed"
+    done = await compact_now(stage)
+
+    assert "She decided" not in done.session.conversation_summary
 
 
 async def test_a_summariser_that_never_stops_is_hung_up_on(database: Database) -> None:

@@ -131,7 +131,7 @@ async def test_a_merge_whose_answer_is_of_no_use_is_asked_for_again_and_then_mad
         merges.append(sum(1 for request in stage.model.requests if MERGE_TASK in asked(request)))
         await fill(stage, 1)
 
-    assert merges == [2, 2, 2, 4, 4, 4]  # a text of no use is asked for once more
+    assert merges == [2, 2, 4, 4, 4, 4]  # a text of no use is asked for once more
     assert (await stage.reload()).summary_through_position == 30
 
 

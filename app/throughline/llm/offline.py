@@ -9,7 +9,7 @@ from itertools import islice
 
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
 from throughline.context.summaries.keep_lines import KEEP_TASK
-from throughline.context.summaries.statements import STATES, importance, is_filler
+from throughline.context.summaries.statements import STATES, importance, is_filler, is_statement
 from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,
@@ -97,7 +97,11 @@ def _rest_of(text: str, role: Role) -> list[str]:
     """Return the best sentence beside those that are kept as facts; none if it is small talk."""
     best = _best_of(text, role)
     if role is Role.USER:
-        return [one for one in best if STATES > importance(one) >= STATES - 1]
+        return [
+            one
+            for one in best
+            if importance(one) >= STATES - 1 and (len(one) >= MAX_CHARACTERS or not is_statement(one))
+        ]
     return [one for one in best if importance(one) > STATES]
 
 

@@ -153,7 +153,7 @@ def telling_share(text: str) -> float:
 def stated_facts(message: Message) -> Iterator[KeptFact]:
     """Yield the statements among the user's own sentences, the most important ones, in their order."""
     own = own_sentences(text_of(message.content)[:SCANNED_CHARACTERS])
-    stating = [sentence for sentence in dict.fromkeys(own) if _is_statement(sentence)]
+    stating = [sentence for sentence in dict.fromkeys(own) if is_statement(sentence)]
     best = sorted(stating, key=importance, reverse=True)[:MOST_OF_MESSAGE]
     for sentence in stating:
         if sentence in best:
@@ -161,6 +161,7 @@ def stated_facts(message: Message) -> Iterator[KeptFact]:
             yield KeptFact(kind, sentence, message.position, author=message.author or "", is_unjudged=False)
 
 
-def _is_statement(sentence: str) -> bool:
+def is_statement(sentence: str) -> bool:
+    """Return whether a sentence of a user is kept as a statement."""
     is_short = len(sentence) <= QUOTE_CHARACTERS
     return is_short and importance(sentence) >= STATES and not is_question(sentence) and not begins_asking(sentence)

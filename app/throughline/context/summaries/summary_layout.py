@@ -30,8 +30,8 @@ SHRUNK_TO = 0.75
 STATED_TO = 0.4
 """As SHRUNK_TO, with the facts that are only stated: such facts fill a summary, but not as far."""
 
-SMALL_TOKENS, MANY_TOKENS = 200, 400
-"""Size up to which a summary may be larger, and least size of what a first one replaces to show facts only stated."""
+SMALL_TOKENS = 200
+"""Size up to which a summary may be larger."""
 
 JOIN_TOKENS = 2
 """Tokens of the blank line between two parts."""
@@ -102,8 +102,6 @@ class SummaryLayout:
         added = 2 * self.limit_tokens if added_tokens is None else added_tokens
         replaced = max(before_tokens + added, SMALL_TOKENS)
         aim = min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added), int(SHRUNK_TO * SMALL_TOKENS)))
-        if not before_tokens and added < MANY_TOKENS:
-            facts = [fact for fact in facts if not fact.is_only_stated]
         told = marked(segments, facts)
         share = int(self.narrative_tokens * telling_share("\n".join(segment.text for segment in segments)))
         needed = self.count(narrative_text(told, max_tokens=self.limit_tokens, count=self.count))
@@ -115,16 +113,20 @@ class SummaryLayout:
         if rules:
             most = min(most, max(replaced - 1 - of_rules, LEAST_NODE_TOKENS))
         narrative = narrative_text(told, max_tokens=most, count=self.count)
-        said = self.count(PARAGRAPH.join((narrative, rules))) + JOIN_TOKENS
-        stated = before_tokens + int(STATED_TO * added) - said
-        return self._joined([narrative, rules, self._facts_in(_beside(narrative, facts), aim - said, stated)])
+        stated = before_tokens + int(STATED_TO * added)
+        return self._joined([narrative, rules, self._rest(narrative, rules, facts, (aim, stated))])
 
-    def _facts_in(self, facts: Sequence[KeptFact], max_tokens: int, stated_tokens: int) -> str:
-        """Return the facts that fit; together with those that are only stated they take at most `stated_tokens`."""
-        certain = [fact for fact in facts if not fact.is_only_stated]
-        of_certain = self._facts(certain, max_tokens)
-        room = min(max_tokens, stated_tokens)
-        return of_certain if self.count(of_certain) >= room else self._facts(facts, room)
+    def _rest(self, narrative: str, rules: str, facts: Sequence[KeptFact], most: tuple[int, int]) -> str:
+        """Return the facts beside the other parts, as far as the whole summary takes at most `most` tokens.
+
+        The second number is for a summary with facts that are only stated. If there is nothing else, these take it all:
+        a summary of nothing would lose what its messages state.
+        """
+        said = self.count(PARAGRAPH.join((narrative, rules))) + JOIN_TOKENS
+        beside, aim, stated = _beside(narrative, facts), most[0] - said, min(most) - said
+        certain = self._facts([fact for fact in beside if not fact.is_only_stated], aim)
+        kept = certain if self.count(certain) >= stated else self._facts(beside, stated)
+        return kept or ("" if narrative or rules else self._facts(beside, aim))
 
     def _instructions(self, facts: Sequence[KeptFact], free_tokens: int = 0) -> str:
         """Return the instructions in their share of the limit, or in `free_tokens` if those are more."""

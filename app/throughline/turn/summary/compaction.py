@@ -287,7 +287,7 @@ def _is_whole(version: SummaryVersion, segments: tuple[Segment, ...]) -> bool:
 
     In versions written before facts were kept, the last segment alone contains everything.
     """
-    is_cumulative = len(segments) > 1 and segments[-1].text == version.text
+    is_cumulative = len(segments) > 1 and bool(version.text) and segments[-1].text == version.text
     return _covers(segments, version.through_position) and not is_cumulative
 
 
