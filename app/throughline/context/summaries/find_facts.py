@@ -93,7 +93,8 @@ def _facts_of_citations(line: str, said: _Said, kind: FactKind, named: KeepLine 
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED
         kind, subject = (named.kind, named.subject) if named is not None and is_about else (kind, "")
         chosen = int(importance(best) >= STATES)  # what states nothing was copied, not chosen
-        yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=chosen)
+        fact = KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=chosen)
+        yield replace(fact, is_unjudged=bool(chosen))
 
 
 def _shared(line_words: frozenset[str], words: frozenset[str]) -> float:
