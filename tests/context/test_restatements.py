@@ -58,6 +58,7 @@ def test_no_other_two_statements_replace_each_other() -> None:
         ("The server is in Frankfurt.", "The server is called db-prod-3."),
         ("The budget is 4,000 euros.", "The budget covers 3 flights."),
         ("We need flour.", "We need eggs now."),
+        ("I'm using Flask 2.3.1 and Flask-WTF 1.1.1.", "I'm using Flask 2.3.1 and SQLAlchemy 2.0.19, it is set up."),
     ],
 )
 def test_further_statements_about_a_thing_replace_nothing(one: str, other: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.replay_data import SAMPLE
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryKind
-from throughline.context.summaries.find_facts import found_facts
+from throughline.context.summaries.find_facts import cited_facts, found_facts
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.kept_facts_text import render_facts
 from throughline.context.summaries.statements import STATES, importance, kind_of, telling_share
@@ -90,3 +90,12 @@ def test_a_narrative_that_tells_little_gives_its_room_to_the_facts() -> None:
     assert telling_share(idle) < telling_share(telling) == 1
     assert telling_share("- 他们谈了很多\n- 今天很好\n- 没有别的") == 1
     assert telling_share("- Fine.") == 1
+
+
+def test_a_line_that_copies_small_talk_chooses_nothing() -> None:
+    messages = stored([Said(Role.USER, "I could use a break soon."), Said(Role.USER, "I prefer tea.")], by_length)
+
+    talk, tea = cited_facts("- I could use a break soon. [#1]\n- The user: I prefer tea. [#2]", "", messages)
+
+    assert (talk.is_only_stated, talk.chosen) == (True, 0)
+    assert (tea.is_only_stated, tea.chosen) == (False, 1)

@@ -33,14 +33,15 @@ _FUNCTION = words_in("""
 """)
 _COPULAS = words_in("is are was were be ist sind lautet es son est sont 是")
 _NEGATED = NEGATIONS | words_in("not don don't t nicht")
-_WEAK = words_in(
-    "now new off wait jetzt nun neue neuer ahora ya nueva nuevo maintenant nouvelle nouveau ora agora теперь"
-)
+_WEAK = words_in("""
+    now new off wait up down plan plans jetzt nun neue neuer ahora ya nueva nuevo maintenant nouvelle nouveau ora agora
+    теперь
+""")
 """Words of change that also begin something else: "we need eggs now"."""
 
 _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
     change 改 到 现 在 了 的 anymore since update updated correction corrected switched switch raised raise lowered
-    lower extended shortened increased increase decreased reduced cut went up down grew fell longer used plan plans set
+    lower extended shortened increased increase decreased reduced cut went up down grew fell longer plan plans
     erhöht gesenkt verlängert gewechselt aktualisiert
     subido bajado actualizado actualización changé passé mis
 """)
