@@ -50,6 +50,13 @@ def test_small_talk_and_questions_are_not_kept() -> None:
     assert [fact.text for fact in found(*talk, "Which port does the staging database use?")] == []
 
 
+def test_rows_of_a_table_and_the_output_of_a_command_state_nothing() -> None:
+    table = "id,name,price\n" + "\n".join(f"{number},item{number},{3 * number}.50" for number in range(12))
+    output = "$ kubectl get pods\nNAME READY\nweb-1 1/1"
+
+    assert [fact.text for fact in found(table, output) if fact.kind is FactKind.VALUE] == []
+
+
 def test_of_a_long_message_the_most_important_statements_are_kept() -> None:
     said = " ".join(["I prefer tea."] + [f"The limit of gate {number} is {number} tons." for number in range(2, 30)])
 

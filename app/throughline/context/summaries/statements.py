@@ -85,6 +85,11 @@ FEW_LINES, TELLING_FACTOR, LEAST_TELLING = 3, 1.5, 0.2
 
 _CITED = re.compile(r"\[#[^\]\n]{1,80}\]")
 _QUESTION = re.compile(r"[?？][\s\"'”’)]*+\Z")
+LEAST_WORDS = 3
+"""Fewest words of a statement, numbers included."""
+
+_SENTENCE_WORD = re.compile(r"(?<!\S)[\"'“‘(]?(?:[^\W\d_]+|\d)")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3}")
 _WORD = re.compile(r"\w+")
 
 
@@ -162,6 +167,8 @@ def stated_facts(message: Message) -> Iterator[KeptFact]:
 
 
 def is_statement(sentence: str) -> bool:
-    """Return whether a sentence of a user is kept as a statement."""
+    """Return whether a sentence of a user is kept as a statement. A row of a table and a command's output are none."""
+    is_sentence = len(_SENTENCE_WORD.findall(sentence)) >= LEAST_WORDS or _UNSPACED.search(sentence) is not None
     is_short = len(sentence) <= QUOTE_CHARACTERS
-    return is_short and importance(sentence) >= STATES and not is_question(sentence) and not begins_asking(sentence)
+    is_asking = is_question(sentence) or begins_asking(sentence)
+    return is_short and is_sentence and importance(sentence) >= STATES and not is_asking
