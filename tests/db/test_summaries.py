@@ -333,7 +333,7 @@ async def test_an_unknown_or_foreign_summary_is_not_found(conversation: Conversa
 
 def test_what_an_older_or_a_newer_version_wrote_is_read_as_far_as_it_is_known() -> None:
     older = [["path tool", "a.py", 1], ["left_out", "3", 2]]
-    newer = [["value", "5", 3, "user", "port", "", 0, 0, 0, True, "unknown"], ["mood", "glad", 4]]
+    newer = [["value", "5", 3, "user", "port", "", 0, 0, 0, True, False, "unknown"], ["mood", "glad", 4]]
 
     assert _kept_facts_from([*older, *newer]) == (
         KeptFact(FactKind.IDENTIFIER, "a.py", 1, Role.TOOL),
