@@ -53,7 +53,7 @@ LEAST_WINDOW_SHARE = 0.5
 """A learned window below this share of the configured one is rejected: misread, or another model's."""
 
 LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.8, 1.25
-"""PositionRange within which an error's token count is taken to mean our prompt, relative to our own estimate."""
+"""Bounds within which an error's token count is taken to mean our prompt, relative to our own estimate."""
 
 WINDOW_GROWTH = 0.02
 """Growth of a learned window with every accepted prompt; a wrong one is forgotten after about 35 turns."""

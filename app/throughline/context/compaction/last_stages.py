@@ -191,7 +191,7 @@ It is cut as far as needed if the rest is at least the floor. If it had to be sm
 BIG_SHARE = 0.05
 BIG_TOKENS = 2000
 SMALLEST_SHOWN = 48
-"""PositionRange of a big message, which may be truncated.
+"""Bounds of a big message, which may be truncated.
 
 It takes more than BIG_SHARE of the limit; that bound is at most BIG_TOKENS and at least SMALLEST_SHOWN. The latter is
 also the fewest tokens in which a cut message is still readable.

@@ -19,7 +19,7 @@ from throughline.context.summaries.keep_lines import (
     is_other_number,
 )
 from throughline.context.summaries.restatements import differ_in_subject, restates
-from throughline.context.summaries.statements import importance
+from throughline.context.summaries.statements import worth
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -68,8 +68,7 @@ def without_subjects(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
 
 
 def _worth(fact: KeptFact) -> tuple[bool, float, int, int]:
-    of_words = 0 if fact.chosen else importance(fact.text, fact.said_by)
-    return not fact.replaced_by, fact.score, of_words, fact.position
+    return not fact.replaced_by, *worth(fact)
 
 
 def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:

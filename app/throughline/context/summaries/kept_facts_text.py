@@ -9,7 +9,7 @@ from functools import cache
 from throughline.context.measure import Count
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.keep_lines import changes
-from throughline.context.summaries.statements import importance
+from throughline.context.summaries.statements import worth
 from throughline.context.view.placeholder_texts import as_label
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
@@ -90,7 +90,7 @@ def one_a_line(facts: Iterable[KeptFact]) -> list[KeptFact]:
     lines: dict[str, KeptFact] = {}
     for fact in facts:
         line = fact_line(fact)
-        lines[line] = max(lines.get(line, fact), fact, key=_worth)
+        lines[line] = max(lines.get(line, fact), fact, key=worth)
     return list(lines.values())
 
 
@@ -229,7 +229,7 @@ def _name(kind: FactKind) -> str:
 def _chosen(facts: Sequence[KeptFact], room: int, cost: Count) -> frozenset[KeptFact]:
     """Choose by the rule of `render_facts`; the first fact of a kind also pays for the kind's heading."""
     chosen = _Chosen(cost, room)
-    best = sorted(facts, key=_worth, reverse=True)
+    best = sorted(facts, key=worth, reverse=True)
     for rank in range(RANKS):
         group = [fact for fact in best if _rank(fact) == rank]
         by_kind = {kind: [fact for fact in group if fact.kind is kind] for kind in WEIGHTS}
@@ -259,11 +259,6 @@ def _rule_worth(fact: KeptFact) -> tuple[float, bool, int]:
     Rules tend to be short; a long sentence is more likely a story that was mistaken for a rule.
     """
     return fact.score, len(fact.text) <= SHORT_RULE, fact.position
-
-
-def _worth(fact: KeptFact) -> tuple[float, int, int]:
-    """Return the sort key of a fact: score, importance unless a model has chosen it, then position."""
-    return fact.score, 0 if fact.chosen else importance(fact.text, fact.said_by), fact.position
 
 
 @dataclass(slots=True)

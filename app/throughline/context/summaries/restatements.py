@@ -117,7 +117,7 @@ def _is_replaced(one: _Sentence, other: _Sentence) -> bool:
     """
     if _own_words(one, other) or _own_words(other, one):
         return False
-    kept = [word for word, written in zip(one.words, one.written, strict=True) if not _is_value([written])]
+    kept = [word for word, written in zip(one.words, one.written, strict=True) if not _is_value(written)]
     old, new = _values(one) - _values(other), _values(other) - _values(one)
     if not kept or not old or not new:
         return False
@@ -134,7 +134,7 @@ def _are_values(old: Sequence[str], new: Sequence[str]) -> bool:
     if max(len(old), len(new)) > MOST_VALUE_WORDS:
         return False
     both = [any(map(_has_digit, words)) for words in (old, new)]
-    return both[0] == both[1] and all(sum(map(_is_one_value, words)) * 2 >= len(words) for words in (old, new))
+    return both[0] == both[1] and all(sum(map(_is_value, words)) * 2 >= len(words) for words in (old, new))
 
 
 def _own_words(one: _Sentence, other: _Sentence) -> set[str]:
@@ -145,7 +145,7 @@ def _own_words(one: _Sentence, other: _Sentence) -> set[str]:
 
 def _is_later(at: int, written: str) -> bool:
     """Return whether a word may be a value: the first word of a sentence is none, however it is written."""
-    return at > 0 and _is_value([written])
+    return at > 0 and _is_value(written)
 
 
 def _values(sentence: _Sentence) -> set[str]:
@@ -157,12 +157,8 @@ def _blocks(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, int
     return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 
 
-def _is_value(written: Sequence[str]) -> bool:
-    """Return whether the words hold a number, a name or a code."""
-    return any(map(_is_one_value, written))
-
-
-def _is_one_value(word: str) -> bool:
+def _is_value(word: str) -> bool:
+    """Return whether a word is a number, a name or a code."""
     return word[0].isupper() or _has_digit(word) or "_" in word
 
 

@@ -124,6 +124,11 @@ def importance(sentence: str, role: Role = Role.USER) -> int:
     return _importance(sentence) - 2 * (role is Role.ASSISTANT) - (role is Role.TOOL)
 
 
+def worth(fact: KeptFact) -> tuple[float, int, int]:
+    """Return the sort key of a fact: score, importance unless a model has chosen it, then position."""
+    return fact.score, 0 if fact.chosen else importance(fact.text, fact.said_by), fact.position
+
+
 @lru_cache(MOST_KNOWN)
 def _importance(sentence: str) -> int:
     plain = _plain(sentence)

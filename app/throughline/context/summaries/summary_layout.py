@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind
+from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.keep_lines import changes
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
 from throughline.context.summaries.readable_text import one_line
@@ -29,9 +30,6 @@ SHRUNK_TO = 0.75
 
 STATED_TO = 0.4
 """As SHRUNK_TO, with the facts that are only stated: such facts fill a summary, but not as far."""
-
-SMALL_TOKENS = 200
-"""Size up to which a summary may be larger."""
 
 JOIN_TOKENS = 2
 """Tokens of the blank line between two parts."""
@@ -100,8 +98,8 @@ class SummaryLayout:
         if self.kind is SummaryKind.LLM:
             return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
         added = 2 * self.limit_tokens if added_tokens is None else added_tokens
-        replaced = max(before_tokens + added, SMALL_TOKENS)
-        aim = min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added), int(SHRUNK_TO * SMALL_TOKENS)))
+        replaced = max(before_tokens + added, SMALL_SUMMARY_TOKENS)
+        aim = min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added), int(SHRUNK_TO * SMALL_SUMMARY_TOKENS)))
         told = marked(segments, facts)
         share = int(self.narrative_tokens * telling_share("\n".join(segment.text for segment in segments)))
         needed = self.count(narrative_text(told, max_tokens=self.limit_tokens, count=self.count))
