@@ -38,6 +38,7 @@ from throughline.domain.summary import (
 )
 from throughline.execution.breaker import Breakers
 from throughline.llm.counters import PluginCounter
+from throughline.llm.offline import OfflineModel
 from throughline.ports.hooks import PreCompact
 from throughline.ports.storage import SummaryStore
 from throughline.system_clock import SystemClock
@@ -45,7 +46,7 @@ from throughline.telemetry import PrometheusMetrics
 from throughline.turn.prompting.ready_agent import ReadyAgent
 from throughline.turn.summary.compaction import Compaction, Draft, open_draft
 from throughline.turn.summary.dependencies import SummaryDependencies
-from throughline.turn.summary.summariser import Summariser
+from throughline.turn.summary.summariser import EXTRACTING_MODEL, Summariser
 from throughline.turn.summary.summariser_calls import SummariserCalls
 from throughline.turn.summary.write_summary import SummaryWriter
 
@@ -206,11 +207,19 @@ class Memory:
             factor=1.0,
         )
         task = Compaction(agent, Conversation(session), cast("ContextPlan", None))
-        dependencies = cast("SummaryDependencies", SimpleNamespace(summaries=self.store))
+        extracting = {EXTRACTING_MODEL: OfflineModel()}
+        of_refusals = {"models": extracting, "calibrations": SimpleNamespace(load=_no_calibration)}
+        dependencies = cast("SummaryDependencies", SimpleNamespace(summaries=self.store, **of_refusals))
+        event = cast("PreCompact", SimpleNamespace(session_id=str(session.id)))
         calls = SummariserCalls(clock, metrics, Breakers(clock), str(session.id), math.inf)
-        writer = SummaryWriter(dependencies, task, cast("PreCompact", None), calls, summarisers=(summariser,))
+        writer = SummaryWriter(dependencies, task, event, calls, summarisers=(summariser,))
         writer.draft = await open_draft(cast("SummaryStore", self.store), task)
         return writer
+
+
+async def _no_calibration(key: str) -> None:
+    """Return None: nothing was learned about the model's counts."""
+    del key
 
 
 def _empty_session() -> Session:
