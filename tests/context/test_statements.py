@@ -102,7 +102,8 @@ def test_a_narrative_that_tells_little_gives_its_room_to_the_facts() -> None:
 def test_a_line_that_copies_small_talk_chooses_nothing() -> None:
     messages = stored([Said(Role.USER, "I could use a break soon."), Said(Role.USER, "I prefer tea.")], by_length)
 
-    talk, tea = cited_facts("- I could use a break soon. [#1]\n- The user: I prefer tea. [#2]", "", messages)
+    copied = cited_facts("- I could use a break soon. [#1]\n- The user: I prefer tea. [#2]", "", messages)
+    reworded = cited_facts("- Soon a break is needed: they could use some rest. [#1]", "", messages)
 
-    assert (talk.is_only_stated, talk.chosen) == (True, 0)
-    assert (tea.is_only_stated, tea.chosen) == (False, 1)
+    assert [(fact.text, fact.chosen) for fact in copied] == [("I prefer tea.", 1)]
+    assert [(fact.text, fact.chosen) for fact in reworded] == [("I could use a break soon.", 1)]

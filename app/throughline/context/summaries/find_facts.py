@@ -27,7 +27,7 @@ from throughline.context.summaries.readable_text import (
     without_pasted_blocks,
     without_quotations,
 )
-from throughline.context.summaries.statements import STATES, importance, stated_facts
+from throughline.context.summaries.statements import stated_facts, tells
 from throughline.context.summaries.structured_facts import structured_facts
 from throughline.context.summaries.summary_prompt import NOTHING
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
@@ -50,11 +50,15 @@ _HEADING = re.compile(r"#{1,4}\s+(\w+)")
 _KINDS = {"decisions": FactKind.DECISION, "open": FactKind.OPEN_QUESTION, "intent": FactKind.PREFERENCE}
 """Sections of a summary and the kind of their facts; facts in other sections, or other languages, are values."""
 
+_TELLER = words_of("user")
+"""Words of a line such as `The user: …`, that are not the sentence's own."""
+
 
 def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
     """Return the restated sentence for each line of a summary that cites exactly one user message.
 
-    It is the sentence of that message which shares most words with the line; none if that is less than LEAST_SHARED.
+    It is the sentence of that message which shares most words with the line; none if that is less than LEAST_SHARED, or
+    if the line is a copy of small talk.
     `lines` are the lines below `KEEP:`. If one of them names the same sentence, it determines the fact's kind and
     subject.
     """
@@ -89,12 +93,11 @@ def _facts_of_citations(line: str, said: _Said, kind: FactKind, named: KeepLine 
     line_words, message = words_of(_SINGLE.sub("", line)), said.message
     shared = {sentence: _shared(line_words, words_of(sentence)) for sentence in said.sentences}
     best = max(shared, key=lambda sentence: shared[sentence], default="")
-    if best and shared[best] >= LEAST_SHARED:
+    is_copied = bool(best) and line_words - _TELLER == words_of(best)
+    if best and shared[best] >= LEAST_SHARED and (tells(best) or not is_copied):
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED
         kind, subject = (named.kind, named.subject) if named is not None and is_about else (kind, "")
-        chosen = int(importance(best) >= STATES)  # what states nothing was copied, not chosen
-        fact = KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=chosen)
-        yield replace(fact, is_unjudged=bool(chosen))
+        yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=1)
 
 
 def _shared(line_words: frozenset[str], words: frozenset[str]) -> float:

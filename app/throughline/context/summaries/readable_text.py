@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from throughline.domain.message import clean_text
@@ -102,10 +103,14 @@ MAX_LEAVES = 2000
 
 
 def scanned(text: str) -> str:
-    """Return head and tail of a huge text, cut between words; tags and base64 in it are replaced by line breaks."""
+    """Return head and tail of a huge text, cut between lines, and the first and last line of an error between them.
+
+    Tags and base64 in it are replaced by line breaks.
+    """
     if len(text) > SCANNED_HEAD + SCANNED_TAIL:
-        head = _CUT_WORD_AT_END.sub("", text[:SCANNED_HEAD])
-        text = f"{head}\n\n{_CUT_WORD_AT_START.sub('', text[-SCANNED_TAIL:])}"
+        head, tail = _CUT_AT_END.sub("", text[:SCANNED_HEAD]), _CUT_AT_START.sub("", text[-SCANNED_TAIL:])
+        errors = [line[0] for line in _ERROR_LINE.finditer(text, SCANNED_HEAD, len(text) - SCANNED_TAIL)]
+        text = "\n\n".join((head, *dict.fromkeys((*errors[:1], *errors[-1:])), tail))
     text = _TAG.sub(lambda tag: "\n" * len(tag[0]), text)
     return _RUN.sub(lambda run: "\n" * len(run[0]) if _is_blob(run[0]) else run[0], text)
 
@@ -151,11 +156,46 @@ def _is_blob(run: str) -> bool:
 
 
 _COMMAND_KEYS = frozenset(("command", "cmd", "shell", "bash", "commandline"))
-_CUT_WORD_AT_END = re.compile(r"(?<=\s)\S{1,200}\Z")
-_CUT_WORD_AT_START = re.compile(r"\A\S{1,200}(?=\s)")
+_CUT_AT_END = re.compile(r"(?<=\n)[^\n]{1,400}\Z|(?<=\s)\S{1,200}\Z")
+_CUT_AT_START = re.compile(r"\A[^\n]{1,400}(?=\n)|\A\S{1,200}(?=\s)")
 _PATH_WITH_SPACES = re.compile(r"(?:~?/|[A-Za-z]:[\\/])[^\n\"']{1,300}")
 _TAG = re.compile(r"\[#\d{1,9}(?:-#\d{1,9}|[ ][^\]\n]{1,80})?\]")
 _RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{BLOB_CHARACTERS},}}")
+
+LOG_LINES = 8
+"""Number of lines with the same kind of beginning (a time or a level) that count as a log."""
+
+LOOK_CHARACTERS, LOOK_NUMBERS = 24, 3
+"""Characters of a line that are compared, and how many numbers of a date, time or address they must contain."""
+
+PROGRAM_LINES = 5
+"""Divisor of a paragraph's lines: prose has fewer lines with a program's signs."""
+
+_PROGRAM = re.compile(
+    r"[{}=<>|$\\]|[;)\]]\s*$|\w\([^)]{0,200}\)|\w@[\w.-]+:\S"
+    r"|^\s*(?:at \S+\.\w|File \"|@@|[+-]\w|[a-z_][\w.-]*:(?: \S+)?$)"
+)
+"""Signs of code, a prompt, a stack's place, a diff or a setting in a line."""
+
+ERROR_LEVEL_WITHIN = 200
+"""Characters of a log's line within which its level stands."""
+
+_DIGITS, _LETTERS = re.compile(r"\d+"), re.compile(r"[^\W\d_]+")
+_LEVEL = re.compile(r"[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
+_ERROR_LEVEL = re.compile(r"(?<![\w\"'.=])(?:ERROR|FATAL|CRITICAL|PANIC)\b|\[(?:error|crit|alert|emerg|fatal)\]")
+_ERROR_LINE = re.compile(rf"^(?=.{{0,{ERROR_LEVEL_WITHIN}}}?(?:{_ERROR_LEVEL.pattern})).{{1,1000}}$", re.MULTILINE)
+_TIMED = re.compile(r".{0,60}\d\d?:\d\d|[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
+_DIFF_HEADER = re.compile(
+    r"^(?:index [0-9a-f]{7,40}\.\.[0-9a-f]{7,40}.{0,20}|diff --git .{1,400}|--- (?:a/.{1,300}|/dev/null))$"
+    r"|(?<=^\+\+\+ )b/",
+    re.MULTILINE,
+)
+_PERSON = r"[^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,2}"
+_STAMP = re.compile(
+    r"^\W{0,3}(?=.{0,24}\d\d?:\d\d)[\d./,:\[\]() -]{4,24}(?:[AP]M)?[\])]?[ –-]{0,3}"
+    rf"(?=(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)){_PERSON}: |<{_PERSON}> )"
+)
+"""The time before a line of a chat, behind which a name stands."""
 
 
 _ITEM = r"(?:[*+•-]|\d{1,2}[.)])"
@@ -179,16 +219,84 @@ _QUOTATION = re.compile(
 def without_pasted_blocks(text: str) -> str:
     """Return the text with pasted parts blanked out; all other characters keep their offsets.
 
-    Pasted are code (fenced or indented), quoted lines, blocks between tags, and text announced by a colon.
+    Pasted are code (fenced or indented), quoted lines, blocks between tags, logs, and text announced by a colon.
     """
-    text = _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text)))
-    return _ANNOUNCED.sub(_blank, _INDENTED.sub(_blank, text))
+    lines = _ANNOUNCED.sub(_blank, _without_code(text)).split("\n")
+    return "\n".join("\n" * len(line) if is_log else line for line, is_log in zip(lines, log_lines(lines), strict=True))
+
+
+def _without_code(text: str) -> str:
+    return _INDENTED.sub(_blank, _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text))))
 
 
 def own_sentences(text: str) -> list[str]:
     """Return the sentences of a user's text without pasted text, each on one line."""
-    own = without_pasted_blocks(text)
-    return [one_line(own[start:stop]) for start, stop in sentences_of(own)]
+    return _sentences(without_pasted_blocks(text))
+
+
+def told_sentences(text: str) -> list[str]:
+    """Return the sentences that a user's text tells: its own, and those of pasted prose and of a chat's lines.
+
+    The times before the lines of a chat are left out, and paragraphs with lines of a program.
+    """
+    lines = _without_code(text).split("\n")
+    told = "\n".join(_of_chat(line) if is_log else line for line, is_log in zip(lines, log_lines(lines), strict=True))
+    return _sentences("\n\n".join(part for part in told.split("\n\n") if not _is_of_program(part)))
+
+
+def _is_of_program(paragraph: str) -> bool:
+    """Return whether one of PROGRAM_LINES lines, or more, is code, a command, a setting or a place in a program."""
+    lines = [line for line in paragraph.split("\n") if line.strip()]
+    return len(lines) > 1 and PROGRAM_LINES * sum(1 for line in lines if _PROGRAM.search(line)) >= len(lines)
+
+
+def _of_chat(line: str) -> str:
+    """Return a line of a chat without its time; '' for a line of a log."""
+    stamp = _STAMP.match(line)
+    return line[stamp.end() :] if stamp else ""
+
+
+def _sentences(text: str) -> list[str]:
+    return [one_line(text[start:stop]) for start, stop in sentences_of(text)]
+
+
+def log_lines(lines: Sequence[str]) -> list[bool]:
+    """Return of each line whether it is one of a log.
+
+    It is a dated error, or one of LOG_LINES or more with the same kind of beginning.
+    """
+    looks = [_look(line) for line in lines]
+    counts = Counter(looks)
+    return [
+        bool(look) and (counts[look] >= LOG_LINES or bool(_ERROR_LEVEL.search(line, 0, ERROR_LEVEL_WITHIN)))
+        for line, look in zip(lines, looks, strict=True)
+    ]
+
+
+def without_noise(text: str) -> str:
+    """Blank out what a program's output repeats: lines of a log but its first and last errors, and a diff's headers.
+
+    All other characters keep their offsets. A log has a time or a level in each line.
+    """
+    lines = _DIFF_HEADER.sub(_blank, text).split("\n")
+    logged = [is_log and bool(_TIMED.match(line)) for line, is_log in zip(lines, log_lines(lines), strict=True)]
+    errors: dict[str, list[int]] = defaultdict(list)
+    for at, (line, is_log) in enumerate(zip(lines, logged, strict=True)):
+        if is_log and (level := _ERROR_LEVEL.search(line, 0, ERROR_LEVEL_WITHIN)):
+            errors[level[0].strip("[]").casefold()].append(at)
+    kept = {at for found in errors.values() for at in (found[0], found[-1])}
+    return "\n".join(
+        "\n" * len(line) if is_log and at not in kept else line
+        for at, (line, is_log) in enumerate(zip(lines, logged, strict=True))
+    )
+
+
+def _look(line: str) -> str:
+    """Return the pattern of a log line's beginning, such as `0-0-0 0:0`, or 'level'; '' for other lines."""
+    if _LEVEL.match(line):
+        return "level"
+    look = _LETTERS.sub("a", _DIGITS.sub("0", line[:LOOK_CHARACTERS]))[:8]
+    return look if look.count("0") >= LOOK_NUMBERS else ""
 
 
 def without_quotations(text: str) -> str:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from throughline.context.questions import FILLER_WORDS, begins_asking
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
 from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, SCANNED_CHARACTERS, changes
-from throughline.context.summaries.readable_text import one_of, own_sentences, words_in
+from throughline.context.summaries.readable_text import one_of, told_sentences, words_in
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -30,8 +30,8 @@ NUMBER_WORDS = words_in("""
     deux trois quatre cinq sept huit neuf dix douze vingt cent mille premier deuxième troisième
 """)
 _KINDS = {
-    FactKind.DECISION: """decid*, agreed, settled on, go* with, we chose, chosen, entschied*, entscheid*, beschlossen,
-        beschließ*, einigten, acord*, décid*, 决定, 定在""",
+    FactKind.DECISION: """decid*, decision:, agreed, settled on, go* with, we chose, chosen, entschied*, entscheid*,
+        beschlossen, beschließ*, einigten, acord*, décid*, 决定, 定在""",
     FactKind.LIMIT: """at most, at least, no more than, no less than, no fewer than, no longer than, longer than, must,
         may not, not allowed, not be allowed, forbid*, not exceed, maximum, minimum, limit, limits, limited, cap of,
         cannot, can't … before, can't … after, can't hire, allows, up to, only, within, room for, older than, closes,
@@ -149,21 +149,22 @@ def _importance(sentence: str) -> int:
 
 
 def telling_share(text: str) -> float:
-    """Return the share of the lines of a summary that tell something, at least LEAST_TELLING; 1 for few lines.
-
-    Lines in scripts without capital letters count as telling, because their names are not recognised.
-    """
+    """Return the share of the lines of a summary that tell something, at least LEAST_TELLING; 1 for few lines."""
     lines = [_CITED.sub("", line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if len(lines) < FEW_LINES:
         return 1.0
-    telling = sum(_importance(line) >= STATES or line.upper() == line.lower() for line in lines)
-    return max(min(TELLING_FACTOR * telling / len(lines), 1.0), LEAST_TELLING)
+    return max(min(TELLING_FACTOR * sum(map(tells, lines)) / len(lines), 1.0), LEAST_TELLING)
+
+
+def tells(sentence: str) -> bool:
+    """Return whether a sentence tells something; in scripts without capital letters each does: names are not known."""
+    return _importance(sentence) >= STATES or sentence.upper() == sentence.lower()
 
 
 def stated_facts(message: Message) -> Iterator[KeptFact]:
     """Yield the statements among the user's own sentences, the most important ones, in their order."""
-    own = own_sentences(text_of(message.content)[:SCANNED_CHARACTERS])
-    stating = [sentence for sentence in dict.fromkeys(own) if is_statement(sentence)]
+    told = told_sentences(text_of(message.content)[:SCANNED_CHARACTERS])
+    stating = [sentence for sentence in dict.fromkeys(told) if is_statement(sentence)]
     best = sorted(stating, key=importance, reverse=True)[:MOST_OF_MESSAGE]
     for sentence in stating:
         if sentence in best:
@@ -172,8 +173,11 @@ def stated_facts(message: Message) -> Iterator[KeptFact]:
 
 
 def is_statement(sentence: str) -> bool:
-    """Return whether a sentence of a user is kept as a statement. A row of a table and a command's output are none."""
+    """Return whether a sentence of a user is kept as a statement.
+
+    A row of a table, a command's output and a line that only announces what follows are none.
+    """
     is_sentence = len(_SENTENCE_WORD.findall(sentence)) >= LEAST_WORDS or _UNSPACED.search(sentence) is not None
     is_short = len(sentence) <= QUOTE_CHARACTERS
-    is_asking = is_question(sentence) or begins_asking(sentence)
+    is_asking = is_question(sentence) or begins_asking(sentence) or sentence.endswith((":", "："))
     return is_short and is_sentence and importance(sentence) >= STATES and not is_asking

@@ -5,13 +5,19 @@ so that its meaning survives. From tool outputs and pasted text, only the token 
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from itertools import islice
 
-from throughline.context.summaries.readable_text import one_line, readable, scanned, sentences_of, without_pasted_blocks
+from throughline.context.summaries.readable_text import (
+    one_line,
+    readable,
+    scanned,
+    sentences_of,
+    without_noise,
+    without_pasted_blocks,
+)
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -141,6 +147,7 @@ _ERRORS = (
     r"^Traceback \(most recent call last\):\n(?:[ \t]+[^\n]{0,400}\n){1,60}+(?P<fact>\S[^\n]{0,400})",
     rf"(?<![\w\"'.])(?:{_LEVELS}|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\[\w{{1,20}}\])?:[ \t]*[^\s,]",
     rf"(?<![\w\"'.])(?:{_LEVELS})(?:\]|[ \t])[ \t]*[^\s=:,]|(?<!\w)npm ERR![ \t]",
+    r"(?<=[\d ])\[(?:error|crit|alert|emerg|fatal)\][ \t]+[^\s]",
     r"(?i:(?<!\w)(?:exit(?:ed)?[ _](?:with )?(?:code|status)|exited with|returncode))[ \t:=]{1,3}-?[1-9]\d{0,2}\b",
     r"^[Ee]rror(?:_message)?:\n(?P<fact>\S[^\n]{0,400})",
     rf"(?<![\w.])[45]\d\d[ \t](?:{_REASONS})\b",
@@ -238,12 +245,6 @@ MAX_SPOKEN_FACTS = 30
 MAX_OUTPUT_FACTS = 12
 """Most facts taken from one tool output, one call's arguments, or all pasted text of one message."""
 
-LOG_LINES = 8
-"""Number of lines with the same kind of beginning (a time or a level) that count as a log."""
-
-LOOK_CHARACTERS, LOOK_NUMBERS = 24, 3
-"""Characters of a line that are compared, and how many numbers of a date, time or address they must contain."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Quote:
@@ -263,8 +264,8 @@ def structured_facts(message: Message) -> tuple[KeptFact, ...]:
     """
     text = text_of(message.content)
     quotes = _of_output(readable(text)) if message.role is Role.TOOL else _of_speech(text)
-    for call in message.tool_calls:
-        quotes += _of_output(readable(call.arguments))
+    for call in message.tool_calls:  # an error in a call is looked for and did not happen
+        quotes += (one for one in _of_output(readable(call.arguments)) if one.kind is not FactKind.ERROR)
     once: dict[tuple[FactKind, str], KeptFact] = {}
     for quote in quotes:
         fact = KeptFact(quote.kind, quote.text, message.position, message.role, quote.subject)
@@ -278,7 +279,7 @@ def _of_output(text: str) -> list[_Quote]:
 
 def _of_speech(text: str) -> list[_Quote]:
     text = scanned(text)
-    own = _own_words(text)
+    own = without_pasted_blocks(text)
     pasted = "".join("\n" if letter == kept else letter for letter, kept in zip(text, own, strict=True))
     quotes = [*islice(_sentences(own), MAX_SPOKEN_FACTS), *_tokens(pasted)]
     return sorted(quotes, key=lambda quote: quote.start)
@@ -286,6 +287,7 @@ def _of_speech(text: str) -> list[_Quote]:
 
 def _tokens(text: str) -> list[_Quote]:
     """Return the facts of tool output or pasted text, each subject once; if there are too many, errors come first."""
+    text = without_noise(text)
     once: dict[tuple[FactKind, str], FoundFact] = {}
     for item in find_forms(text, is_spoken=False):
         once.setdefault((item.kind, item.subject), item)
@@ -331,24 +333,4 @@ def _quote(text: str, item: FoundFact, start: int, stop: int, subject: str) -> _
     return _Quote(start, item.kind, quote, one_line(subject, SUBJECT_CHARACTERS))
 
 
-def _own_words(text: str) -> str:
-    """Blank out pasted text, including logs; the rest keeps its offsets."""
-    lines = without_pasted_blocks(text).ljust(len(text), "\n").split("\n")
-    looks = [_look(line) for line in lines]
-    counts = Counter(look for look in looks if look)
-    return "\n".join(
-        "\n" * len(line) if counts[look] >= LOG_LINES else line for line, look in zip(lines, looks, strict=True)
-    )
-
-
-def _look(line: str) -> str:
-    """Return the pattern of a log line's beginning, such as `0-0-0 0:0`, or 'level'; '' for other lines."""
-    if _LEVEL.match(line):
-        return "level"
-    look = _LETTERS.sub("a", _DIGITS.sub("0", line[:LOOK_CHARACTERS]))[:8]
-    return look if look.count("0") >= LOOK_NUMBERS else ""
-
-
 _ENDS = " \t\n.!?…"
-_DIGITS, _LETTERS = re.compile(r"\d+"), re.compile(r"[^\W\d_]+")
-_LEVEL = re.compile(r"[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
