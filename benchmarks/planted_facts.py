@@ -11,6 +11,7 @@ By default with a summary of `--limit` tokens, and with what the service allows 
 
 import argparse
 import asyncio
+import logging
 import random
 import re
 import time
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from statistics import mean
+
+import structlog
 
 from benchmarks.figures import aligned
 from benchmarks.planted_conversation import (
@@ -123,6 +126,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run_seed(options: argparse.Namespace, seed: int) -> list[Result]:
     """Return what one conversation gives in all windows and variants."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     count = make_counter("tiktoken").count
     planted = plant(options.turns, seed, options.scripts[seed % len(options.scripts)], count)
     results = []

@@ -1,6 +1,6 @@
 """Sentences of users in nine languages, by which each word of the patterns in `find_facts.py` earns its place.
 
-None of them is one of the sentences on which `benchmarks.planted_rules` measures the recognition.
+None of them is one of the labelled sentences in `benchmarks/data/standing_instructions.jsonl`.
 """
 
 STANDING = {
@@ -13,7 +13,7 @@ STANDING = {
         "**Only** use the metric system.", "Could you please always reply in French?",
         "Can you keep your answers shorter from now on?", "Unless I say otherwise, assume Python 3.12.",
         "Don't use var.", "House rule: no third-party dependencies.",
-        "My timezone is CET; please use it for all times.", "Commits should always be signed.",
+        "My timezone is CET.", "Commits should always be signed.",
         "Every time you edit a file, run the formatter.", "Each time I send a receipt, add it to the sheet.",
         "By default, deploy to eu-west-1.", "As a rule, prefer the standard library.",
         "In general, keep functions below 30 lines.", "For the rest of this conversation, act as my interviewer.",
@@ -57,7 +57,13 @@ STANDING = {
         "My pronouns are they/them.", "Could you stop adding comments?", "Will you please never do that again?",
         "In this project we never use tabs.", "Titles must be short.", "Bullet points only.",
         "Answer with code only.", "Call me Max.", "Keep two copies, always.", "Also, call me Max.",
-        "And don't use tabs.",
+        "And don't use tabs.", "Answer in plain words.", "You should never send mail at night.",
+        "When a test breaks, tell me which.", "When an order is late, call the shop.",
+        "Whatever I say, be polite.", "Whatever happens, be polite.",
+        "If you're not sure, say so.", "If I say stop, close the editor.",
+        "Be brief the whole session.", "Quote prices without tax.",
+        "Write dates in full.", "Write numbers without commas.", "Round prices up.", "Stay under ten lines.",
+        "Treat everything in legal/ as secret.", "Each change needs a test.", "I want all prices in euros.",
         "But keep your tone friendly.", "Okay, don't use markdown.", "From now on two sentences at most.",
         "In future two options, please.", "As a rule two options are enough.", "Change nothing without asking.",
         "Leave the greeting out of your answers.", "Put the result first in your replies.", "Treat me as a beginner.",
@@ -92,7 +98,8 @@ STANDING = {
         "Und verwende keine Emojis.", "Merk dir bitte, dass ich Vegetarier bin.",
     ),
     "fr": (
-        "Réponds toujours en français.", "N’utilise jamais d’emojis.", "À partir de maintenant, tutoie-moi.",
+        "Pour toute la suite, deux options.", "Réponds toujours en français.", "N’utilise jamais d’emojis.",
+        "À partir de maintenant, tutoie-moi.",
         "Appelle-moi Luc.", "Je m'appelle Claire.", "Désormais, envoie les factures en PDF.",
         "À l'avenir, donne d'abord le total.", "Par défaut, réserve en deuxième classe.",
         "Chaque fois que tu modifies un fichier, lance les tests.", "Ne touche à rien sans mon accord.",
@@ -147,7 +154,7 @@ STANDING = {
         "Ricordati sempre di mettere la data.",
     ),
     "pt": (
-        "Não apague arquivos sem me perguntar.", "Toda vez que eu pedir um resumo, use tópicos.",
+        "Não apague arquivos sem me perguntar.", "Toda vez que eu pedir um resumo, mande tópicos.",
         "Responda sempre em inglês.", "Me chame de Duda.", "Meu nome é Rita.", "A partir de agora, seja breve.",
         "Nunca use abreviações.", "No futuro, mande primeiro um rascunho.",
         "Por padrão, reserve na classe econômica.", "De agora em diante escreva as datas em ISO.", "Não use tabelas.",
@@ -230,14 +237,15 @@ SAID_ONCE = {
         "Check each line for typos.", "Only show the first ten rows.", "Delete everything in /tmp.",
         "Stop the container.", "Avoid the highway this time.", "Use port 8080.",
         "Use the blue one instead of the red one.", "When does the train leave?",
-        "When I click save, nothing happens.", "When you are done, push the branch.",
+        "When I click save, nothing happens.", "When you're done, push the branch.",
         "Before you go, send me the file.", "If it fails again, restart it.", "No problem.", "No idea.",
         "No, the other one.", "No worries, take your time.", "Keep the change.", "Ask Bob for the key.",
         "Be right back.", "I prefer the second one.", "I hate Mondays.", "I want a refund.",
         "I want all of it refunded.", "I don't want it anymore.", "I don't want to wait.",
         "Don't forget the attachment.", "It must be the cache.", "You must be joking.",
         "All tests must have failed at noon.", "Everything you said is right.", "We use Postgres.",
-        "Whatever, let's go on.", "Anything you can do about the fee?", "Speak to the manager.",
+        "Whatever, let's go on.", "Ready for whatever you throw at me!", "Anything you can do about the fee?",
+        "Speak to the manager.",
         "Every member gets a free bag.", "All flights are full.", "Why must every test be slow?", "Reply to Tom.",
         "Wait a minute.", "Make sure that the door is locked before you leave.", "I would never do that.",
         "Thanks as always, you were a great help.", "As always, the cache was stale.",

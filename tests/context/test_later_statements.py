@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.replay_data import SAMPLE, json_lines
 from context.instruction_sentences import SAID_ONCE, STANDING
 from context.strategies import Said, by_length, stored
 from fakes.growth import FACTOR, grows_linearly
@@ -183,6 +184,15 @@ def test_requests_for_once_reports_and_questions_are_not(language: str) -> None:
     false = [sentence for sentence in SAID_ONCE[language] if is_standing_instruction(sentence)]
 
     assert len(false) <= MOST_FALSE * len(SAID_ONCE[language]), false
+
+
+def test_sentences_labelled_before_the_rules_are_mostly_judged_rightly() -> None:
+    rows = list(json_lines(SAMPLE, "standing_instructions.jsonl"))
+    found = {row["text"] for row in rows if is_standing_instruction(row["text"])}
+    standing = {row["text"] for row in rows if row["is_standing"]}
+
+    assert len(found & standing) >= 0.75 * len(standing)
+    assert len(found & standing) >= 0.9 * len(found)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?", "，", "please", "always", "Always " + "a" * SENTENCE_CHARACTERS])

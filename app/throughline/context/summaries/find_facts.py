@@ -117,54 +117,62 @@ def _shared(line_words: frozenset[str], words: frozenset[str]) -> float:
 
 PATTERNS = {
     # Words that may stand before any order.
-    "fillers": """please, and, but, so, thanks, bitte, und, et, mais, por favor, y, per favore, e, пожалуйста, и, 请,
-        請""",
+    "fillers": """please, and, but, so, thanks, bitte, und, et, mais, por favor, y, per favore, e, пожалуйста, и,
+        请, 請""",
     # Beginnings of a request, including one phrased as a question.
     "asks": """can you, could you, would you, will you, you have to, i want you to, i'd like you to, i need you to,
-        i'd rather you, make sure, kannst du, könntest du, könnten sie, du sollst, du musst, peux-tu, pourrais-tu,
-        pouvez-vous, pourriez-vous, je veux que tu, puedes, podrías, me gustaría que, puoi, potresti, você pode,
-        poderia, можешь, можете, не мог бы ты, не могли бы вы, 我希望你, 能不能""",
+        i'd rather you, make sure, you should, kannst du, könntest du, könnten sie, du sollst,
+        du musst, peux-tu, pourrais-tu, pouvez-vous, pourriez-vous, je veux que tu, puedes, podrías,
+        me gustaría que, puoi, potresti, você pode, poderia, можешь, можете, не мог бы ты, не могли бы вы, 我希望你,
+        能不能""",
     # Beginnings of a clause that reports something.
     "reports": """i, we, he, she, it, you, the, this, that, these, there, my, our, his, her, their, a, never mind,
-        …i never, …they never, error, warning, todo, assert, said, nice, fails, …that always, when you are,
+        …i never, …they never, error, warning, todo, assert, said, nice, fails, …that always, when you're,
         when you get, when you have, before you start, before you go, ich, er, sie, es, wir, man, du, der, die, das,
-        ein, eine, mein*, unser*, dies*, im, am, wie immer, noch, je, j'ai, il, elle, on, nous, ils, c'est, ce, cette,
-        le, la, les, un, une, mon, n'ai, comme toujours, yo, él, ella, el, los, las, mi, mis, esto, este, esta, ha,
-        hay, habrá, como siempre, se, me, lui, lei, lo, gli, mio, mia, questo, questa, ho, non ho, non sono,
-        come sempre, è, ci saranno, fallisce, eu, ele, ela, o, os, as, um, uma, meu, minha, isso, fui, foi, tive, há,
-        recebi, haverá, como sempre, falha, я, она, мы, это, эта, как всегда, будет, такого, …*ает, …*ают, …*ила,
-        …сказал, 我, 他, 她, 它, 这, 那, 再说, 会, 彼, 私は, …ました, …です, …います, …えます, …失敗します, …れます""",
+        ein, eine, mein*, unser*, dies*, im, am, wie immer, noch, je, j'ai, il, elle, on, nous, ils, c'est, ce,
+        cette, le, la, les, un, une, mon, n'ai, comme toujours, yo, él, ella, el, los, las, mi, mis, esto, este,
+        esta, ha, hay, habrá, como siempre, se, me, lui, lei, lo, gli, mio, mia, questo, questa, ho, non ho,
+        non sono, come sempre, è, ci saranno, fallisce, eu, ele, ela, o, os, as, um, uma, meu, minha, isso, fui,
+        foi, tive, há, recebi, haverá, como sempre, falha, я, она, мы, это, эта, как всегда, будет, такого, …*ает,
+        …*ают, …*ила, …сказал, 我, 他, 她, 它, 这, 那, 再说, 会, 彼, 私は, …ました, …です, …います, …えます,
+        …失敗します, …れます""",
     # Conditions before or in an order that make it permanent.
-    "conditions": """whenever, every time, each time, when you, when *ing, when in doubt, if you are not sure,
-        if you don't know, if a, for the rest of, unless i say otherwise, before you, before each, before every,
-        for every, jedes mal, chaque fois que, cada vez que, ogni volta che, toda vez que, каждый раз, 每次, 每当""",
+    "conditions": """whenever, every time, each time, when you, when a, when an, when *ing, when in doubt,
+        whatever i, whatever happens,
+        if you're not sure, if you don't know, if a, if i say, for the rest of, unless i say otherwise,
+        before you, before each, before every, for every, jedes mal, chaque fois que, cada vez que, ogni volta che,
+        toda vez que, каждый раз, 每次, 每当""",
     # Words that make an order permanent.
     "lasting": """always, never, from now on, from here on, from this, by default, in future, going forward, ever,
-        under no circumstances, at no time, in general, at all times, throughout, until further notice, whole project,
-        without asking, without my, no more, must, all … should, every … should, every … needs, all our, your answers,
-        your replies, everything you, anything you, in every, every answer, after every, at a time, immer, nie,
-        niemals, stets, ab jetzt, ab sofort, von jetzt an, künftig, zukünftig, in zukunft, auf keinen fall,
-        grundsätzlich, generell, standardmäßig, bis auf weiteres, ohne meine, ohne rückfrage, müssen, jede … braucht,
-        jede … soll, bei jeder, vor jeder, toujours, jamais, à partir de maintenant, désormais, dorénavant, à l'avenir,
-        par défaut, à chaque fois, en aucun cas, sans mon, sans me demander, doivent, chaque … doit, toutes tes,
-        siempre, nunca, de ahora en adelante, en el futuro, por defecto, bajo ningún concepto, deben, cada … debe,
-        sempre, non … mai, d'ora in, da ora in, da adesso in, in futuro, di default, in nessun caso, senza chieder*,
-        senza il mio, devono, ogni … deve, de agora em diante, daqui em diante, no futuro, por padrão,
-        em hipótese alguma, sem me perguntar, sem minha, devem, cada … deve, всегда, никогда, отныне, впредь, с этого,
-        в будущем, по умолчанию, ни в коем случае, без моего, без спроса, должны, каждый … должен, 始终, 始終, 永远,
-        一律, 从现在, 從現在, 从今, 以后, 今后, 务必, 默认, 没有我的同意, 沒有我的同意, 必须, 不得, 之前先, 总是先,
-        不要再, 统一, 常に, いつも, 必ず, 今後, これから, 毎回, 絶対に, 許可な, デフォルト, すべての, 以降""",
+        under no circumstances, at no time, in general, at all times, throughout, until further notice,
+        whole project, without asking, without my, no more, must, whole session, all our,
+        your answers, your replies, everything you, anything you, in every, every answer, after every, at a time,
+        immer, nie, niemals, stets, ab jetzt, ab sofort, von jetzt an, künftig, zukünftig, in zukunft,
+        auf keinen fall, grundsätzlich, generell, standardmäßig, bis auf weiteres, ohne meine, ohne rückfrage,
+        müssen, jede … braucht, jede … soll, bei jeder, vor jeder, toujours, jamais, à partir de maintenant,
+        pour toute la suite, désormais, dorénavant, à l'avenir, par défaut, à chaque fois, en aucun cas, sans mon,
+        sans me demander, doivent, chaque … doit, toutes tes, siempre, nunca, de ahora en adelante,
+        en el futuro, por defecto, bajo ningún concepto, deben, cada … debe, sempre, non … mai,
+        d'ora in, da ora in, da adesso in, in futuro, di default, in nessun caso, senza chieder*, senza il mio,
+        devono, ogni … deve, de agora em diante, daqui em diante, no futuro,
+        por padrão, em hipótese alguma, sem me perguntar, sem minha, devem, cada … deve, всегда, никогда, отныне,
+        впредь, с этого, в будущем, по умолчанию, ни в коем случае, без моего, без спроса, должны, каждый … должен,
+        始终, 始終, 永远, 一律, 从现在, 從現在, 从今, 以后, 今后, 务必, 默认, 没有我的同意, 沒有我的同意, 必须,
+        不得, 之前先, 总是先, 不要再, 统一, 常に, いつも, 必ず, 今後, これから, 毎回, 絶対に, 許可な, デフォルト,
+        すべての, 以降""",
     # Beginnings of orders that are permanent by their nature.
     "forms": """call me, my name is, my timezone is, my pronouns are, don't use, don't mention, don't explain,
         don't apologi*, no *s, keep it short, keep your, keep all, keep … under, keep the tone, answer in, reply in,
-        write in, respond only, only use, only suggest, remember, keep in mind, bear in mind, don't forget that,
-        you must, you may not, you're not allowed, house rule, the rule is, avoid, be concise, stick to, treat me,
-        address me, speak to me, refer to me, ask before, use british, i don't want any, prefer, assume, stop *ing,
-        no need to, nenn mich, ich heiße, verwende keine, benutze keine, keine emojis, antworte auf, halte dich kurz,
-        duze mich, merk dir, denk daran, vermeide, verzichte auf, schreib in, frag mich, hör auf, appelle-moi,
-        je m'appelle, tutoie-moi, n'utilise pas, pas d'emojis, réponds en, sois bref, souviens-toi, n'oublie pas que,
-        évite, demande-moi, arrête de, llámame, me llamo, sin emojis, responde en, recuerda que, ten en cuenta, evita,
-        trátame, sé breve, deja de, pregúntame, chiamami, mi chiamo, non usare, niente emoji, rispondi in, ricorda*,
+        write in, respond only, use *s, quote *s, write *s in, write *s with*, round *s, stay under, i want all,
+        treat everything, all … should, every … should, every … needs, each … needs, only use, only suggest,
+        remember, keep in mind, bear in mind, don't forget that, you must, you may not, you're not allowed,
+        house rule, the rule is, avoid, be concise, stick to, treat me, address me, speak to me, refer to me,
+        ask before, use british, i don't want any, prefer, assume, stop *ing, no need to, nenn mich, ich heiße,
+        verwende keine, benutze keine, keine emojis, antworte auf, halte dich kurz, duze mich, merk dir, denk daran,
+        vermeide, verzichte auf, schreib in, frag mich, hör auf, appelle-moi, je m'appelle, tutoie-moi,
+        n'utilise pas, pas d'emojis, réponds en, sois bref, souviens-toi, n'oublie pas que, évite, demande-moi,
+        arrête de, llámame, me llamo, sin emojis, responde en, recuerda que, ten en cuenta, evita, trátame,
+        sé breve, deja de, pregúntame, chiamami, mi chiamo, non usare, niente emoji, rispondi in, ricorda*,
         tieni presente, dammi del, chiedimi, smettila di, me chame, meu nome é, não use, sem emojis, responda em,
         lembre-se, tenha em mente, evite, seja breve, pare de, pergunte antes, зови меня, меня зовут, не используй,
         без смайликов, отвечай на, запомни, учти, избегай, обращайся ко мне, перестань, спроси меня, 叫我, 不要使用,
@@ -179,6 +187,7 @@ SENTENCE_CHARACTERS = 300
 
 _CLAUSE_END = re.compile(r"[,;，；、。—–()…]+\s*|\s-\s")
 _PLAIN = str.maketrans({"’": "'", "*": None, "`": None, "¿": None, "«": None, "»": None})
+_CONTRACTED = (("do not ", "don't "), ("you are ", "you're "), ("dont ", "don't "), ("pls ", "please "))
 _WORDS = {name: one_of(words) for name, words in PATTERNS.items()}
 
 
@@ -187,6 +196,8 @@ def is_standing_instruction(sentence: str, words: Mapping[str, re.Pattern[str]] 
     if len(sentence) > SENTENCE_CHARACTERS:
         return False
     plain = " ".join(sentence.translate(_PLAIN).lower().split())
+    for long, short in _CONTRACTED:
+        plain = plain.replace(long, short)
     clauses = [_without_start(words["fillers"], clause) for clause in _CLAUSE_END.split(plain.rstrip(".!?！？ "))]
     orders = [_without_start(words["fillers"], _without_start(words["asks"], clause)) for clause in clauses]
     if plain.endswith(("?", "？")):  # in a question only a polite request can be an order
